@@ -42,7 +42,9 @@ _MODELS = (
     "a run's id, the path of a checkpoint, sweep:NAME/ARM, or hf:PATH or timm:NAME (a folder or a name on the hub); "
     "the prefix init: selects a run's initial weights; the prefix LABEL= sets its name in the figures"
 )
-_WHAT = "comma-separated list of angular, pruning, gradients, jacobian, variance (default: all)"
+_WHAT = (
+    "comma-separated list of angular, pruning, gradients, jacobian, spectral, block_jacobian, variance (default: all)"
+)
 _DATA = (
     "text files, a kind of data, a YAML file or settings such as tokenizer=tokenizer.json seq_len=128 "
     "(default: the validation data of the model's own experiment)"

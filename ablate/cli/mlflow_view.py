@@ -11,9 +11,11 @@ from ablate.config.errors import AblateError
 from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
+    from ablate.experiment import metrics
     from ablate.reports import labels
     from ablate.sweeps import storage
 else:
+    metrics = LazyModule("ablate.experiment.metrics")
     labels = LazyModule("ablate.reports.labels")
     storage = LazyModule("ablate.sweeps.storage")
 
@@ -35,7 +37,7 @@ def build_view(title: str) -> dict[str, Any]:
         order = {"orderByKey": "attributes.start_time", "orderByAsc": False}
         metric, params, tags = "val/loss", list(_SINGLE), ["ablate.loss", "ablate.status"]
         return {**order, **_choose_columns(metric, params, tags), **_choose_charts(metric, params[2:3])}
-    metric, params = spec.objective.metric, labels.list_searched(spec)
+    metric, params = metrics.name_in_mlflow(spec.objective.metric), labels.list_searched(spec)
     common = [path for path in params if all(path in spec.space(arm) for arm in spec.all_arms)]
     shown = ["ablate.arm", "ablate.loss"] if metric == "val/loss" else ["ablate.arm"]
     order = {"orderByKey": f"metrics.`{metric}`", "orderByAsc": spec.objective.direction == "minimize"}

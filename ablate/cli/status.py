@@ -14,9 +14,11 @@ from ablate.config.lazy import LazyModule
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablate.experiment import metrics
     from ablate.sweeps import status as statuses
     from ablate.verdict import outcomes
 else:
+    metrics = LazyModule("ablate.experiment.metrics")
     outcomes = LazyModule("ablate.verdict.outcomes")
     statuses = LazyModule("ablate.sweeps.status")
 
@@ -64,7 +66,8 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
             counts.append(f"{row['confirmed']}/{row['confirm_target']} fresh seeds{failed}")
         if row["checkpoint_bytes"]:
             counts.append(f"checkpoints {format_bytes(row['checkpoint_bytes'])}")
-        best = "" if row["best"] is None else f"{row['metric']} {format_number(row['best'])}"
+        name = metrics.shorten_metric(row["metric"])
+        best = "" if row["best"] is None else f"{name} {format_number(row['best'])}"
         at = ", ".join(f"{path.rpartition('.')[2]}={format_setting(value)}" for path, value in row["params"].items())
         lines.append([row["sweep"], row["arm"], f"{done}/{target}", "; ".join(filter(None, counts)), best, at])
     header = ["sweep", "arm", "finished", "trials", "best of the search (optimistic)", "at"]

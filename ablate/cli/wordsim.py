@@ -23,7 +23,7 @@ else:
 
 _EXAMPLE = "ablate wordsim RUN_ID sweep:reuse-570m/baseline --pairs SimLex-999.txt combined.csv"
 _PAIRS = "word pairs with scores: SimLex-999 and WordSim-353 in their original formats, or word, word, score"
-_NEIGHBOURS = "number of nearest tokens of each token to compare with the first model's (default: 100)"
+_NEIGHBOURS = "number of nearest tokens of each token to compare between each two models (default: 100)"
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -34,7 +34,7 @@ def add_parser(verbs: Verbs) -> None:
         "sources",
         nargs="+",
         metavar="CHECKPOINT_OR_RUN",
-        help=("a run's id, checkpoint or sweep:NAME/ARM, as for export; several are compared"),
+        help=("a run's id, checkpoint or sweep:NAME/ARM, as for export; of several each two are compared"),
     )
     parser.add_argument("--pairs", nargs="+", required=True, metavar="FILE", help=_PAIRS)
     parser.add_argument("--neighbours", type=parse_positive, default=100, metavar="N", help=_NEIGHBOURS)
@@ -43,7 +43,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the correlations of each model, and its share of nearest tokens in common with the first model."""
+    """Print the correlations of each model, and the share of nearest tokens that each two models have in common."""
     sources, pairs = take_plugins(options.words, options.sources, options.pairs)
     names = {donors.resolve_run(source): source for source in sources}
     similarities, overlaps = wordsim.wordsim(list(names), pairs, options.neighbours)
@@ -69,6 +69,9 @@ def render(
     console.print(build_table(header, rows, numbers))
     console.print("dropped: pairs with a word that is not one token of the model's tokenizer")
     if overlaps:
-        shared = [[names[o.models[0]], names[o.models[1]], o.layer, f"{100 * o.shared:.1f} %"] for o in overlaps]
-        header = ["model", "and", "layer", f"of {overlaps[0].neighbours} neighbours shared"]
-        console.print(build_table(header, shared))
+        shared = ["-" if o.shared is None else f"{100 * o.shared:.1f} %" for o in overlaps]
+        pairs = [[*map(names.__getitem__, o.models), o.layer, cell] for o, cell in zip(overlaps, shared, strict=True)]
+        neighbours = overlaps[0].neighbours
+        console.print(build_table(["model", "and", "layer", f"of {neighbours} neighbours shared"], pairs))
+        if "-" in shared:
+            console.print(f"-: the tokenizers differ, or the vocabulary has no more than {neighbours} tokens")

@@ -26,7 +26,7 @@ _READ_AS = {"int": "a number", "float": "a number", "bool": "true or false", "nu
 class _Loader(yaml.SafeLoader):
     """safe_load that, as YAML 1.2 does and PyYAML does not, reads 1e-3 as a number and 2024-01-31 as text, and rejects
     a key that appears twice or is not text, an anchor that contains itself, and aliases that expand to too many
-    values."""
+    values. Within braces a comma in parentheses does not end a value."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -72,6 +72,7 @@ class _Loader(yaml.SafeLoader):
             raise _build_fault(text, node) from None
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        _join_calls(node)
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -85,6 +86,31 @@ class _Loader(yaml.SafeLoader):
                 text = f"a key must be text, in quotes: {key.value!r} is read as {kind}"
                 self.bad_keys[key.start_mark.line, key.start_mark.column] = _build_fault(text, key)
         return super().construct_mapping(node, deep)
+
+
+def _join_calls(node: yaml.MappingNode) -> None:
+    """Join a value such as mean(a, b) within braces, where YAML ends it at the comma: it reads {metric: mean(a, b)} as
+    {metric: "mean(a", "b)": null}."""
+    if not node.flow_style:
+        return
+    pairs: list[tuple[Any, Any]] = []
+    for key, value in node.value:
+        before: Any = pairs[-1][1] if pairs else None
+        if _is_open(before) and _is_plain(key) and value.tag == f"{_TAG}null" and not value.value:
+            before.value += f", {key.value}"
+        else:
+            pairs.append((key, value))
+    node.value = pairs
+
+
+def _is_plain(node: Any) -> bool:
+    """Return whether a node is text without quotes."""
+    return isinstance(node, yaml.ScalarNode) and node.style is None
+
+
+def _is_open(node: Any) -> bool:
+    """Return whether a node is text without quotes and with an open parenthesis."""
+    return _is_plain(node) and node.value.count("(") > node.value.count(")")
 
 
 def _build_fault(text: str, where: Any) -> yaml.MarkedYAMLError:

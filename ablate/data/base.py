@@ -275,6 +275,11 @@ class DataConfig(Kind):
         """The names of further validation sets, whose metrics are val/NAME/loss and so on."""
         return ()
 
+    @property
+    def most_val_sizes(self) -> list[int | None]:
+        """`most_val_samples` of the validation set and of each further one."""
+        return [self.most_val_samples] * (1 + len(self.val_names))
+
     def load(self, cache: Path) -> Corpus:
         """Return the corpus; prepared data is kept under `cache` for later runs. Raises DataError if data is missing,
         damaged or too small.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,9 @@ class Overlap:
     layer: str
     neighbours: int
     """Number of neighbours of each token to compare."""
-    shared: float
-    """The mean share of neighbours that both models have."""
+    shared: float | None
+    """The mean share of neighbours that both models have; None if their tokenizers differ, or the vocabulary has no
+    more tokens than neighbours."""
 
 
 def read_pairs(file: str | Path) -> list[Pair]:
@@ -168,31 +170,38 @@ def _find_nearest(vectors: Tensor, neighbours: int, block: int) -> Iterator[Tens
 def wordsim(
     names: Sequence[str], files: Sequence[str | Path], neighbours: int = 100
 ) -> tuple[list[Similarity], list[Overlap]]:
-    """Return the similarities of each model on each file, for embedding and head, and the neighbours that the first
-    model shares with each other of the same vocabulary. A model is a run's id, a checkpoint or an exported folder.
+    """Return the similarities of each model on each file, and the neighbours that each two models share, both for
+    embedding and head. A model is a run's id, a checkpoint or an exported folder.
 
     Raises AblateError if a model is not a language model, or no word of a file is a token of its tokenizer.
     """
     tables = {str(file): read_pairs(file) for file in files}
     sources = {name: open_trained(name) for name in names}
+    tokenizers = {name: _load_tokenizer(name, source) for name, source in sources.items()}
     similarities: list[Similarity] = []
     for name, source in sources.items():
-        similarities += _measure_model(name, source, tables)
+        similarities += _measure_model(name, source, tokenizers[name], tables)
     overlaps = []
-    first, *others = sources
-    for other in others:
+    for pair in combinations(sources, 2):
+        same = len({tokenizers[name].identity for name in pair}) == 1
         for layer, weight in LAYERS.items():
-            one, two = (sources[name].state[weight] for name in (first, other))
-            if len(one) == len(two) > neighbours:
-                overlaps.append(Overlap((first, other), layer, neighbours, compute_overlap(one, two, neighbours)))
+            one, two = (sources[name].state[weight] for name in pair)
+            comparable = same and len(one) == len(two) > neighbours
+            shared = compute_overlap(one, two, neighbours) if comparable else None
+            overlaps.append(Overlap(pair, layer, neighbours, shared))
     return similarities, overlaps
 
 
-def _measure_model(name: str, source: TrainedModel, tables: dict[str, list[Pair]]) -> list[Similarity]:
+def _load_tokenizer(name: str, source: TrainedModel) -> Tokenizer:
     if any(weight not in source.state for weight in LAYERS.values()):
         raise AblateError(f"{name} is a {source.experiment.model.kind}: word similarity needs a language model.")
+    return load_data_tokenizer(source.experiment.data, tracking.cache_folder())
+
+
+def _measure_model(
+    name: str, source: TrainedModel, tokenizer: Tokenizer, tables: dict[str, list[Pair]]
+) -> list[Similarity]:
     data: Any = source.experiment.data
-    tokenizer = load_data_tokenizer(data, tracking.cache_folder())
     known: dict[str, int | None] = {}
 
     def tokens(word: str) -> int | None:

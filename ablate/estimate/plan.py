@@ -141,8 +141,8 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     memory = meter.memory(setup)
     fitting = () if memory.fits(assumed.gpu.memory) else find_fitting(setup, meter, assumed.gpu.memory)
     validation = experiment.validation
-    sizes: list[int | None] = [experiment.data.most_val_samples] * (1 + len(experiment.data.val_names))
-    sizes = [*inputs.corpus.count_validation_items()] if inputs.corpus else sizes
+    data, corpus = experiment.data, inputs.corpus
+    sizes = [*corpus.count_validation_items()] if corpus else data.most_val_sizes
     complete = Plan(
         model=f"{experiment.model.title}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
         counts=meter.counts,

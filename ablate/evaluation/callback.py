@@ -12,7 +12,7 @@ from ablate import tracking
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.distributed import ranks
 from ablate.evaluation.scoring import score
-from ablate.evaluation.tasks import load_tasks, silence_harness
+from ablate.evaluation.tasks import load_tasks
 from ablate.experiment.tree import Experiment
 from ablate.tracking.scores import name_metrics
 from ablate.training.callbacks import Curves, RunCallback
@@ -21,7 +21,8 @@ from ablate.training.module import TrainingModule
 
 class Downstream(RunCallback):
     """Every `evaluation.every_n_steps` updates and after the last: the scores on `evaluation.tasks`, as metrics
-    `eval/TASK/METRIC`. Training is not affected, and its clock is paused. Rank 0 evaluates.
+    `eval/TASK/METRIC`, which are also metrics of a validation after the same update. Training is not affected, and its
+    clock is paused. Rank 0 evaluates. It comes before the callback that reads the metrics of a validation.
 
     Raises AblateError, before the first update, for an unknown task, missing data, or without the extra `eval`.
     """
@@ -29,16 +30,16 @@ class Downstream(RunCallback):
     def __init__(self, experiment: Experiment, curves: Curves) -> None:
         self.config, self.curves = experiment.evaluation, curves
         self.last = -1  # updates before the last evaluation
+        self.scores: dict[str, float] = {}  # of that
         self._model: _AsTrained | None = None
-        with silence_harness():
-            self.tasks = load_tasks(self.config.tasks, self.config.task_data, self.config.shots)
+        self.tasks = load_tasks(self.config.tasks, self.config.task_data, self.config.shots, self.config.limit)
         self.tokenizer = load_data_tokenizer(experiment.data, tracking.cache_folder())
 
     def state_dict(self) -> dict[str, Any]:
-        return {"last": self.last}
+        return {"last": self.last, "scores": self.scores}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.last = state_dict["last"]
+        self.last, self.scores = state_dict["last"], state_dict.get("scores", {})
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -50,9 +51,15 @@ class Downstream(RunCallback):
             return
         self.last = step
         self.curves.on_validation_start(trainer, pl_module)
-        scores = ranks.run_on_first(lambda: self._score(trainer, pl_module), slow=True)
+        self.scores = ranks.run_on_first(lambda: self._score(trainer, pl_module), slow=True)
         self.curves.on_validation_end(trainer, pl_module)
-        self.curves.record(trainer, scores)
+        if step % pl_module.experiment.validation.interval and step < pl_module.experiment.trainer.max_steps:
+            self.curves.record(trainer, self.scores)  # after other updates they are recorded with the validation
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, TrainingModule)
+        if self.last == trainer.global_step:
+            pl_module.val_metrics |= self.scores
 
     def _score(self, trainer: Trainer, module: TrainingModule) -> dict[str, float]:
         """Return the scores of the model, in the arithmetic of its training, compiled where the run is."""

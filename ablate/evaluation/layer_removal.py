@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,10 +45,11 @@ class Benchmarks:
             return measure
 
         metrics = {}
-        for task in self.names:
-            loaded = tasks.load_tasks([task], self.task_data)
-            name = _choose_metric(loaded["tasks"].get(task))
-            metrics[f"{task}/{name}"] = build_metric(task, name, loaded)
+        for name in self.names:
+            for task, metric, loaded in _choose_metrics(
+                name, tasks.load_tasks([name], self.task_data, limit=self.limit)
+            ):
+                metrics[f"{task}/{metric}"] = build_metric(task, metric, loaded)
         return metrics
 
 
@@ -63,8 +64,17 @@ class _Logits(nn.Module):
         return self.subject.forward(Batch(tokens, tokens))
 
 
-def _choose_metric(task: Any) -> str:
-    """Return the length-normalised accuracy if the task has it, else the accuracy, else the task's first metric; for a
-    group the accuracy."""
-    names = ["acc"] if task is None else [entry["metric"] for entry in task.get_config("metric_list")]
-    return next((name for name in ("acc_norm", "acc") if name in names), names[0])
+def _choose_metrics(name: str, loaded: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield (task or group, its metric, what is loaded of it): of a task, or a group that has an average, one; of any
+    other group, or a tag, one for each of its tasks. The metric is the length-normalised accuracy if there is one, else
+    the accuracy, else the first."""
+    group = loaded["groups"].get(name)
+    if group is not None and group.aggregate_metric_list:
+        yield name, _choose([average.metric for average in group.aggregate_metric_list]), loaded
+        return
+    for task, one in loaded["tasks"].items():
+        yield task, _choose(list(one.aggregation())), {"tasks": {task: one}, "groups": {}, "group_map": {}}
+
+
+def _choose(metrics: Sequence[str]) -> str:
+    return next((name for name in ("acc_norm", "acc") if name in metrics), metrics[0])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation"}
 SPLITS |= {"test": "test"}
+"""Word in a path -> split, unless the task has a split of that name."""
 _NOTES = ("dataset_info.json", "state.json")  # what `datasets` writes beside the questions
 
 
@@ -32,6 +34,8 @@ class Local:
     """The columns of each question."""
     change: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """Turns a question into one of the hub's."""
+    lists: tuple[str, ...] = ()
+    """Columns that are lists."""
 
 
 def _add_label(question: dict[str, Any]) -> dict[str, Any]:
@@ -39,76 +43,115 @@ def _add_label(question: dict[str, Any]) -> dict[str, Any]:
 
 
 KNOWN: Mapping[str, Local] = {
-    "arc_easy": Local("allenai/ai2_arc", ("ai2_arc", "ARC-Easy"), ("question", "choices", "answerKey")),
-    "arc_challenge": Local("allenai/ai2_arc", ("ai2_arc", "ARC-Challenge"), ("question", "choices", "answerKey")),
     "boolq": Local("google/boolq", ("boolq",), ("question", "passage", "answer"), _add_label),
     "hellaswag": Local("Rowan/hellaswag", ("hellaswag",), ("ctx_a", "ctx_b", "activity_label", "endings", "label")),
     "lambada_openai": Local("EleutherAI/lambada_openai", ("lambada",), ("text",)),
     "openbookqa": Local("allenai/openbookqa", ("openbookqa",), ("question_stem", "choices", "answerKey")),
-    "piqa": Local("baber/piqa", ("piqa",), ("goal", "sol1", "sol2", "label")),
-    "sciq": Local("allenai/sciq", ("sciq",), ("question", "correct_answer", "distractor1", "support")),
     "social_iqa": Local("allenai/social_i_qa", ("social_i_qa",), ("context", "question", "answerA", "label")),
     "wikitext": Local("EleutherAI/wikitext_document_level", ("wikitext",), ("page",)),
     "winogrande": Local("allenai/winogrande", ("winogrande",), ("sentence", "option1", "option2", "answer")),
 }
-"""Task -> its files, with the names and columns of the hub."""
+"""Task -> its files where these may deviate from the harness's dataset, or the harness's configuration does not tell
+its columns. All other tasks: `ablate.evaluation.localize.describe_files`."""
 
 
-def find_questions(task: str, folder: Path) -> dict[str, Dataset]:
-    """Return split (train, validation, test) -> the questions of `task` under `folder`.
+@dataclass(frozen=True)
+class Questions:
+    """The local questions of a task."""
 
-    Raises DataError if there are none, with the accepted files and their origin.
-    """
-    if (local := KNOWN.get(task)) is None:
-        raise DataError(
-            f"Local files of {task} cannot be read. Accepted tasks: {', '.join(KNOWN)}. Omit --task-data for other "
-            "tasks."
-        )
-    if not os.path.isdir(folder):
-        raise DataError(f"There is no folder {folder} with the data of {task}.")
-    files: dict[str, dict[Path, list[Dataset]]] = {}
-    others: list[str] = []
-    for file in sorted(file for suffix in _READERS for file in folder.rglob(f"*{suffix}")):
-        if file.name in _NOTES or (split := _find_split(file.relative_to(folder), local)) is None:
-            continue
-        questions = _read(file)
-        if missing := [name for name in local.columns if name not in questions.column_names]:
-            others.append(f"{file} has no {', '.join(missing)}")
-        else:
-            files.setdefault(split, {}).setdefault(file.parent, []).append(questions)
-    if not any(split in files for split in ("validation", "test")):
-        place = "/".join(local.names)
-        text = f"There are no questions of {task} under {folder}: no {place}/validation/*.arrow (or .jsonl, .json, "
-        text += f".parquet; or test) with {', '.join(local.columns)}."
-        text += "".join(f" {other}." for other in others[:3])
-        raise DataError(
-            f"{text} The dataset is {local.hub} on the Hugging Face hub, which is read without --task-data."
-        )
-    return {split: _join_parts(task, split, folders, local) for split, folders in files.items()}
+    local: Local
+    splits: dict[str, Dataset]
+    remarks: tuple[str, ...] = ()
+    """What is wrong with files that might have been meant."""
 
 
-def _join_parts(task: str, split: str, folders: dict[Path, list[Dataset]], local: Local) -> Dataset:
-    from datasets import Dataset, concatenate_datasets
+class TaskFolder:
+    """A folder with the data of tasks. Raises DataError if it is none."""
 
-    if len(folders) > 1:
-        raise DataError(
-            f"Two folders contain the {split} questions of {task}: {', '.join(map(str, folders))}. Remove one."
-        )
-    (parts,) = folders.values()
-    whole = concatenate_datasets(parts)
-    return whole if local.change is None else Dataset.from_list([local.change(question) for question in whole])
+    def __init__(self, folder: Path) -> None:
+        if not os.path.isdir(folder):
+            raise DataError(f"There is no folder {folder} with the data of the tasks.")
+        self.folder = folder
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """All files that might contain questions, relative to the folder."""
+        files = (file for suffix in _READERS for file in self.folder.rglob(f"*{suffix}") if file.name not in _NOTES)
+        return sorted(file.relative_to(self.folder) for file in files)
+
+    def find_questions(self, task: str, local: Local, names: Sequence[str]) -> Questions:
+        """Return the questions of `task`, whose splits have these `names`. Raises DataError for a file that cannot be
+        read, and for a split in two folders."""
+        files: dict[str, dict[Path, list[Dataset]]] = {}
+        remarks: list[str] = []
+        for file in self._select_files(local):
+            if (split := _find_split(file, names)) is None:
+                continue
+            questions = _read(self.folder / file)
+            if fault := _find_fault(questions, local):
+                remarks.append(f"{self.folder / file} {fault}")
+            else:
+                files.setdefault(split, {}).setdefault(file.parent, []).append(questions)
+        splits = {split: self._join_parts(task, split, folders, local) for split, folders in files.items()}
+        return Questions(local, splits, tuple(remarks))
+
+    def _select_files(self, local: Local) -> list[Path]:
+        """Return the files with all names of a dataset in their paths, if there are any as whole names, else as the
+        beginnings of names."""
+        for matches in (_is_named, _begins_with):
+            if files := [file for file in self.files if _matches(file, local.names, matches)]:
+                return files
+        return []
+
+    def _join_parts(self, task: str, split: str, folders: dict[Path, list[Dataset]], local: Local) -> Dataset:
+        from datasets import Dataset, concatenate_datasets
+
+        if len(folders) > 1:
+            places = ", ".join(str(self.folder / folder) for folder in folders)
+            raise DataError(f"Two folders contain the {split} questions of {task}: {places}. Remove one.")
+        (parts,) = folders.values()
+        whole = concatenate_datasets(parts)
+        return whole if local.change is None else Dataset.from_list([local.change(question) for question in whole])
 
 
-def _find_split(file: Path, local: Local) -> str | None:
-    """Return the split that a file contains; None for a file of another task."""
-    parts = [part.lower() for part in (*file.parent.parts, file.stem)]
-    if not all(any(_matches(part, name.lower()) for part in parts) for name in local.names):
-        return None
-    words = [word for part in reversed(parts) for word in re.split(r"[-_.]", part)]
-    return next((SPLITS[word] for word in words if word in SPLITS), None)
+def _find_fault(questions: Dataset, local: Local) -> str:
+    """Return what the columns of a file lack for a task; "" if nothing."""
+    if missing := [name for name in local.columns if name not in questions.column_names]:
+        return f"has no {', '.join(missing)}"
+    schema = questions.features.arrow_schema
+    if texts := [name for name in local.lists if not hasattr(schema.field(name).type, "value_type")]:
+        return f"has no lists in {', '.join(texts)}: JSON lines, parquet and arrow can contain lists"
+    if empty := [name for name in local.columns if questions.data.column(name).null_count]:
+        return f"has questions without {', '.join(empty)}"
+    return ""
 
 
-def _matches(part: str, name: str) -> bool:
+def _find_split(file: Path, names: Sequence[str]) -> str | None:
+    """Return the split that a file contains: one of `names` or of `SPLITS`, by the last part of its path that has one;
+    None for none."""
+    known = SPLITS | {name.lower(): name for name in names}
+    for part in reversed(_split_path(file)):
+        words = [re.sub(r"-\d+-of-\d+$", "", part), *re.split(r"[-_.]", part)]
+        if split := next((known[word] for word in words if word in known), None):
+            return split
+    return None
+
+
+def _split_path(file: Path) -> list[str]:
+    return [part.lower() for part in (*file.parent.parts, file.stem)]
+
+
+def _matches(file: Path, names: Sequence[str], matches: Callable[[str, str], bool]) -> bool:
+    parts = _split_path(file)
+    return all(any(matches(part, name.lower()) for part in parts) for name in names)
+
+
+def _is_named(part: str, name: str) -> bool:
+    """Return whether a part of a path is `name`, alone or after its owner, as in the caches of the hub."""
+    return part == name or part.endswith((f"--{name}", f"___{name}"))
+
+
+def _begins_with(part: str, name: str) -> bool:
     return part == name or part.startswith((f"{name}_", f"{name}-", f"{name}."))
 
 
@@ -132,23 +175,35 @@ def _read_parquet(file: Path) -> Dataset:
     return Dataset(parquet.read_table(file))
 
 
+def _read_csv(file: Path) -> Dataset:
+    from datasets import Dataset
+    from pyarrow import csv
+
+    return Dataset(csv.read_csv(file, parse_options=csv.ParseOptions(newlines_in_values=True)))
+
+
 def _read_json(file: Path) -> Dataset:
     from datasets import Dataset
 
-    return Dataset.from_list(list(_parse_json(file.read_text(encoding="utf-8"))))
+    return Dataset.from_list(list(_parse_json(file.read_text(encoding="utf-8-sig"))))
 
 
 def _parse_json(text: str) -> Iterator[dict[str, Any]]:
     """Yield the questions of a JSON list, or of one object in each line."""
     if text.lstrip().startswith("["):
-        yield from json.loads(text)
+        questions: Iterator[tuple[int, Any]] = enumerate(json.loads(text), 1)
     else:
-        yield from (json.loads(line) for line in text.split("\n") if line.strip())
+        questions = ((number, json.loads(line)) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+    for number, question in questions:
+        if not isinstance(question, dict):
+            raise ValueError(f"question {number} is not an object")
+        yield question
 
 
 _READERS: Mapping[str, Callable[[Path], Dataset]] = {
     ".arrow": _read_arrow,
-    ".jsonl": _read_json,
+    ".csv": _read_csv,
     ".json": _read_json,
+    ".jsonl": _read_json,
     ".parquet": _read_parquet,
 }

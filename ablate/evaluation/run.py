@@ -14,7 +14,7 @@ import torch
 from ablate.config.errors import AblateError
 from ablate.config.formatting import to_json
 from ablate.evaluation.scoring import score, score_hf
-from ablate.evaluation.tasks import load_tasks, silence_harness
+from ablate.evaluation.tasks import load_tasks
 from ablate.export import tokenizer
 from ablate.tracking.scores import log_scores
 from ablate.training.trained import TrainedModel, open_trained
@@ -61,8 +61,7 @@ def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evalua
     language model, an unknown task, missing data, and without the extra `eval`.
     """
     sources = [(name, _find(model)) for name, model in models]  # a wrong one is told before any is scored
-    with silence_harness():
-        tasks = load_tasks(options.tasks, options.task_data, options.shots)
+    tasks = load_tasks(options.tasks, options.task_data, options.shots, options.limit)
     evaluated = []
     for name, source in sources:
         if isinstance(source, str):

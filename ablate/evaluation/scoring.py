@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from ablate.config.errors import AblateError
 from ablate.config.extras import import_library
-from ablate.evaluation.tasks import load_tasks, silence_harness
+from ablate.evaluation.tasks import list_leaves, load_tasks, silence_harness
 from ablate.training.undisturbed import undisturbed
 from ablate.verdict.questions import Question, Score
 
@@ -52,11 +52,12 @@ def score(
     Raises AblateError for an unknown task and without the extra `eval`, DataError where data is missing.
     """
     import_library("lm_eval", "eval")
-    with undisturbed(model), silence_harness(progress):
-        loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots)
-        from ablate.evaluation.harness import OwnModel
+    with undisturbed(model):
+        loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots, limit)
+        with silence_harness(progress):
+            from ablate.evaluation.harness import OwnModel
 
-        return _evaluate(OwnModel(model, tokenizer, length, batch_size), loaded, limit)
+            return _evaluate(OwnModel(model, tokenizer, length, batch_size), loaded, limit)
 
 
 def score_hf(
@@ -74,8 +75,8 @@ def score_hf(
     only run with `trust_remote_code`. Raises AblateError for a model that cannot be loaded."""
     import_library("lm_eval", "eval")
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots, limit)
     with silence_harness(progress):
-        loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots)
         from ablate.evaluation.harness import CountingModel
 
         name = str(Path(path).expanduser()) if os.path.isdir(Path(path).expanduser()) else path
@@ -101,19 +102,11 @@ def _evaluate(lm: Any, loaded: Mapping[str, Any], limit: int | None) -> dict[str
         scores[task] = Score(task, means, _compute_errors(questions, means), questions, shots, cut, long)
     for group in loaded["groups"]:
         if means := _select_metrics(outcome["groups"].get(group, {})):
-            parts = [scores[task] for task in _list_leaves(group, loaded["group_map"])]
+            parts = [scores[task] for task in list_leaves(group, loaded["group_map"])]
             questions = [question for part in parts for question in part.questions]
             cut, long = sum(part.cut for part in parts), sum(part.long for part in parts)
             scores[group] = Score(group, means, _compute_errors(questions, means), questions, parts[0].shots, cut, long)
     return scores
-
-
-def _list_leaves(group: str, children: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    for child in children[group]:
-        if child in children:
-            yield from _list_leaves(child, children)
-        else:
-            yield child
 
 
 def _select_metrics(result: Mapping[str, Any]) -> dict[str, float]:

@@ -37,7 +37,7 @@ class DiagnoseConfig(Config):
     @property
     def names(self) -> tuple[str, ...]:
         """The measurements, in order; empty if there are none."""
-        return tuple(name for name in measurements if name in self.what or ALL in self.what)
+        return tuple(name for name in _list_names() if name in self.what or ALL in self.what)
 
     def every(self, name: str, updates: int, layers: int, part: float) -> int:
         """Return the number of updates between two measurements `name` in a run of `updates`, with a model of so many
@@ -53,20 +53,30 @@ class DiagnoseConfig(Config):
         unfit = [name for name in self.names if measurements[name].needs_same_shape and not keeps_shape]
         if not unfit:
             return []
-        fitting = ", ".join(name for name, kind in measurements.items() if not kind.needs_same_shape)
+        fitting = ", ".join(name for name in _list_names() if not measurements[name].needs_same_shape)
         text = f"the layers of model {title} change the shape of the hidden state, which {join_words(unfit)} compare"
         return [Problem("what", f"{text}. Accepted: {fitting}", self.what)]
 
     def validate(self, fsdp: bool) -> list[Problem]:  # type: ignore[override]
         """Return the problems. With sharded models, gradients cannot be computed at arbitrary times."""
-        known = [ALL, *measurements]
+        known = [ALL, *_list_names()]
         problems = [
-            Problem("what", f"unknown measurement. Accepted: {', '.join(known)}.{did_you_mean(name, known)}", name)
+            Problem("what", f"{_refuse(name)}. Accepted: {', '.join(known)}.{did_you_mean(name, known)}", name)
             for name in self.what
             if name not in known
         ]
         if fsdp and "jacobian" in self.names:
-            fitting = ", ".join(name for name in measurements if name != "jacobian")
+            fitting = ", ".join(name for name in _list_names() if name != "jacobian")
             text = f"jacobian needs whole weights: trainer.strategy=ddp, or {fitting}"
             problems.append(Problem("what", text, self.what))
         return problems
+
+
+def _list_names() -> list[str]:
+    """Return the measurements that can be taken in training."""
+    return [name for name, measurement in measurements.items() if measurement.during_training]
+
+
+def _refuse(name: str) -> str:
+    """Return why a measurement is not accepted."""
+    return "too expensive in training; ablate diagnose takes it" if name in measurements else "unknown measurement"

@@ -68,6 +68,11 @@ class Extension:
         """Return Lightning callbacks (`ablate.training.callbacks.RunCallback`) for the training of `task`."""
         return []
 
+    def count_items(self, experiment: Experiment) -> dict[str, int]:
+        """Return the metrics that the part adds to validations -> the number of items, such as questions, that each is
+        computed from. Raises AblateError if they cannot be computed."""
+        return {}
+
     def build_procedure(self) -> Any:
         """Return the `Procedure` (of `ablate.training.procedures`) that replaces training, or None."""
         return None

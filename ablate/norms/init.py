@@ -111,6 +111,20 @@ class Scaled(Initialization):
 
 
 @initializations.register
+class DepthScaled(Initialization):
+    """Smaller with depth: every projection of layer l, counted from 1, is divided by sqrt(2l), as the paper of LNS
+    compares it. Its source draws uniformly with alpha / sqrt(l)."""
+
+    kind: Literal["depth_scaled"] = "depth_scaled"
+    formula = "std; std / sqrt(2l) in layer l"
+    source = "Sun et al. 2025, arXiv 2502.05795, section 6; after Zhang et al. 2019, arXiv 1908.11365"
+
+    def std_of(self, projection: Projection, stack: Stack) -> float:
+        std = self.base_std(stack)
+        return std if projection.layer is None else std / (2 * (projection.layer + 1)) ** 0.5
+
+
+@initializations.register
 class SmallScaled(Initialization):
     """Small for the projections that write to the residual stream, o and down (W_0 and W_2), whatever `std` is: their
     standard deviation falls with the width and the depth. All others have `std`."""

@@ -56,23 +56,38 @@ class DeepNorm(Placement):
     """DeepNorm: Post-LN with the residual scaled up by `alpha = (2L)^(1/4)`, and with DeepNorm's initialisation: Xavier
     normal, with gain `beta = (8L)^(-1/4)` for the value, output and MLP projections and 1 for query and key. The values
     are the paper's for a decoder-only model, which are also those for an encoder-only model. They replace `init` for
-    these projections."""
+    these projections. Each of the two can be left out, to ask which of them does it: without both it is Post-LN."""
 
     kind: Literal["deepnorm"] = "deepnorm"
+    scale_residual: bool = True
+    """Whether the residual is multiplied by alpha. false: by 1, as in Post-LN."""
+    scale_init: bool = True
+    """Whether the projections have DeepNorm's initialisation. false: that of `init`."""
+    published_code: bool = False
+    """Whether to repeat a defect of the public code of Mix-LN and LayerNorm Scaling, to reproduce the baseline that
+    these papers call DeepNorm, which it is not: alpha is that of 32 layers, 64^(1/4) = 2.83, whatever L is, and the
+    sign of the gain's exponent is inverted, (8L)^(+1/4), so that it is above 1."""
     rule = "N((2L)^(1/4) x + f(x))"
     source = "Wang et al. 2022, arXiv 2203.00555"
     diagram = "x ─┬─ f ─────────── + ─ N ─►\n   └─ * (2L)^(1/4) ─┘"
     initialisation = "Xavier normal, gain (8L)^(-1/4) for v, o, gate, up and down, 1 for q and k"
     caveats = (
-        "The gain is below 1: a published baseline with gain (8L)^(+1/4) is not DeepNorm. The authors' code has no "
-        "final norm: norm.final_norm=false."
+        "The gain is below 1: a published baseline with gain (8L)^(+1/4) is not DeepNorm; published_code repeats it. "
+        "The authors' code has no final norm: norm.final_norm=false."
     )
 
     def residual(self, site: Site) -> nn.Module:
-        return residuals.PostResidual(site, alpha=(2 * site.depth) ** 0.25)
+        layers = 32 if self.published_code else site.depth
+        return residuals.PostResidual(site, alpha=(2 * layers) ** 0.25 if self.scale_residual else 1.0)
 
     def gains(self, depth: int) -> dict[str, float]:
-        return _xavier((8 * depth) ** -0.25)
+        exponent = 0.25 if self.published_code else -0.25
+        return _xavier((8 * depth) ** exponent) if self.scale_init else {}
+
+    def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
+        if not self.published_code or self.scale_residual or self.scale_init:
+            return []
+        return [Problem("published_code", "changes nothing where scale_residual and scale_init are both false", True)]
 
 
 @placements.register
@@ -81,6 +96,10 @@ class MiniMax(Placement):
     embedding is normalised first and the final norm follows the last sublayer; without DeepNorm's initialisation."""
 
     kind: Literal["minimax"] = "minimax"
+    scale_residual: bool = True
+    """Whether the residual is multiplied by (2L)^(1/4). false: by 1, a Post-LN whose norms are moved."""
+    scale_init: bool = False
+    """Whether the projections have DeepNorm's initialisation, as MiniMax-01's have not."""
     rule = "(2L)^(1/4) h + f(h), h = N(x)"
     source = "MiniMax 2025, arXiv 2501.08313"
     diagram = "x ─ N ─┬─ f ─────────── + ─►\n       └─ * (2L)^(1/4) ─┘"
@@ -90,7 +109,10 @@ class MiniMax(Placement):
     )
 
     def residual(self, site: Site) -> nn.Module:
-        return residuals.InputPostResidual(site, alpha=(2 * site.depth) ** 0.25)
+        return residuals.InputPostResidual(site, alpha=(2 * site.depth) ** 0.25 if self.scale_residual else 1.0)
+
+    def gains(self, depth: int) -> dict[str, float]:
+        return _xavier((8 * depth) ** -0.25) if self.scale_init else {}
 
 
 @placements.register
@@ -99,13 +121,32 @@ class LayerNormScaling(Placement):
     sublayers and not on the final norm. Its authors advise against combining it with `init: scaled`."""
 
     kind: Literal["lns"] = "lns"
+    position: Literal["after_norm", "before_norm", "after_sublayer", "after_residual"] = "after_norm"
+    """Where the factor s = 1 / sqrt(l) stands. after_norm: x + f(s N(x)), LNS; the others are the paper's ablation of
+    it. before_norm: x + f(N(s x)), which is Pre-LN but for the norm's eps; after_sublayer: x + s f(N(x));
+    after_residual: s (x + f(N(x)))."""
+    sublayers: Literal["both", "attn", "mlp"] = "both"
+    """The sublayers that have the factor; the other one is Pre-LN."""
     rule = "x + f(N(x) / sqrt(l))"
     source = "Sun et al. 2025, arXiv 2502.05795"
     diagram = "x ─┬─ N ─ * 1/sqrt(l) ─ f ─ + ─►\n   └────────────────────────┘"
     caveats = "Its authors advise against combining it with a scaled initialisation."
 
     def residual(self, site: Site) -> nn.Module:
-        return residuals.PreResidual(site, scale=(site.index + 1) ** -0.5)
+        wiring = {
+            "after_norm": residuals.PreResidual,
+            "before_norm": residuals.InputScaledResidual,
+            "after_sublayer": residuals.BranchScaledResidual,
+            "after_residual": residuals.SumScaledResidual,
+        }
+        return wiring[self.position](site, scale=(site.index + 1) ** -0.5)
+
+    def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
+        attn, mlp = (
+            self.residual(site) if self.sublayers in ("both", name) else residuals.PreResidual(site)
+            for name in ("attn", "mlp")
+        )
+        return attn, mlp
 
 
 @placements.register
@@ -185,8 +226,8 @@ class ResidualScalar(Placement):
     """Pre-LN with each sublayer's output scaled by one learnable number that starts near 0."""
 
     kind: Literal["residual_scalar"] = "residual_scalar"
-    initial: float = 1e-3
-    """Initial value of the learnable numbers."""
+    initial: float | None = 1e-3
+    """Initial value of the learnable numbers. None: 1 / sqrt(L), as in SkipInit."""
     rule = "x + s f(N(x)), s a learnable number"
     source = "after Bachlechner et al. 2020, arXiv 2003.04887"
     diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └────────────────┘"
@@ -197,7 +238,18 @@ class ResidualScalar(Placement):
     )
 
     def residual(self, site: Site) -> nn.Module:
-        return residuals.ScaledResidual(site, 1, self.initial)
+        return residuals.ScaledResidual(site, 1, site.depth**-0.5 if self.initial is None else self.initial)
+
+
+placements.preset(
+    "skipinit",
+    "residual_scalar",
+    note=(
+        "SkipInit (De and Smith 2020, arXiv 2002.10444) on Pre-LN, as the paper of LNS compares it: its numbers start "
+        "at 1 / sqrt(L). SkipInit itself has no norm (norm.layer=none)."
+    ),
+    initial=None,
+)
 
 
 @placements.register

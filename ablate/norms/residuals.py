@@ -64,6 +64,29 @@ class PreResidual(nn.Module):
         return x + self.drop(f(h if self.scale is None else h * self.scale, *args))
 
 
+class InputScaledResidual(PreResidual):
+    """`x + f(N(scale * x))`."""
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        return x + self.drop(f(self.norm(x if self.scale is None else x * self.scale), *args))
+
+
+class BranchScaledResidual(PreResidual):
+    """`x + scale * f(N(x))`."""
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        y = f(self.norm(x), *args)
+        return x + self.drop(y if self.scale is None else y * self.scale)
+
+
+class SumScaledResidual(PreResidual):
+    """`scale * (x + f(N(x)))`."""
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        y = x + self.drop(f(self.norm(x), *args))
+        return y if self.scale is None else y * self.scale
+
+
 class PostResidual(nn.Module):
     """`N(alpha * x + f(x))`."""
 

@@ -86,25 +86,54 @@ def draw_lines(title: str, tables: Mapping[str, LayerTable], columns: Mapping[st
     of one standard error for a column that has one (`COLUMN_error`)."""
     known = {name: label for name, label in columns.items() if any(t.has(name) for t in tables.values())}
     figure, axes = create_panels(title, list(known), width=6.5 if len(known) == 1 else None)
-    looks = style.choose_looks(tables)
     for panel, (column, label) in zip(axes, known.items(), strict=True):
-        for name, table in tables.items():
-            if not table.has(column):
-                continue
-            colour, marker = looks[name]
-            x, y = np.array(table.column("layer")), np.array(table.column(column), dtype=float)
-            panel.plot(x, y, color=colour, marker=marker, markersize=4.5, linewidth=1.4)
-            if table.has(f"{column}_error"):
-                error = np.array(table.column(f"{column}_error"), dtype=float)
-                panel.fill_between(x, y - error, y + error, color=colour, alpha=0.2, linewidth=0)
-        panel.set_xlabel("layer l")
-        panel.set_ylabel(fold_label(label))
-        if log and any(value > 0 for table in tables.values() for value in table.column(column)):
-            panel.set_yscale("log")
-            style.label_log_ticks(panel.yaxis)
-        _clear_frame(panel)
+        _draw_line_panel(panel, tables, column, label, log)
     _add_legend(figure, tables)
     return figure
+
+
+def draw_by_layer_and_depth(title: str, tables: Mapping[str, LayerTable], column: str, label: str) -> Figure:
+    """Return one line for each model over the layers, logarithmic; if the models have several depths, also, in a second
+    panel, the value of layer 1 of each model over its number of layers."""
+    depths = {name: len(table.rows) for name, table in tables.items()}
+    if len(set(depths.values())) == 1:
+        return draw_lines(title, tables, {column: label}, log=True)
+    figure, (by_layer, by_depth) = create_panels(title, ["layer", "depth"], width=10)
+    _draw_line_panel(by_layer, tables, column, label, log=True)
+    for name, (colour, marker) in style.choose_looks(tables).items():
+        first, *_ = tables[name].column(column)
+        by_depth.plot(depths[name], first, color=colour, marker=marker, markersize=6, linestyle="none")
+    by_depth.set_xlabel("number of layers L")
+    by_depth.set_ylabel("the same, from layer 1")
+    _clear_frame(by_depth)
+    _scale_log(by_depth, [value for table in tables.values() for value in table.column(column)[:1]])
+    _add_legend(figure, tables)
+    return figure
+
+
+def _draw_line_panel(panel: Axes, tables: Mapping[str, LayerTable], column: str, label: str, log: bool) -> None:
+    """Draw one line for each model that has `column` over the layers."""
+    for name, (colour, marker) in style.choose_looks(tables).items():
+        table = tables[name]
+        if not table.has(column):
+            continue
+        x, y = np.array(table.column("layer")), np.array(table.column(column), dtype=float)
+        panel.plot(x, y, color=colour, marker=marker, markersize=4.5, linewidth=1.4)
+        if table.has(f"{column}_error"):
+            error = np.array(table.column(f"{column}_error"), dtype=float)
+            panel.fill_between(x, y - error, y + error, color=colour, alpha=0.2, linewidth=0)
+    panel.set_xlabel("layer l")
+    panel.set_ylabel(fold_label(label))
+    if log:
+        _scale_log(panel, [value for table in tables.values() for value in table.column(column)])
+    _clear_frame(panel)
+
+
+def _scale_log(panel: Axes, values: Sequence[float]) -> None:
+    """Make the y axis logarithmic, if some value is above zero."""
+    if any(value > 0 for value in values):
+        panel.set_yscale("log")
+        style.label_log_ticks(panel.yaxis)
 
 
 def draw_courses(title: str, histories: Mapping[str, Course], label: str, unit: str) -> Figure:

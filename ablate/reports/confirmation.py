@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, format_number, join_words
+from ablate.reports.labels import name_objective
 from ablate.sweeps.comparison import compare_record_effects, list_earlier_pairs
 from ablate.sweeps.donors import state_shared_starts
 from ablate.sweeps.records import SweepRecord
@@ -29,9 +30,10 @@ def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> s
     bounds = find_bounds(spec.objective.metric)
     if spec.contrasts:
         effects = compare_record_effects(record)
-        return f"{state_effects(effects, unit=name_unit(spec), maximize=maximize)} {_state_starts(record)}".rstrip()
-    where = "at each point of the grid" if spec.at_grid else "each at its chosen settings"
-    text = state_verdict(compared, spec.baselines, unit=name_unit(spec), maximize=maximize, bounds=bounds, where=where)
+        text = state_effects(effects, unit=name_unit(spec), maximize=maximize, where=f"each cell {spec.tested}")
+        return f"{text} {_state_starts(record)}".rstrip()
+    unit, where = name_unit(spec), f"each {spec.tested}"
+    text = state_verdict(compared, spec.baselines, unit=unit, maximize=maximize, bounds=bounds, where=where)
     return f"{text} {_state_starts(record)}".rstrip()
 
 
@@ -62,7 +64,7 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
     bounded = any(c.estimate and c.estimate.half_width is not None for c in compared.values())
     interval = ", with its 95 % interval, widened for every look" if bounded else "; there is no interval yet"
     yield (
-        f"{spec.objective.metric}: mean over the n seeds on which the arm trained, conditional on having "
+        f"{name_objective(spec)}: mean over the n seeds on which the arm trained, conditional on having "
         f"trained{interval}."
     )
     bounds = find_bounds(spec.objective.metric)
@@ -70,7 +72,7 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
         c.estimate and c.estimate.interval and not _lies_inside(c.estimate.interval, bounds) for c in compared.values()
     ):
         yield (
-            f"In brackets: an interval clipped to possible values of {spec.objective.metric}, not "
+            f"In brackets: an interval clipped to possible values of {name_objective(spec)}, not "
             f"{_name_bounds(bounds)}. It covers the true mean as often as the unclipped interval."
         )
     if any(c.kind not in UNCOMPARED for c in compared.values()):

@@ -7,6 +7,7 @@ from typing import Any
 
 from ablate.config.formatting import join_words
 from ablate.reports.columns import word_column
+from ablate.reports.labels import name_objective
 from ablate.reports.plain_values import to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.table import NOTHING, Column, Section, Table
@@ -21,6 +22,7 @@ def tabulate_effects(report: ReportData) -> list[Section]:
     """Return the effects of a factorial with their verdicts; nothing of other sweeps, and before the first fresh
     seed."""
     effects, metric = report.effects, report.record.spec.objective.metric
+    name = name_objective(report.record.spec)
     if not effects:
         return []
     rows = list(effects.values())
@@ -29,12 +31,12 @@ def tabulate_effects(report: ReportData) -> list[Section]:
         word_column("effect", [e.contrast.name for e in rows]),
         word_column("against", [_name_reference(e) for e in rows]),
         word_column("verdict", [name_effect(e) for e in rows]),
-        Column(metric, [_format_effect(e, e.versus, metric) for e in rows]),
+        Column(name, [_format_effect(e, e.versus, metric) for e in rows]),
         *([Column("crossed", [_format_effect(e, e.crossed, metric) for e in rows])] if crossing else []),
         word_column("failed", [_format_failed(e) for e in rows]),
     ]
     better = "lower" if report.record.spec.objective.direction == "minimize" else "higher"
-    title = f"Effects of the components on fresh seeds ({metric}, {better} is better)"
+    title = f"Effects of the components on fresh seeds ({name}, {better} is better)"
     return [Section(title, Table(columns), list(_explain(effects)))]
 
 
@@ -67,6 +69,8 @@ def _explain(effects: Mapping[str, Effect]) -> Iterator[str]:
         f"the cell at its reference, ± an interval that errs in 5 % for {sharing} and all looks. A seed gives one "
         "number, and counts if all cells of the effect trained on it."
     )
+    if any(effect.contrast.where for effect in effects.values()):
+        yield "at: the mean is over the cells with that level alone."
     if any(not effect.contrast.is_main for effect in effects.values()):
         yield (
             "effect of two levels: their interaction, the effect of the first where the second is at its level, less "
@@ -92,4 +96,4 @@ def effects_to_plain(report: ReportData) -> dict[str, Any]:
     if spec.designed is None:
         return {}
     effects = {name: to_plain(effect.to_dict()) for name, effect in report.effects.items()}
-    return {"design": {"kind": spec.design, "cells": spec.designed.cells}, "effects": effects}
+    return {"design": {"kind": spec.design, "within": spec.within, "cells": spec.designed.cells}, "effects": effects}

@@ -11,10 +11,19 @@ from ablate.plots.panels import save_png
 from ablate.plots.style import Entry, Looks
 from ablate.reports.charts.effects import caption_effects
 from ablate.reports.effects_figure import draw_effects
+from ablate.reports.failures_figure import CAPTION as FAILURES
+from ablate.reports.failures_figure import draw_failures, has_failures
 from ablate.reports.figure_data import Course, Panel, Point, choose_course_view, collect_courses, collect_panels, is_off
 from ablate.reports.findings import collect_seeds, objective_sign
 from ablate.reports.grid_figure import caption_grid, draw_grid, find_axis
-from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, label_parameter, name_parameter
+from ablate.reports.labels import (
+    LEARNING_RATE,
+    choose_looks,
+    label_metric,
+    label_parameter,
+    name_objective,
+    name_parameter,
+)
 from ablate.reports.sensitivity import compute_sensitivity
 from ablate.reports.usage import UsageUnit
 from ablate.reports.verdict_figures import caption_confirmed, caption_verdict, draw_confirmed, draw_verdict
@@ -30,15 +39,17 @@ _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way 
 
 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
-    """Write grid.png, effects.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one more per other
-    searched number, and curves.png, those that have data; return each path with its caption."""
-    metric = record.spec.objective.metric
+    """Write grid.png, effects.png, failures.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one
+    more per other searched number, and curves.png, those that have data; return each path with its caption."""
+    metric = name_objective(record.spec)
     figures: list[tuple[str, Figure, str]] = []
     if compared := compare_record(record):
         if axis := find_axis(record):
             figures.append(("grid", draw_grid(record, compared, axis), caption_grid(record, axis)))
         if effects := compare_record_effects(record):
             figures.append(("effects", draw_effects(record, effects), caption_effects(record, effects)))
+        if has_failures(record, compared):
+            figures.append(("failures", draw_failures(record, compared), FAILURES))
         if any(c.difference for c in compared.values()):
             figures.append(("verdict", draw_verdict(record, compared), caption_verdict(record, compared)))
         figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))
@@ -63,7 +74,7 @@ def draw_panel(record: SweepRecord, panel: Panel) -> Figure:
     """Return the objective against one parameter."""
     objective, looks = record.spec.objective, choose_looks(record)
     figure, axes = style.create_canvas(
-        f"{record.title}: {objective.metric} against {name_parameter(panel.path)}",
+        f"{record.title}: {name_objective(record.spec)} against {name_parameter(panel.path)}",
         f"{_describe_evidence(record, [p.arm for p in panel.points])}; circled: the best of each arm",
     )
     axes.set_xlabel(label_parameter(panel.path))
@@ -158,7 +169,7 @@ def draw_courses(record: SweepRecord, trials: list[Course]) -> Figure:
     noun, objective = UsageUnit.of(record).noun, record.spec.objective
     looks, sign = choose_looks(record), objective_sign(record)
     figure, axes = style.create_canvas(
-        f"{record.title}: {objective.metric} against {noun}",
+        f"{record.title}: {name_objective(record.spec)} against {noun}",
         f"{_describe_evidence(record, [c.arm for c in trials])}; strong: the best of each arm",
     )
     axes.set_xlabel("updates of the optimizer" if noun == "updates" else f"{noun} trained on")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ablate.config.errors import ConfigError
+from ablate.experiment.metrics import describe_metric, shorten_metric
 from ablate.plots import style
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.tasks import find_metric, tasks
+from ablate.tasks import tasks
 
 LEARNING_RATE = "optimizer.lr"
 ALPHA = "norm.alpha"
@@ -34,16 +35,13 @@ def label_parameter(path: str) -> str:
 
 def label_metric(metric: str, spec: Sweep) -> str:
     """Return the label of an axis for a metric, with its unit."""
-    units = {
-        "align/accuracy": "share of pairs",
-        "align/margin": "chosen minus rejected",
-        "align/kl": "nats per answer",
-        "align/reward": "by the reward model",
-        "align/win_rate": "share of prompts",
-    }
-    known = find_metric(metric, spec.task)
-    label = known.label if known else units.get(metric, "")
-    return f"{metric} ({label})" if label else metric
+    known, name = describe_metric(metric, spec.task), shorten_metric(metric)
+    return f"{name} ({known.label})" if known and known.label else name
+
+
+def name_objective(spec: Sweep) -> str:
+    """Return the name of the objective in tables, figures and sentences."""
+    return shorten_metric(spec.objective.metric)
 
 
 def name_items(spec: Sweep) -> str:

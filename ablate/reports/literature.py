@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from ablate.config.errors import ConfigError
+from ablate.experiment.metrics import read_metric
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA, FailureShare
@@ -123,5 +124,5 @@ def _subtract(ours: _Measured, baseline: _Measured, known: Compared | None) -> E
 
 def _read_metric(trial: TrialRecord, metric: str, record: SweepRecord) -> float | None:
     """Return the finite `metric` of a trial that completed."""
-    value = trial.value if metric == record.spec.objective.metric else trial.metrics.get(metric)
+    value = trial.value if metric == record.spec.objective.metric else read_metric(trial.metrics, metric)
     return value if trial.status == "completed" and value is not None and math.isfinite(value) else None

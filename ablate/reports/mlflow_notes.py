@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ablate import tracking
+from ablate.experiment.metrics import name_in_mlflow
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.records import Compared
@@ -50,7 +51,7 @@ def log_band(record: SweepRecord, arm: str, compared: Compared) -> None:
     run_id = record.parents[arm]
     if not band or tracking.client().get_run(run_id).data.tags.get(BAND) == seeds:
         return
-    now, metric = int(1000 * time.time()), record.spec.objective.metric
+    now, metric = int(1000 * time.time()), name_in_mlflow(record.spec.objective.metric)
     points = [Metric(f"{metric}/{name}", value, now, step) for step, row in band.items() for name, value in row.items()]
     for start in range(0, len(points), _BATCH):
         tracking.client().log_batch(run_id, metrics=points[start : start + _BATCH])

@@ -95,6 +95,7 @@ class Report(ReportData):
             "candidates": candidates_to_plain(record, arm),
             "crossed": crossed_to_plain(record, arm),
             "compute": to_plain(asdict(self.savings[arm])) if arm in self.savings else None,
+            "to_baseline": to_plain(asdict(tokens)) if (tokens := self.tokens_to_baseline.get(arm)) else None,
             "sensitivity": asdict(sensitivity) if sensitivity else None,
             "importance": self.importance[arm],
             "importance_n": count_scored(record, arm),

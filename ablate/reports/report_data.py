@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.formatting import join_words
-from ablate.reports import confirmation, fairness, findings, literature, savings
+from ablate.reports import confirmation, fairness, findings, literature, savings, tokens_to_baseline
 from ablate.reports.downstream import Downstream
 from ablate.reports.importance import compute_importance
 from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
@@ -137,6 +137,11 @@ class ReportData:
         crossed = self.record.list_crossed()
         runs = {arm: [t for one in crossed if one.loser == arm for t in one.runs] for arm in self.record.trials}
         return {arm: sum_usage(self.usage_unit, trials) for arm, trials in runs.items()}
+
+    @cached_property
+    def tokens_to_baseline(self) -> dict[str, tokens_to_baseline.TokensToBaseline]:
+        """Arm -> the training that it needs to reach the final objective of the baseline; without the baseline."""
+        return tokens_to_baseline.compare_tokens(self.record)
 
     @cached_property
     def savings(self) -> dict[str, savings.Saving]:

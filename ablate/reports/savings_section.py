@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from ablate.config.formatting import count_noun, format_bytes, join_words
+from ablate.config.formatting import format_bytes
 from ablate.reports.columns import word_column
+from ablate.reports.labels import name_objective
 from ablate.reports.report_data import ReportData
 from ablate.reports.savings import Saving
 from ablate.reports.table import NOTHING, Column, Section, Table
+from ablate.reports.tokens_section import explain_censoring
+from ablate.reports.tokens_to_baseline import TokensToBaseline
 from ablate.verdict.intervals import Estimate
 
 
@@ -18,12 +21,16 @@ def tabulate_savings(report: ReportData) -> list[Section]:
     if not savings:
         return []
     title = f"Compute and memory, and the compute to reach the final result of {baseline}"
-    sentences = _explain_savings(savings, report.record.spec.objective.metric, baseline)
-    return [Section(title, Table(_saving_columns(savings, savings.get(baseline))), list(sentences))]
+    tokens = {arm: one for arm, one in report.tokens_to_baseline.items() if arm in savings}
+    sentences = _explain_savings(savings, tokens, name_objective(report.record.spec), baseline)
+    return [Section(title, Table(_saving_columns(savings, tokens, savings.get(baseline))), list(sentences))]
 
 
-def _saving_columns(savings: dict[str, Saving], baseline: Saving | None) -> list[Column]:
+def _saving_columns(
+    savings: Mapping[str, Saving], tokens: Mapping[str, TokensToBaseline], baseline: Saving | None
+) -> list[Column]:
     rows = list(savings.values())
+    needed = [tokens.get(arm) for arm in savings]
     peaks = [s.peak_memory_bytes for s in rows]
     less = [_format_percent(1 - s.state_bytes / baseline.state_bytes) if baseline else NOTHING for s in rows]
     return [
@@ -33,13 +40,15 @@ def _saving_columns(savings: dict[str, Saving], baseline: Saving | None) -> list
         Column("states", [format_bytes(int(s.state_bytes)) for s in rows]),
         Column("saved", less),
         *([Column("measured", [format_bytes(int(n)) if n else NOTHING for n in peaks])] if any(peaks) else []),
-        Column("reached", [f"{s.reached}/{s.seeds}" if s.seeds else NOTHING for s in rows]),
-        Column("after updates", [f"{s.updates.mean:.0f}" if s.updates else NOTHING for s in rows]),
+        Column("reached", [f"{t.reached}/{t.seeds}" if t and t.seeds else NOTHING for t in needed]),
+        Column("after updates", [f"{t.updates.mean:.0f}" if t and t.updates else NOTHING for t in needed]),
         Column("FLOPs saved", [_format_share(s.saved) if s.saved else NOTHING for s in rows]),
     ]
 
 
-def _explain_savings(savings: dict[str, Saving], metric: str, baseline: str) -> Iterable[str]:
+def _explain_savings(
+    savings: Mapping[str, Saving], tokens: Mapping[str, TokensToBaseline], metric: str, baseline: str
+) -> Iterable[str]:
     yield (
         "FLOPs: 6 for each trained weight and 2 for each frozen weight, times the tokens, without the embedding "
         "look-up; before: of the models that the arm starts from. States: 16 bytes for a trained parameter and 2 for "
@@ -48,15 +57,7 @@ def _explain_savings(savings: dict[str, Saving], metric: str, baseline: str) -> 
         "FLOPs before included: mean ± 95 % interval over these seeds, as at one look. The searches of the learning "
         "rate are not counted for any arm."
     )
-    if any(s.saved is None and s.seeds for s in savings.values()):
-        yield "If an arm does not reach it on every seed, no mean is given: it would omit the worst seeds."
-    if left_out := max(s.left_out for s in savings.values()):
-        yield f"Left out are {count_noun(left_out, 'seed')} on which {baseline} failed and has no final result."
-    if early := [f"{arm} {s.at_first} of {s.seeds}" for arm, s in savings.items() if s.at_first]:
-        yield (
-            f"Reached at the first validation: {join_words(early)}. They may have reached it earlier, and their "
-            "interval, which is based on validations only, is too narrow."
-        )
+    yield from explain_censoring(tokens, baseline)
     if any(s.flops_before for s in savings.values()):
         yield "All seeds of an arm start from the same model, so the interval does not include that model's variance."
 

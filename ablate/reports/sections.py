@@ -14,17 +14,19 @@ from ablate.config.formatting import (
     join_words,
     shorten_paths,
 )
+from ablate.experiment.metrics import is_score, list_parts, shorten_metric
 from ablate.reports import fairness, findings
 from ablate.reports.columns import format_signed, setting_columns, word_column, word_table
 from ablate.reports.downstream_table import tabulate
 from ablate.reports.effects_section import effects_to_plain, tabulate_effects
 from ablate.reports.importance import MINIMUM_TRIALS, count_scored
-from ablate.reports.labels import list_searched
+from ablate.reports.labels import list_searched, name_objective
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.savings_section import tabulate_savings
 from ablate.reports.sensitivity import MINIMUM_RATES, Sensitivity
 from ablate.reports.table import COUNTS, NOTHING, Column, Section, Table
+from ablate.reports.tokens_section import tabulate_tokens
 from ablate.reports.usage_section import tabulate_usage
 from ablate.reports.verdict_sections import count_failed, tabulate_confirmed, tabulate_crossed, tabulate_selection
 from ablate.sweeps.verdict_summary import find_bounds
@@ -55,12 +57,13 @@ def tabulate_published(report: ReportData) -> list[Section]:
             Column("published", [format_number(r.published) for r in rows]),
             Column(f"difference to {baseline}", [format_signed(r.published_difference) for r in rows]),
         ]
-        sections.append(Section(f"Published: {source.source} ({source.metric})", Table(columns)))
+        metric = shorten_metric(source.metric)
+        sections.append(Section(f"Published: {source.source} ({metric})", Table(columns)))
         if source.tokenizers:
             theirs, ours = source.tokenizers
             sections[-1].sentences.append(
                 f"The published values use the tokenizer {theirs}, ours use {ours}: unless these are the same, "
-                f"{source.metric} cannot be compared."
+                f"{metric} cannot be compared."
             )
     if any(row.failures for source in report.published for row in source.rows):
         sections[-1].sentences.append(
@@ -85,12 +88,21 @@ def tabulate_search(report: ReportData) -> list[Section]:
     if record.spec.at_grid:
         return []
     best = {arm: record.best(arm) for arm in record.trials}
-    others = list(dict.fromkeys(m for trial in best.values() if trial for m in sorted(trial.metrics) if m != metric))
+    parts = list_parts(metric)
+    others = dict.fromkeys(
+        m
+        for trial in best.values()
+        if trial
+        for m in sorted(trial.metrics)
+        if m != metric and (m in parts or not is_score(m))
+    )
     counts = {arm: record.counts(arm) for arm in record.trials}
     columns = [
         word_column("arm", best),
         Column("finished", [f"{count_finished(record.trials[arm])}/{record.target(arm)}" for arm in best]),
-        Column(metric, [format_number(trial.value) if trial else NOTHING for trial in best.values()]),
+        Column(
+            name_objective(record.spec), [format_number(trial.value) if trial else NOTHING for trial in best.values()]
+        ),
         *(
             Column(m, [format_number(trial.metrics.get(m)) if trial else NOTHING for trial in best.values()])
             for m in others
@@ -213,7 +225,7 @@ def tabulate_trials(report: ReportData) -> list[Section]:
         word_column("arm", [t.arm for t in ordered]),
         Column("trial", [str(t.number) for t in ordered]),
         word_column("status", [f"{t.status} (stuck)" if record.is_stuck(t) else t.status for t in ordered]),
-        Column(record.spec.objective.metric, [format_number(t.value) for t in ordered]),
+        Column(name_objective(record.spec), [format_number(t.value) for t in ordered]),
         *setting_columns(record, [t.params for t in ordered]),
         Column("updates", [str(t.step) for t in ordered]),
         Column("time", [format_duration(t.seconds) for t in ordered]),
@@ -256,8 +268,9 @@ class Part:
     collapsed."""
 
 
-VERDICT, SETTINGS, SEARCH, COST, CONFOUNDS, DIAGNOSTICS = (
+VERDICT, TOKENS, SETTINGS, SEARCH, COST, CONFOUNDS, DIAGNOSTICS = (
     "How the verdict was reached",
+    "Training needed to reach the baseline",
     "Settings",
     "Search",
     "Cost",
@@ -268,6 +281,7 @@ PARTS = (
     Part(tabulate_effects, effects_to_plain),
     Part(tabulate_confirmed),
     Part(tabulate_crossed, fold=VERDICT),
+    Part(tabulate_tokens, fold=TOKENS),
     Part(tabulate_downstream, lambda report: {"downstream": report.downstream.to_dict()}, fold="Downstream tasks"),
     Part(tabulate_published, _published_values, fold="Published results"),
     Part(tabulate_selection, fold=SETTINGS),

@@ -9,6 +9,7 @@ from ablate.config.formatting import count_noun, format_number, join_words
 from ablate.reports.columns import setting_columns, word_column
 from ablate.reports.confirmation import explain_comparison
 from ablate.reports.findings import objective_sign
+from ablate.reports.labels import name_objective
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.table import NOTHING, Column, Section, Table
@@ -27,7 +28,7 @@ def tabulate_confirmed(report: ReportData) -> list[Section]:
     record, compared = report.record, report.confirmed
     if not compared:
         return []
-    rows, metric = list(compared.values()), record.spec.objective.metric
+    rows, metric, name = list(compared.values()), record.spec.objective.metric, name_objective(record.spec)
     cells, settings = record.spec.cells, setting_columns(record, [c.params for c in rows])
     columns = [
         word_column("arm", [cells[arm].arm if cells else arm for arm in compared]),
@@ -35,13 +36,12 @@ def tabulate_confirmed(report: ReportData) -> list[Section]:
         word_column("verdict", [name_verdict(record, arm, compared) for arm in compared]),
         Column("seeds", [f"{len(c.outcomes)}/{max(c.planned, len(c.outcomes))}" for c in rows]),
         word_column("failed", [format_share(c.failures) for c in rows]),
-        Column(metric, [_format_mean(c.estimate, find_bounds(metric)) for c in rows]),
+        Column(name, [_format_mean(c.estimate, find_bounds(metric)) for c in rows]),
         *([_difference_column(record, rows)] if any(c.kind not in UNCOMPARED for c in rows) else []),
         *([] if cells else settings),
     ]
     better = "lower" if objective_sign(record) > 0 else "higher"
-    what = "each arm at each point of the grid" if record.spec.at_grid else "each arm at its chosen settings"
-    title = f"Results on fresh seeds, {what} ({metric}, {better} is better)"
+    title = f"Results on fresh seeds, each arm {record.spec.tested} ({name}, {better} is better)"
     return [Section(title, Table(columns), list(explain_comparison(record, compared)))]
 
 

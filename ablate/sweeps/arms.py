@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
+from ablate.experiment.metrics import read_metric
 from ablate.sweeps.attempts import ENDING, list_last_attempts, read_trial_notes, trial_number
 from ablate.sweeps.comparison import list_candidates
 from ablate.sweeps.donors import pin_donors
@@ -220,8 +221,8 @@ class ArmTrials:
         """Report the validations of a trial that a killed sweep process did not receive."""
         known = self._read_frozen(trial.number).intermediate_values
         for step, metrics in validations.items():
-            if step not in known:
-                trial.report(metrics[self.spec.objective.metric], step)
+            if step not in known and (value := read_metric(metrics, self.spec.objective.metric)) is not None:
+                trial.report(value, step)
 
     def _pick_cell(self) -> dict[str, Any]:
         taken = [r.params for r in self.read_trials()]  # failed ones too: the next session tries those
@@ -244,7 +245,10 @@ class ArmTrials:
         value: float | None = None
         state = "COMPLETE"
         if result.status == "completed":
-            value = result.metrics[self.spec.objective.metric]
+            value = read_metric(result.metrics, self.spec.objective.metric)
+            if value is None:  # of a run that was begun when its checkpoints had no scores
+                self.record_failure(trial, f"its last validation has no {self.spec.objective.metric}")
+                return
         elif result.status == "diverged":
             value = math.inf if self.spec.objective.direction == "minimize" else -math.inf
         elif result.status == "pruned":

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ablate.experiment.metrics import find_resolution
 from ablate.sweeps.records import CrossedRuns, SweepRecord, count_remaining
-from ablate.sweeps.spec.parts import is_share
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict import comparison
 from ablate.verdict.effects import CrossedCells, Effect, compare_cells
@@ -37,7 +37,7 @@ def compare_record(record: SweepRecord) -> dict[str, Compared]:
     if not any(record.confirmed.values()) and any(fresh.found for fresh in arms.values()):
         return {}
     others = len(list_earlier_pairs(record)) + record.scored
-    return compare_arms(spec, arms, find_resolution(spec, record.validation_items), others)
+    return compare_arms(spec, arms, _find_resolution(record), others)
 
 
 def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
@@ -46,8 +46,7 @@ def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
     if not record.spec.contrasts or not compare_record(record):
         return {}
     crossed = {pair: read_outcomes(runs.runs, record.trivial_loss) for pair, runs in record.crossed_cells.items()}
-    resolution = find_resolution(record.spec, record.validation_items)
-    return compare_effects(record.spec, collect_outcomes(record), crossed, resolution, record.scored)
+    return compare_effects(record.spec, collect_outcomes(record), crossed, _find_resolution(record), record.scored)
 
 
 def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
@@ -96,9 +95,8 @@ def compare_effects(
     )
 
 
-def find_resolution(spec: Sweep, validation_items: int | None) -> float:
-    """Return 1/N where the objective is a share of N items, else 0."""
-    return 1 / validation_items if validation_items and is_share(spec.objective.metric) else 0.0
+def _find_resolution(record: SweepRecord) -> float:
+    return find_resolution(record.spec.objective.metric, record.score_items, record.validation_items)
 
 
 def collect_outcomes(record: SweepRecord) -> dict[str, FreshOutcomes]:

@@ -18,6 +18,7 @@ from ablate.estimate.advice import detect_capacity
 from ablate.estimate.flops import estimate_work
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure_initial_gradients
 from ablate.sweeps.preparation import check_sweep, pick_generation
 from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.search.space import format_entry
@@ -25,6 +26,7 @@ from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.design import list_levels
 from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.spec.objective_validation import describe_readings
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_generations, open_existing, read_sweep, storage_url
@@ -62,7 +64,8 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
             total += f", by updates of one trial alone on {torch.cuda.get_device_name()}"
         total += busy
     sizes = corpora[base.data].count_validation_items()
-    return _format_plan(spec, corpora[base.data].description, sizes, items, record, left, total)
+    warnings = list(describe_outlying_gradients(measure_initial_gradients(spec, corpora)))
+    return _format_plan(spec, corpora[base.data].description, sizes, items, record, left, total, warnings)
 
 
 def outline(spec: Sweep) -> str:
@@ -174,13 +177,14 @@ def _format_plan(
     record: SweepRecord | None,
     left: Mapping[str, _Left],
     total: str,
+    warnings: Sequence[str] = (),
 ) -> str:
     base = spec.base(next(iter(spec.all_arms)))
     unit = base.unit
     lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
     if base.procedure == "training":
-        known: Sequence[int | None] = sizes or [base.data.most_val_samples] * (1 + len(base.data.val_names))
-        lines.append(f"validation  {base.validation.describe(known)}")
+        lines.append(f"validation  {base.validation.describe(sizes or base.data.most_val_sizes)}")
+    lines += [text] if (text := describe_readings(spec.without_grid())) else []
     lines += [describe_scale(spec)] if spec.scale else []
     if spec.designed:
         parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in _list_level_names(spec).items())
@@ -204,6 +208,7 @@ def _format_plan(
             f"the arms differ in {factor}, and also in {others}" if others else f"the arms differ only in {factor}"
         )
         lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
+        lines += [f"    {text}" for text in warnings]
     lines += describe_seeds(spec)
     lines += [f"    {line}" for line in describe_power(spec, _count_seed_hours(spec))]
     limits = [f"{most:,g} {what}" for what, most in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if most]
@@ -237,8 +242,8 @@ def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
         each = sorted({(spec.base(name).trainer.max_steps, items[name]) for name in cells})
         lengths = join_words(f"{steps} updates = {count:,} {spec.base(cells[0]).unit}" for steps, count in each)
         yield f"arm {arm}: {count_noun(len(cells), 'point')} of {lengths} each seed"
-        searched = plain.space(arm).items()
-        yield f"    at {', '.join(f'{path} {format_entry(entry)}' for path, entry in searched) or 'one point'}"
+        if searched := plain.space(arm):
+            yield f"    at {', '.join(f'{path} {format_entry(entry)}' for path, entry in searched.items())}"
 
 
 def _count_seed_hours(spec: Sweep) -> float | None:

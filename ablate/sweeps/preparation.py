@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import ConfigError, Problem, SweepError
+from ablate.config.errors import ConfigError, Problem, SweepError, did_you_mean
+from ablate.config.formatting import join_words
 from ablate.config.merging import iterate_leaves
 from ablate.distributed import ranks
 from ablate.estimate.skeleton import build_skeleton
-from ablate.experiment.metrics import list_metrics
+from ablate.experiment.extensions import load_extensions
+from ablate.experiment.metrics import is_score, list_metrics, list_parts
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.records import format_title
@@ -57,10 +59,8 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
-        known = list_metrics(base)
-        if spec.objective.metric not in known:
-            message = f"unknown metric. Accepted: {', '.join(known)}"
-            raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], f"sweep {spec.name}")
+        if problems := check_objective(spec.objective.metric, base):
+            raise ConfigError(problems, f"sweep {spec.name}")
         searched = [(path, value) for path, values in spec.corners(arm).items() for value in values]
         for trained in [base, *(spec.at(arm, {p: value}) for p, value in searched if p.startswith("trainer."))]:
             check_ranks(trained.trainer, f"sweep {spec.name}")
@@ -76,6 +76,32 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
         if not _starts_from_sweep(base):
             choose_procedure(base).pin(base, corpora[base.data])
     return corpora
+
+
+def check_objective(metric: str, experiment: Experiment) -> list[Problem]:
+    """Return the problem if runs of `experiment` do not report `metric`, or a part of it. Raises AblateError if
+    downstream tasks cannot be loaded, which is tried only if the metric may be a score of one."""
+    known = list_metrics(experiment)
+    if not {*list_parts(metric)} <= {*known}:
+        known += count_score_items(experiment)
+    missing = [part for part in list_parts(metric) if part not in known]
+    if not missing:
+        return []
+    what = "unknown metric" if missing == [metric] else f"unknown metric {join_words(missing)}"
+    text = f"{what}. Accepted: {', '.join(known)}.{did_you_mean(missing[0], known)}"
+    if any(map(is_score, missing)):
+        tasks = ", ".join(experiment.evaluation.tasks) or "none"
+        text += f" Scores eval/TASK/NAME are those of evaluation.tasks: {tasks}."
+    return [Problem("objective.metric", text, metric)]
+
+
+def count_score_items(experiment: Experiment) -> dict[str, int]:
+    """Return score on a downstream task -> its questions, of the tasks that runs of `experiment` are scored on in
+    training. Raises AblateError if one of them cannot be loaded."""
+    items: dict[str, int] = {}
+    for extension in load_extensions(experiment):
+        items |= extension.count_items(experiment)
+    return items
 
 
 def _starts_from_sweep(experiment: Experiment) -> bool:
@@ -181,6 +207,9 @@ def open_arms(
             if (loss := trivial_losses[known]) is not None:  # else a later call may know it
                 study.set_user_attr("trivial_loss", loss)
         study.set_user_attr("trial_items", base.items)
+        if scores := [part for part in list_parts(spec.objective.metric) if is_score(part)]:
+            counts = count_score_items(base)
+            study.set_user_attr("score_items", {score: counts[score] for score in scores})
         arms.append(
             ArmTrials(study, spec, arm, _open_parent_run(study, spec, format_title(spec.name, generation), arm))
         )

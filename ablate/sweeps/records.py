@@ -62,6 +62,8 @@ class SweepRecord:
     """Arm -> its parent run in MLflow."""
     validation_items: int | None = None
     """Sequences or images of the smallest validation set, or held-out pairs; None if unknown."""
+    score_items: dict[str, int] = field(default_factory=dict)
+    """Score on a downstream task -> its questions, of the scores that the objective is or is a mean of."""
     confirmed: dict[str, list[TrialRecord]] = field(default_factory=dict)
     """Arm -> the runs of its chosen settings on fresh seeds; `params` contains the seed."""
     candidates: dict[str, list[Candidate]] = field(default_factory=dict)

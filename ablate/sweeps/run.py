@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from ablate.config.errors import AblateError, StoreError, SweepError
 from ablate.config.formatting import count_noun, format_number, format_setting
 from ablate.config.logs import open_console
 from ablate.distributed import ranks
+from ablate.experiment.metrics import name_in_mlflow, read_metric, shorten_metric
 from ablate.sweeps.arms import ArmTrials, end_run
 from ablate.sweeps.heartbeats import HEARTBEAT, record_heartbeat
 from ablate.sweeps.preparation import list_changed_plugins, note_ranks, open_sweep
@@ -88,6 +90,8 @@ class _Job:
     run_id: str | None
     slot: int
     """The number of the worker, from 0."""
+    items_per_update: int
+    """Tokens or images of one update."""
 
     @property
     def connection(self) -> Connection:
@@ -167,7 +171,7 @@ class _Runner:
             raise StoreError(
                 f"No worker process could be started: {type(error).__name__}. Run the same command again."
             ) from None
-        self.jobs[worker.connection] = _Job(arm, trial, worker, run_id, slot)
+        self.jobs[worker.connection] = _Job(arm, trial, worker, run_id, slot, experiment.items_per_update)
         shown = ", ".join(f"{path}={format_setting(v)}" for path, v in trial.params.items() if path != "seed")
         self.display.show_start(slot, Running(name, shown, experiment.trainer.max_steps))
 
@@ -214,9 +218,7 @@ class _Runner:
         elif kind == "progress":
             self.display.show_progress(job.slot, *content)
         elif kind == "validation":
-            step, metrics = content
-            job.trial.report(metrics[self.spec.objective.metric], step)
-            self._answer(job, "prune" if job.arm.should_prune(job.trial) else "go")
+            self._answer(job, "prune" if self._report(job, *content) else "go")
         elif kind == "done":
             result = content[0]
             if result.status == "interrupted":
@@ -225,9 +227,9 @@ class _Runner:
                 return
             job.arm.record_result(job.trial, result)
             self._count()
-            value = result.metrics.get(self.spec.objective.metric)
+            metric = self.spec.objective.metric
             shown = (
-                f"{self.spec.objective.metric} {format_number(value)}"
+                f"{shorten_metric(metric)} {format_number(read_metric(result.metrics, metric))}"
                 if result.status == "completed"
                 else result.reason
             )
@@ -253,6 +255,18 @@ class _Runner:
             self._close(job, f"FAILED, {reason} (traceback: {file})", finished=False)
         elif kind == "died":
             self._handle_death(job)
+
+    def _report(self, job: _Job, step: int, metrics: Mapping[str, float]) -> bool:
+        """Report the objective at a validation, if it is known there, and return whether the trial must be pruned."""
+        metric = self.spec.objective.metric
+        value = read_metric(metrics, metric)
+        if value is None:
+            return False
+        job.trial.report(value, step)
+        if (name := name_in_mlflow(metric)) != metric and job.run_id:  # the run itself knows its parts alone
+            with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
+                tracking.client().log_metric(job.run_id, name, value, step=step * job.items_per_update)
+        return job.arm.should_prune(job.trial)
 
     def _tag_outcome(self, job: _Job, result: Result) -> str:
         """Write the outcome of a run to MLflow: trained, stuck or diverged; return it, '' for a pruned run."""

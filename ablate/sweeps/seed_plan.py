@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ablate.config.formatting import count_noun, join_words
+from ablate.experiment.metrics import shorten_metric
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks, plan_looks
 from ablate.verdict.power import (
@@ -61,7 +62,7 @@ def describe_seeds(spec: Sweep) -> list[str]:
 def _describe_tested(spec: Sweep, first: str) -> str:
     """Return what is trained on the `first` fresh seeds."""
     if spec.at_grid:
-        return f"each arm at each point of its grid on the fresh {first}: nothing is searched or chosen"
+        return f"each arm {spec.tested} on the fresh {first}: nothing is searched or chosen"
     if spec.contrasts:
         return f"then the best of each cell on the fresh {first}, the same for all"
     return f"then the best of each arm on the fresh {first}"
@@ -79,7 +80,7 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     """Return lines on the statistical power of the planned seeds; none if no seeds are requested. Args: spec: the
     sweep. hours: GPU hours of one seed of all arms; None: unknown.
     """
-    confirm, most = spec.confirm, spec.confirm.most_seeds
+    confirm, most, name = spec.confirm, spec.confirm.most_seeds, shorten_metric(spec.objective.metric)
     if not most:
         return []
     if most < LEAST:
@@ -104,7 +105,7 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
         shown = f"at least {smallest:.2g}, by a standard deviation of {confirm.sd:g} of a paired difference"
         shown += f" over seeds{source}"
     lines = [
-        f"{most} seeds, {family}: they detect, with a power of 80 %, differences of {spec.objective.metric} of {shown}",
+        f"{most} seeds, {family}: they detect, with a power of 80 %, differences of {name} of {shown}",
         f"failures: {_describe_exclusion(most)}; {_describe_failures(most, count_failures_needed(comparisons + 1))}",
     ]
     return lines + (list(_warn(spec, smallest, comparisons, hours)) if confirm.sd else [])
@@ -126,10 +127,8 @@ def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str
         unit = "standard deviations of a paired difference of two cells over seeds"
     else:
         source = f", from {confirm.sd_source}" if confirm.sd_source else ""
-        unit = (
-            f"of {spec.objective.metric}, by a standard deviation of {confirm.sd:g} of a paired difference of two cells"
-        )
-        unit += f" over seeds{source}"
+        unit = f"of {shorten_metric(spec.objective.metric)}, by a standard deviation of {confirm.sd:g} of a paired "
+        unit += f"difference of two cells over seeds{source}"
     yield f"{seeds} seeds, {told}; {family}: with a power of 80 % they show {shown} {unit}"
     yield (
         "this holds if all cells train, and cells vary independently beyond what a seed does to all alike; a seed on "

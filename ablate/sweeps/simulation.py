@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ablate.experiment.metrics import find_resolution
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import (
     compare_arms,
     compare_effects,
     cross_params,
     find_due_looks,
-    find_resolution,
     plan_round,
     rank_candidates,
 )
@@ -180,7 +180,7 @@ def replay_design(
     then: Callable[[Sweep, Conclusions], Sweep | None] = lambda spec, ends: None,
 ) -> Conclusions:
     """Return what may be said of the arms, and of the effects of a factorial; the arguments are those of `replay`."""
-    resolution = find_resolution(spec, validation_items)
+    resolution = find_resolution(spec.objective.metric, {}, validation_items)
     run = _Trainer(spec, objective, trivial_loss)
     found: Mapping[str, dict[str, Any] | None] = {arm: dict(cell.point) for arm, cell in spec.cells.items()} or {
         arm: _choose(spec, arm, run, list(tried)) for arm, tried in points.items()

@@ -176,6 +176,7 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         searched,
         parents={arm: notes[arm]["parent"] for arm in ordered if "parent" in notes[arm]},
         validation_items=min((n for arm in ordered if (n := notes[arm].get("validation_items"))), default=None),
+        score_items=notes[ordered[0]].get("score_items", {}),
         confirmed=after.confirmed,
         candidates=after.candidates,
         chosen=after.chosen,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ablate.config.formatting import UNBOUNDED, count_noun, format_settings, join_words, shorten_paths
+from ablate.experiment.metrics import describe_metric, shorten_metric
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record, read_outcomes
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.parts import is_share
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.tasks import find_metric
 from ablate.verdict.effect_statements import summarise_effects
 from ablate.verdict.records import Compared
 from ablate.verdict.sequential import LEAST
@@ -21,9 +20,8 @@ _MANY = 5  # arms above which they are named by verdict, without their differenc
 
 def find_bounds(metric: str) -> tuple[float, float]:
     """Return the least and the most that a metric can be."""
-    if known := find_metric(metric):
-        return known.bounds
-    return (0.0, 1.0) if is_share(metric) else UNBOUNDED
+    known = describe_metric(metric)
+    return known.bounds if known else UNBOUNDED
 
 
 def find_difference_bounds(metric: str) -> tuple[float, float]:
@@ -33,9 +31,10 @@ def find_difference_bounds(metric: str) -> tuple[float, float]:
 
 
 def name_unit(spec: Sweep) -> str:
-    """Return the unit of the objective in a sentence."""
-    known = find_metric(spec.objective.metric, spec.task)
-    return (known and known.unit) or spec.objective.metric
+    """Return the unit of the objective in a sentence; without one its name, in parentheses if it is in words."""
+    metric = spec.objective.metric
+    known, name = describe_metric(metric, spec.task), shorten_metric(metric)
+    return (known and known.unit) or (name if name == metric else f"({name})")
 
 
 def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]) -> str:

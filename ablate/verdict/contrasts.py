@@ -27,9 +27,9 @@ class Contrast:
     """A weighted sum over the cells of a design, which is 0 if there is no effect. The file fixes it before it runs.
 
     Of one level it is the main effect: the difference of the cell at the level to the cell at the reference, as a mean
-    over the combinations of the other components. Of two levels it is their interaction: the difference of two such
-    effects of the first, with the second at its level and at its reference, as a mean over the combinations of the
-    others.
+    over the combinations of the other components. With `where` it is the same among the cells that have one level of
+    another component (a simple effect). Of two levels it is their interaction: the difference of two such effects of
+    the first, with the second at its level and at its reference, as a mean over the combinations of the others.
     """
 
     levels: tuple[Level, ...]
@@ -39,15 +39,17 @@ class Contrast:
     partners: tuple[Mapping[str, str], ...]
     """For each of its components: cell -> the one that differs from it in that component alone. It has the opposite
     weight."""
+    where: str = ""
+    """The level of another component that its cells have, 'norm=mix'; "": they have all levels."""
 
     @property
     def name(self) -> str:
-        """'norm=lns', or 'norm=lns x qk_norm=true'."""
-        return " x ".join(map(str, self.levels))
+        """'norm=lns', or 'norm=lns x qk_norm=true', or 'warmup=0.01 at norm=mix'."""
+        return " x ".join(map(str, self.levels)) + (f" at {self.where}" if self.where else "")
 
     @property
     def is_main(self) -> bool:
-        """Whether it is a main effect."""
+        """Whether it is the effect of one level, and no interaction."""
         return len(self.levels) == 1
 
     @property
@@ -61,8 +63,10 @@ class Contrast:
         return {pair for partners in self.partners for pair in partners.items()}
 
     def describe(self) -> str:
-        """Return 'norm=lns against norm=pre'; of an interaction the name."""
+        """Return 'norm=lns against norm=pre', 'warmup=0.01 against warmup=0.1 at norm=mix'; of an interaction the
+        name."""
         if not self.is_main:
             return self.name
         level = self.levels[0]
-        return f"{level} against {level.component}={level.reference}"
+        where = f" at {self.where}" if self.where else ""
+        return f"{level} against {level.component}={level.reference}{where}"

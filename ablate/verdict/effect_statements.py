@@ -14,13 +14,16 @@ _FEW = 3  # effects that are told with their amounts, whatever is said of them
 INTERACTING: tuple[EffectKind, ...] = ("better together", "worse together")
 
 
-def state_effects(effects: Mapping[str, Effect], *, unit: str, maximize: bool = False) -> str:
+def state_effects(
+    effects: Mapping[str, Effect], *, unit: str, maximize: bool = False, where: str = "each cell at its chosen settings"
+) -> str:
     """Return a sentence or two for each effect, and what they rest on; '' for none.
 
     Args:
         effects: of the contrasts of a factorial.
         unit: the unit of the objective.
         maximize: whether more of the objective is better.
+        where: the settings at which the cells are compared.
     """
     if not effects:
         return ""
@@ -32,7 +35,7 @@ def state_effects(effects: Mapping[str, Effect], *, unit: str, maximize: bool = 
         "that differ."
         for effect in interacting
     ]
-    head = "On fresh seeds, each cell at its chosen settings, an effect being the mean over the other components: "
+    head = f"On fresh seeds, {where}, an effect being the mean over the other components: "
     return head + " ".join([*sentences, *state_basis(effects.values())])
 
 
@@ -103,7 +106,10 @@ class _Wording:
             "cannot be stated": self._unstated,
             "figures": self._figures,
         }
-        return by_kind[self.e.kind]()
+        text, where = by_kind[self.e.kind](), self.e.contrast.where
+        if not where:
+            return text
+        return f"With {where}, {'the ' if text.startswith('The ') else ''}{text.removeprefix('The ')}"
 
     def _amount(self, d: Estimate, sign: bool = False) -> str:
         return f"{format_uncertain(d.mean if sign else abs(d.mean), d.half_width, sign=sign)} {self.unit}"

@@ -41,6 +41,21 @@ def test_numbers(text, value):
     assert type(found) is type(value)
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{metric: mean(a, b,c), direction: minimize}", {"metric": "mean(a, b, c)", "direction": "minimize"}),
+        ("[{source: x, metric: mean(a, b)}]", [{"source": "x", "metric": "mean(a, b)"}]),
+        ("{metric: 'mean(a', b: }", {"metric": "mean(a", "b": None}),  # quoted, as in YAML
+        ("{metric: mean(a, b: 1}", {"metric": "mean(a", "b": 1}),
+        ("{a: mean, b: , c: 1}", {"a": "mean", "b": None, "c": 1}),
+        ("metric: mean(a,\n  b)", {"metric": "mean(a, b)"}),
+    ],
+)
+def test_a_comma_in_parentheses_does_not_end_a_value_in_braces(text, value):
+    assert parse_yaml(text, "text") == value
+
+
 def test_overrides_from_the_command_line():
     words = ["model=llama-9m", "norm=mix", "norm.alpha=0.5", "optimizer.lr=1e-3", "trainer.compile=false", "seed=3"]
     found = parse_overrides(words)

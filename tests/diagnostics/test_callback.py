@@ -110,7 +110,7 @@ def test_off_by_default(trained):
 
 def test_what_is_expensive_is_measured_seldom():
     config = DiagnoseConfig(what=("all",))
-    every = {name: config.every(name, 1000, layers=24, part=0.1) for name in measurements}
+    every = {name: config.every(name, 1000, layers=24, part=0.1) for name in config.names}
     assert every["gradients"] == 20  # fifty points
     assert every["angular"] == every["variance"] < every["jacobian"] < every["pruning"] == 1001  # at the end alone
     taken = {name: measurements[name].cost(24) * 0.25 / steps for name, steps in every.items() if name != "gradients"}
@@ -121,5 +121,8 @@ def test_what_is_expensive_is_measured_seldom():
 def test_mistakes_are_told(tiny_settings):
     with pytest.raises(ConfigError, match=r"trainer.diagnose.what: unknown measurement.*Did you mean variance"):
         Experiment.from_mapping(tiny_settings, {"trainer.diagnose.what": ["varianc"]})
+    with pytest.raises(ConfigError, match="too expensive in training; ablate diagnose takes it") as refused:
+        Experiment.from_mapping(tiny_settings, {"trainer.diagnose.what": ["spectral"]})
+    assert "spectral" not in str(refused.value).partition("Accepted:")[2].partition(".")[0]
     with pytest.raises(ConfigError, match="jacobian needs whole weights"):
         Experiment.from_mapping(tiny_settings, {"trainer.diagnose.what": "all", "trainer.strategy": "fsdp"})

@@ -23,8 +23,15 @@ def weights(result):
 
 
 def scores(result):
+    """Updates -> score, each logged once."""
     history = tracking.client().get_metric_history(result.run_id, "eval/piqa/acc_norm")
+    assert len({point.step for point in history}) == len(history)
     return {point.step // result.items_per_update: point.value for point in history}
+
+
+def validated(result):
+    """The metrics of the last validation without scores."""
+    return {name: value for name, value in result.metrics.items() if not name.startswith("eval/")}
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -51,7 +58,7 @@ def test_training_is_the_same_and_resumes(trained, tiny_settings, task_data):  #
     asked = {"evaluation": {"tasks": "piqa", "task_data": str(task_data), "every_n_steps": 5, "shots": 1}}
     plain = trained("llama")
     evaluated = train(Experiment.from_mapping(tiny_settings, asked))
-    assert evaluated.metrics == plain.metrics
+    assert validated(evaluated) == plain.metrics
     mine, other = weights(evaluated), weights(plain)
     assert all(torch.equal(mine[name], other[name]) for name in other)
     assert list(scores(evaluated)) == [5, 10, 12]
@@ -62,5 +69,34 @@ def test_training_is_the_same_and_resumes(trained, tiny_settings, task_data):  #
     stopped = train(experiment, hooks=hooks)
     assert stopped.status == "interrupted"
     resumed = train(experiment, Place(run_id=stopped.run_id))
-    assert resumed.metrics == plain.metrics
+    assert resumed.metrics == evaluated.metrics
     assert scores(resumed) == scores(evaluated)
+
+
+def test_scores_are_metrics_of_a_validation_after_the_same_update(tiny_settings, task_data, store):  # noqa: F811
+    """Validations after 4, 8 and 12 updates, scores after 6 and 12."""
+    asked = {"evaluation": {"tasks": "piqa", "task_data": str(task_data), "every_n_steps": 6}}
+    validations = {}
+    result = train(
+        Experiment.from_mapping(tiny_settings, asked),
+        hooks=Hooks(decide=lambda step, metrics: validations.setdefault(step, dict(metrics)) is not None),
+    )
+    assert {step: sorted(name for name in m if name.startswith("eval/")) for step, m in validations.items()} == {
+        4: [],
+        8: [],
+        12: ["eval/piqa/acc", "eval/piqa/acc_norm"],
+    }
+    assert list(scores(result)) == [6, 12]
+    assert result.metrics["eval/piqa/acc_norm"] == validations[12]["eval/piqa/acc_norm"] == scores(result)[12]
+
+
+def test_scores_after_the_last_update_outlive_a_stop_before_its_validation(tiny_settings, task_data, store):  # noqa: F811
+    asked = {"evaluation": {"tasks": "piqa", "task_data": str(task_data)}, "trainer": {"max_steps": 13}}
+    steps = []
+    hooks = Hooks(progress=lambda step, _: steps.append(step), asked_to_stop=lambda: bool(steps) and steps[-1] == 13)
+    experiment = Experiment.from_mapping(tiny_settings, asked)  # validated after 4, 8, 12 and 13 updates
+    stopped = train(experiment, hooks=hooks)
+    assert (stopped.status, stopped.step) == ("interrupted", 13)
+    resumed = train(experiment, Place(run_id=stopped.run_id))
+    assert resumed.metrics["eval/piqa/acc_norm"] == resumed.metrics["eval/piqa/acc_norm"]
+    assert scores(resumed) == {13: resumed.metrics["eval/piqa/acc_norm"]}

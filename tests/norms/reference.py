@@ -77,6 +77,11 @@ def deepnorm(x, attn, mlp, n, s, nth, L):
     return n[1](alpha * x + mlp(x))
 
 
+def deepnorm_of_the_published_code(x, attn, mlp, n, s, nth, L):
+    x = n[0](2.8284271247461903 * x + attn(x))
+    return n[1](2.8284271247461903 * x + mlp(x))
+
+
 def minimax(x, attn, mlp, n, s, nth, L):
     alpha = math.pow(2 * L, 1 / 4)
     h = n[0](x)
@@ -85,9 +90,41 @@ def minimax(x, attn, mlp, n, s, nth, L):
     return alpha * h + mlp(h)
 
 
+def minimax_without_the_factor(x, attn, mlp, n, s, nth, L):
+    h = n[0](x)
+    x = h + attn(h)
+    h = n[1](x)
+    return h + mlp(h)
+
+
 def lns(x, attn, mlp, n, s, nth, L):
     x = x + attn(n[0](x) / math.sqrt(nth))
     return x + mlp(n[1](x) / math.sqrt(nth))
+
+
+def lns_before_norm(x, attn, mlp, n, s, nth, L):
+    x = x + attn(n[0](x / math.sqrt(nth)))
+    return x + mlp(n[1](x / math.sqrt(nth)))
+
+
+def lns_after_sublayer(x, attn, mlp, n, s, nth, L):
+    x = x + attn(n[0](x)) / math.sqrt(nth)
+    return x + mlp(n[1](x)) / math.sqrt(nth)
+
+
+def lns_after_residual(x, attn, mlp, n, s, nth, L):
+    x = (x + attn(n[0](x))) / math.sqrt(nth)
+    return (x + mlp(n[1](x))) / math.sqrt(nth)
+
+
+def lns_after_attn(x, attn, mlp, n, s, nth, L):
+    x = x + attn(n[0](x)) / math.sqrt(nth)
+    return x + mlp(n[1](x))
+
+
+def lns_after_mlp(x, attn, mlp, n, s, nth, L):
+    x = x + attn(n[0](x))
+    return x + mlp(n[1](x)) / math.sqrt(nth)
 
 
 def sandwich(x, attn, mlp, n, s, nth, L):
@@ -125,8 +162,15 @@ LAYERS = {
     "pre": pre,
     "post": post,
     "deepnorm": deepnorm,
+    "deepnorm_of_the_published_code": deepnorm_of_the_published_code,
     "minimax": minimax,
+    "minimax_without_the_factor": minimax_without_the_factor,
     "lns": lns,
+    "lns_before_norm": lns_before_norm,
+    "lns_after_sublayer": lns_after_sublayer,
+    "lns_after_residual": lns_after_residual,
+    "lns_after_attn": lns_after_attn,
+    "lns_after_mlp": lns_after_mlp,
     "sandwich": sandwich,
     "peri": sandwich,
     "olmo2": olmo2,

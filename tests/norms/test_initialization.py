@@ -72,12 +72,21 @@ def test_scaled_shrinks_what_writes_to_the_stream(family, depth):
 
 
 @pytest.mark.parametrize(
-    ("kind", "gain"), [("deepnorm", lambda L: (8 * L) ** -0.25), ("subln", lambda L: math.log(2 * L) ** 0.5)]
+    ("kind", "gain"),
+    [
+        ("deepnorm", lambda L: (8 * L) ** -0.25),
+        ({"kind": "deepnorm", "scale_residual": False}, lambda L: 1 / (8 * L) ** 0.25),
+        ({"kind": "deepnorm", "published_code": True}, lambda L: (8 * L) ** 0.25),
+        ({"kind": "minimax", "scale_init": True}, lambda L: (8 * L) ** -0.25),
+        ("subln", lambda L: math.log(2 * L) ** 0.5),
+    ],
+    ids=["deepnorm", "deepnorm-init-only", "deepnorm-published", "minimax-init", "subln"],
 )
 @pytest.mark.parametrize(("family", "init"), INITS)
 @pytest.mark.parametrize("depth", [2, 8])
 def test_a_placement_of_its_own_gains_is_xavier_with_them(family, depth, init, kind, gain):
-    """For v, o and the MLP; 1 for q and k. DeepNorm's is below 1: the published code has the sign inverted."""
+    """For v, o and the MLP; 1 for q and k. DeepNorm's is below 1: the published code has the sign inverted, which is
+    repeated only where it is asked for by name."""
     for role, matrices in weights(family, depth, {"norm": kind, "init": init}).items():
         out, into = matrices[0].shape
         expected = (1.0 if role in ("q", "k") else gain(depth)) * math.sqrt(2 / (out + into))
@@ -97,6 +106,20 @@ def test_small_scaled_rescales_what_writes_to_the_stream_alone(family, depth):
         for role, matrices in weights(family, depth, {"init": init}).items():
             expected = small if role in ("o", "down") else base
             assert [std(m) for m in matrices] == pytest.approx([expected] * depth, rel=0.03), role
+
+
+@pytest.mark.parametrize("family", list_families())
+def test_depth_scaled_shrinks_every_matrix_of_a_layer_by_its_number(family):
+    for role, matrices in weights(family, 4, {"init": "depth_scaled"}).items():
+        expected = [0.02 / math.sqrt(2 * nth) for nth in (1, 2, 3, 4)]
+        assert [std(m) for m in matrices] == pytest.approx(expected, rel=0.03), role
+
+
+def test_skipinit_starts_at_one_over_the_root_of_the_depth():
+    for depth in (2, 8):
+        model = build("llama", depth, {"norm": "skipinit"})
+        scales = [r.scale.item() for layer in model.layers for r in (layer.attn_residual, layer.mlp_residual)]
+        assert scales == pytest.approx([1 / math.sqrt(depth)] * 2 * depth)
 
 
 @pytest.mark.parametrize("init", [init for init in initializations if not initializations[init].of_library])

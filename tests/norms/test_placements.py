@@ -42,8 +42,31 @@ MIXES = [
         ["peri", "post", "lns", "sandwich"],
     ),
 ]
+PARTS = {
+    "deepnorm-residual-only": ({"norm": {"kind": "deepnorm", "scale_init": False}}, ["deepnorm"] * DEPTH),
+    "deepnorm-init-only": ({"norm": {"kind": "deepnorm", "scale_residual": False}}, ["post"] * DEPTH),
+    "deepnorm-published": (
+        {"norm": {"kind": "deepnorm", "published_code": True}},
+        ["deepnorm_of_the_published_code"] * DEPTH,
+    ),
+    "minimax-init-only": (
+        {"norm": {"kind": "minimax", "scale_residual": False, "scale_init": True}},
+        ["minimax_without_the_factor"] * DEPTH,
+    ),
+    **{
+        f"lns_{name}": ({"norm": {"kind": "lns", **fields}}, [f"lns_{name}"] * DEPTH)
+        for name, fields in {
+            "before_norm": {"position": "before_norm"},
+            "after_sublayer": {"position": "after_sublayer"},
+            "after_residual": {"position": "after_residual"},
+            "after_attn": {"position": "after_sublayer", "sublayers": "attn"},
+            "after_mlp": {"position": "after_sublayer", "sublayers": "mlp"},
+        }.items()
+    },
+}
 SCHEMES = {
     **{kind: ({"norm": kind}, [kind] * DEPTH) for kind in placements},
+    **PARTS,
     "group": ({"norm": "group"}, ["pre"] * DEPTH),
     "mix": ({"norm": "mix"}, ["post", "pre", "pre", "pre"]),
     "by_depth": ({"norm": "by_depth"}, ["post", "pre", "pre", "pre"]),
@@ -88,6 +111,8 @@ def expected(experiment, model, inputs, kinds):
 def test_outputs_and_gradients_equal_the_formula(tiny, family, scheme, layer):
     if not sensible(family, layer):
         pytest.skip("refused by the configuration, see test_combinations_without_sense_are_refused")
+    if (scheme, layer) == ("deepnorm-published", "none"):
+        pytest.skip("gains above 1 without a norm: the outputs explode, and with them the differences of rounding")
     settings, kinds = SCHEMES[scheme]
     if scheme != "group":
         half = {"norm.layer.p": 0.5} if layer == "prmsnorm" else {}  # a sixteenth of these few features would be one
@@ -158,6 +183,10 @@ def test_the_placements_can_be_told_apart(tiny, family):
         ),
         ({"init": "scaled_embedding", "model.tie_embeddings": True}, "no token embedding of its own"),
         ({"norm": {"kind": "mix", "first_layers": 9}}, r"norm\.first_layers: the model has 4 layers"),
+        (
+            {"norm": {"kind": "deepnorm", "published_code": True, "scale_residual": False, "scale_init": False}},
+            r"norm\.published_code: changes nothing",
+        ),
         (
             {"norm": {"kind": "by_depth", "ranges": {"a": {"placement": {"kind": "mix", "first_layers": 9}}}}},
             r"norm\.ranges\.a\.placement\.first_layers: the model has 4 layers",
@@ -296,6 +325,27 @@ def test_deepnorm_alpha_follows_the_depth(depth, alpha):
     for index in (0, depth - 1):
         assert scaled_by("deepnorm", index, depth, lambda x: 0 * x) == pytest.approx(alpha, rel=1e-15)
         assert scaled_by("deepnorm", index, depth, lambda x: x) == pytest.approx(alpha + 1, rel=1e-15)
+
+
+def test_the_parts_of_deepnorm_are_those_of_deepnorm_and_without_both_it_is_post_ln(tiny):
+    _, post, inputs = tiny("llama", {"norm": "post"})
+    _, neither, _ = tiny("llama", {"norm": {"kind": "deepnorm", "scale_residual": False, "scale_init": False}})
+    assert all(torch.equal(a, b) for a, b in zip(post.parameters(), neither.parameters(), strict=True))
+    assert torch.equal(post(inputs), neither(inputs))
+    _, whole, _ = tiny("llama", {"norm": "deepnorm"})
+    _, scaled, _ = tiny("llama", {"norm": {"kind": "deepnorm", "scale_init": False}})
+    _, started, _ = tiny("llama", {"norm": {"kind": "deepnorm", "scale_residual": False}})
+    assert all(torch.equal(a, b) for a, b in zip(post.parameters(), scaled.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), started.parameters(), strict=True))
+    scaled.load_state_dict(whole.state_dict())
+    assert torch.equal(scaled(inputs), whole(inputs))
+    assert not torch.equal(started(inputs), whole(inputs))
+
+
+@pytest.mark.parametrize("depth", [2, 32, 80])
+def test_the_published_code_has_the_factor_of_32_layers_at_every_depth(depth):
+    residual, _ = placements["deepnorm"](published_code=True).wire(Site(0, depth, 1, nn.Identity))
+    assert residual(torch.ones(1, dtype=torch.float64), lambda x: 0 * x).item() == 2.8284271247461903
 
 
 @pytest.mark.parametrize("index", [0, 1, 3, 8, 99])

@@ -8,7 +8,8 @@ from ablate.estimate.flops import count_by_formula
 from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.tree import Experiment
 from ablate.reports import sections
-from ablate.reports.savings import compute_savings, find_update_at_goal
+from ablate.reports.savings import compute_savings
+from ablate.reports.tokens_to_baseline import compare_tokens
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.outcomes import TrialRecord
@@ -48,36 +49,41 @@ def test_the_saving_is_of_both_stages_paired_by_seed(record):
     assert (found["baseline"].flops, found["baseline"].saved) == (1000, None)
     reuse = found["reuse"]
     assert (reuse.flops_before, reuse.flops, reuse.state_bytes) == (200, 500, 1200)
-    assert (reuse.reached, reuse.seeds) == (3, 3)
     saved = [1 - (200 + 5 * at) / 1000 for at in (50, 60, 60)]
     assert reuse.saved.mean == pytest.approx(sum(saved) / 3)
     spread = (sum((s - sum(saved) / 3) ** 2 for s in saved) / 2) ** 0.5
     assert reuse.saved.half_width == pytest.approx(4.302653 * spread / 3**0.5, rel=1e-6)  # t of 2 degrees, 97.5 %
-    assert reuse.updates.mean == pytest.approx(170 / 3)
+    needed = compare_tokens(record)["reuse"]
+    assert (needed.reached, needed.seeds) == (3, 3)
+    assert needed.updates.mean == pytest.approx(170 / 3)
 
 
 def test_no_mean_is_given_where_a_seed_does_not_get_there(record):
-    worse = compute_savings(record)["worse"]
-    assert (worse.reached, worse.seeds, worse.saved, worse.updates) == (1, 3, None, None)
-    assert (worse.at_first, compute_savings(record)["reuse"].at_first) == (1, 0)  # its first validation is its last
+    needed = compare_tokens(record)
+    worse = needed["worse"]
+    assert (worse.reached, worse.seeds, compute_savings(record)["worse"].saved, worse.updates) == (1, 3, None, None)
+    assert (worse.at_first, needed["reuse"].at_first) == (1, 0)  # its first validation is its last
 
 
 def test_seeds_that_failed_do_not_get_there(record):
     failed = replace(record.confirmed["reuse"][0], status="diverged", value=None, costs={})
     reuse = [failed, *record.confirmed["reuse"][1:]]
-    found = compute_savings(replace(record, confirmed={**record.confirmed, "reuse": reuse}))["reuse"]
-    assert (found.reached, found.seeds, found.saved, found.flops) == (2, 3, None, 500)
+    changed = replace(record, confirmed={**record.confirmed, "reuse": reuse})
+    found, needed = compute_savings(changed)["reuse"], compare_tokens(changed)["reuse"]
+    assert (needed.reached, needed.seeds, found.saved, found.flops) == (2, 3, None, 500)
     gone = [replace(t, status="diverged", value=None) for t in record.confirmed["reuse"]]
-    found = compute_savings(replace(record, confirmed={**record.confirmed, "reuse": gone}))["reuse"]
-    assert (found.reached, found.seeds, found.saved) == (0, 3, None)  # and not its best trial of the search
+    changed = replace(record, confirmed={**record.confirmed, "reuse": gone})
+    found, needed = compute_savings(changed)["reuse"], compare_tokens(changed)["reuse"]
+    assert (needed.reached, needed.seeds, found.saved) == (0, 3, None)  # and not its best trial of the search
 
 
 def test_where_the_baseline_failed_there_is_nothing_to_reach(record):
     stuck = replace(record.confirmed["baseline"][0], metrics={"val/loss": 4.0}, value=4.0)
     baseline = [stuck, *record.confirmed["baseline"][1:]]
     changed = replace(record, confirmed={**record.confirmed, "baseline": baseline}, trivial_loss=4.0)
-    found = compute_savings(changed)["reuse"]
-    assert (found.reached, found.seeds, found.left_out) == (2, 2, 1)
+    needed = compare_tokens(changed)["reuse"]
+    assert (needed.reached, needed.seeds, needed.left_out) == (2, 2, 1)
+    assert compute_savings(changed)["reuse"].saved.n == 2
 
 
 def test_a_sweep_without_warm_starts_says_nothing(record):
@@ -85,31 +91,12 @@ def test_a_sweep_without_warm_starts_says_nothing(record):
     assert compute_savings(replace(record, spec=Sweep.from_tree({**SPEC, "arms": arms}))) == {}
 
 
-@pytest.mark.parametrize(
-    ("curve", "goal", "expected"),
-    [
-        ({10: 4.0, 20: 3.0, 30: 2.0}, 2.5, 25.0),
-        ({10: 4.0, 20: 3.0}, 3.0, 20.0),
-        ({10: 4.0, 20: 3.0, 30: 3.5, 40: 2.0}, 3.25, 17.5),
-        ({10: 4.0}, 5.0, 10.0),
-        ({10: 4.0, 20: 3.0}, 2.9, None),
-        ({}, 1.0, None),
-    ],
-)
-def test_where_a_curve_reaches_a_goal(curve, goal, expected):
-    assert find_update_at_goal(curve, goal) == (None if expected is None else pytest.approx(expected))
-    mirrored = {step: -value for step, value in curve.items()}
-    assert find_update_at_goal(mirrored, -goal, less_is_better=False) == (
-        None if expected is None else pytest.approx(expected)
-    )
-
-
 def test_the_report_shows_it(record):
     class Made:
         pass
 
     made = Made()
-    made.record, made.savings = record, compute_savings(record)
+    made.record, made.savings, made.tokens_to_baseline = record, compute_savings(record), compare_tokens(record)
     (section,) = sections.tabulate_savings(made)
     rows = {row[0]: dict(zip(section.table.header, row, strict=True)) for row in section.table.rows}
     assert rows["reuse"]["FLOPs saved"].startswith("+51.7 % ± ")

@@ -5,13 +5,16 @@ import json
 from pathlib import Path
 
 import pytest
+from evaluation.task_files import write_tasks
 from optuna.storages import InMemoryStorage
 
+from ablate.experiment.metrics import list_parts, read_metric
 from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers
 from ablate.sweeps.dry_run import describe_cost, outline
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
+from ablate.sweeps.spec.objective_validation import find_reading
 from ablate.sweeps.spec.references import find_donor, list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.train import train as run_experiment
@@ -33,31 +36,65 @@ PERPLEXITIES = {  # papers.md, section 4: sweep -> arm -> perplexity
     "mixln-table1-71m": {"post": 35.18, "deepnorm": 34.87, "pre": 34.77, "mix": 33.12},
     "mixln-table1-130m": {"post": 26.95, "deepnorm": 27.17, "pre": 26.78, "mix": 26.07},
     "mixln-table1-250m": {"post": 1409.09, "deepnorm": 22.77, "pre": 21.92, "mix": 21.39},
-    "mixln-table1-1b": {"post": 1411.54, "deepnorm": 1410.94, "pre": 18.65, "mix": 18.18},
+    "mixln-table1-1b-50k": {"post": 1411.54, "deepnorm": 1410.94, "pre": 18.65, "mix": 18.18},
+    "mixln-table1-1b": {"post": 1390.75, "deepnorm": 1409.08, "pre": 17.02, "mix": 1414.78},
     "mixln-table5": {"post-0": 18.65, "post-4": 18.34, "post-6": 18.18, "post-8": 18.41, "post-10": 18.55,
                      "post-12": 18.86, "post-24": 1434},
     "mixln-table6": {"pre": 23.39, "admin": 24.82, "group": 23.10, "sandwich": 23.26, "mix": 22.33},
     "mixln-table8": {"pre": 32.18, "mix": 29.95, "pre-scaled": 30.63, "mix-scaled": 29.77, "pre-embedding": 31.28,
                      "mix-embedding": 31.19},
-    "lns-table1-130m": {"pre": 26.73, "mix": 26.07, "lns": 25.76},
-    "lns-table1-250m": {"pre": 21.92, "mix": 21.39, "lns": 20.35},
-    "lns-table1-350m": {"pre": 19.58, "mix": 1363, "lns": 18.20},
-    "lns-table1-1b": {"pre": 17.02, "mix": 1415, "lns": 15.71},
+    "lns-table1-130m": {"post": 26.95, "deepnorm": 27.17, "pre": 26.73, "mix": 26.07, "lns": 25.76},
+    "lns-table1-250m": {"post": 1409.79, "deepnorm": 22.77, "pre": 21.92, "mix": 21.39, "lns": 20.35},
+    "lns-table1-350m": {"post": 1368.33, "deepnorm": 1362.59, "pre": 19.58, "mix": 1363.21, "lns": 18.20},
+    "lns-table1-1b": {"post": 1390.75, "deepnorm": 1409.08, "pre": 17.02, "mix": 1414.78, "lns": 15.71},
     "lns-table2": {"admin": 27.91, "group": 28.01, "sandwich": 26.51, "mix": 26.07, "lns": 25.76, "pre": 26.73},
-    "lns-alternatives-130m": {"pre": 26.73, "lns": 25.76},
-    "lns-alternatives-250m": {"pre": 21.92, "lns": 20.35},
+    "lns-table4-130m": {"pre": 26.73, "layerscale": 27.93, "skipinit": 27.41, "depth-scaled-init": 26.95,
+                        "scaled-init": 26.04, "lns": 25.76, "lns-scaled-init": 25.80},
+    "lns-table4-250m": {"pre": 21.92, "layerscale": 23.45, "skipinit": 22.29, "depth-scaled-init": 21.50,
+                        "scaled-init": 20.98, "lns": 20.35, "lns-scaled-init": 20.79},
+    "lns-table8": {"pre": 26.73, "before-norm": 26.97, "after-sublayers": 26.53, "after-residual": 1358.11,
+                   "after-attn": 26.89, "after-mlp": 26.43, "lns": 25.76},
     "reuse-570m": {"baseline": 20.70, "base_reuse": 20.26, "no_layer": 22.61, "one_attn_none": 21.14,
                    "one_attn_attn": 20.24, "one_layer_none": 20.35, "one_layer_attn": 20.05,
                    "one_layer_attn_ffn": 20.28},
     "reuse-1b": {"baseline": 17.65, "base_reuse": 17.77, "one_attn_attn": 17.26, "one_layer_none": 16.90,
                  "one_layer_attn": 16.74},
 }  # fmt: skip
+AVERAGES = {  # papers.md, section 6: sweep -> arm -> accuracy in percent
+    "reuse-570m": {"baseline": 46.27, "base_reuse": 46.69, "no_layer": 45.31, "one_attn_none": 46.57,
+                   "one_attn_attn": 47.19, "one_layer_none": 47.20, "one_layer_attn": 47.56,
+                   "one_layer_attn_ffn": 46.89},
+    "reuse-1b": {"baseline": 49.40, "base_reuse": 49.33, "one_attn_attn": 50.32, "one_layer_none": 50.27,
+                 "one_layer_attn": 50.53},
+}  # fmt: skip
+# M, table 2, and C, table 2 of version 5, in percent: MMLU, BoolQ, ARC-e, PIQA, HellaSwag, OBQA, Winogrande, mean
+ACCURACIES = {
+    "sft-commonsense-250m": {
+        "post": (22.95, 37.83, 26.94, 52.72, 26.17, 11.60, 49.56, 32.54),
+        "deepnorm": (23.60, 37.86, 36.62, 61.10, 25.69, 15.00, 49.57, 35.63),
+        "pre": (24.93, 38.35, 40.15, 63.55, 26.34, 16.20, 49.01, 36.93),
+        "mix": (26.53, 56.12, 41.68, 66.34, 30.16, 18.00, 50.56, 41.34),
+    },
+    "sft-commonsense-1b": {
+        "post": (22.95, 37.82, 25.08, 49.51, 25.04, 13.80, 49.57, 31.96),
+        "deepnorm": (23.35, 37.83, 27.06, 52.94, 26.19, 11.80, 49.49, 32.67),
+        "pre": (26.54, 62.20, 45.70, 67.79, 30.96, 17.40, 50.51, 43.01),
+        "mix": (27.99, 61.93, 48.11, 68.50, 31.35, 18.80, 55.93, 44.66),
+    },
+    "lns-table3-250m": {"lns": (27.08, 58.17, 45.24, 67.38, 32.81, 18.80, 52.49, 43.14)},
+    "lns-table3-1b": {
+        "mix": (23.19, 37.83, 25.08, 49.51, 25.04, 11.80, 49.57, 31.72),
+        "lns": (28.69, 61.80, 48.85, 67.92, 33.94, 18.60, 54.30, 44.87),
+    },
+}  # fmt: skip
+ACCURACIES["lns-table3-250m"] = {**ACCURACIES["sft-commonsense-250m"], **ACCURACIES["lns-table3-250m"]}
+ACCURACIES["lns-table3-1b"] = {**ACCURACIES["sft-commonsense-1b"], **ACCURACIES["lns-table3-1b"]}
 LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
     "71m": (10_000, 1e-3), "130m": (20_000, 1e-3), "250m": (40_000, 1e-3), "350m": (60_000, 1e-3),
-    "1b": (100_000, 5e-4),
+    "1b": (100_000, 5e-4), "1b-50k": (50_000, 5e-4),
 }  # fmt: skip
 PAPERS = ("mixln", "lns")  # files by the recipe of the papers' pre-training
-LATER = ("reuse", "sft", "rlhf")  # with a recipe of their own
+LATER = ("reuse", "sft", "rlhf", "lns-table3")  # with a recipe of their own
 UNSEARCHED = {"llama-7b"}  # at 7B the learning rate is the paper's
 
 
@@ -112,14 +149,56 @@ def test_each_arm_is_tuned_over_the_same_range_with_the_same_budget(spec):
 @pytest.mark.parametrize("name", PERPLEXITIES)
 def test_what_was_published_is_shown_beside(name):
     spec = next(spec for _, spec in SPECS if spec.name == name)
-    assert {entry.metric for entry in spec.published} == {"val/perplexity"}
-    assert {arm: value for entry in spec.published for arm, value in entry.values.items()} == PERPLEXITIES[name]
+    metric = "mean(val/perplexity, val/wikitext/perplexity)" if name.startswith("reuse") else "val/perplexity"
+    quoted = [entry for entry in spec.published if entry.metric != spec.objective.metric]
+    assert {entry.metric for entry in quoted} == {metric}
+    assert {arm: value for entry in quoted for arm, value in entry.values.items()} == PERPLEXITIES[name]
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_two_stage_is_judged_by_the_downstream_average_of_its_paper(name):
+    (spec,) = load_sweeps(FOLDER / f"{name}.yaml")
+    metrics = {"lambada_openai": "acc", "winogrande": "acc"}
+    tasks = [*metrics, "piqa", "hellaswag", "arc_easy", "arc_challenge", "openbookqa"]
+    parts = [f"eval/{task}/{metrics.get(task, 'acc_norm')}" for task in tasks]
+    assert list_parts(spec.objective.metric) == parts
+    assert spec.objective.direction == "maximize"
+    (quoted,) = (entry for entry in spec.published if entry.metric == spec.objective.metric)
+    assert {arm: round(100 * value, 2) for arm, value in quoted.values.items()} == AVERAGES[name]
+    base = spec.base("baseline")
+    assert (sorted(base.evaluation.tasks), base.evaluation.shots) == (sorted(tasks), 0)
+    assert find_reading(base) == 1000
+    assert (base.data.val_tokens, base.data.val_sets["wikitext"].tokens) == (10_000_000, 300_000)
+
+
+def test_the_grids_of_two_stage_hold_every_best_rate_of_its_paper_inside():
+    rates = {
+        "reuse-570m": (8e-4, 1e-3, 2e-3, 4e-3, 3e-3),
+        "reuse-1b": (6e-4, 9e-4),
+        "reuse-stage1-570m": (8e-4, 1e-3, 2e-3),
+        "reuse-stage1-1b": (2e-3,),
+    }
+    for name, best in rates.items():
+        spec = next(spec for _, spec in SPECS if spec.name == name)
+        assert {*best} <= {*spec.search["optimizer.lr"][1:-1]}, name
+
+
+@pytest.mark.parametrize("name", ACCURACIES)
+def test_the_accuracies_after_fine_tuning_are_shares_and_their_mean(name):
+    spec = next(spec for _, spec in SPECS if spec.name == name)
+    names = ("mmlu", "boolq", "arc_easy", "piqa", "hellaswag", "openbookqa", "winogrande")
+    metrics = [f"eval/{task}/acc" for task in names]
+    assert [entry.metric for entry in spec.published] == [*metrics, f"mean({', '.join(metrics)})"]
+    for column, entry in enumerate(spec.published):
+        assert entry.values == {arm: round(row[column] / 100, 4) for arm, row in ACCURACIES[name].items()}
 
 
 def test_the_accuracies_of_vision_transformers_are_shares():
     values = {spec.name: spec.published[0].values for _, spec in SPECS if "table4" in spec.name}
     assert values["mixln-table4-tiny"] == {"pre": 0.6730, "mix": 0.6734}
     assert values["mixln-table4-small"] == {"pre": 0.7599, "mix": 0.7640}
+    (lns,) = load_sweeps(FOLDER / "lns-table5.yaml")
+    assert lns.published[0].values == {"pre": 0.6791, "lns": 0.6643, "after-sublayers": 0.6875}
 
 
 @pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith((*PAPERS, *LATER))])
@@ -147,16 +226,26 @@ def test_two_stage_has_the_recipe_of_its_paper():
         base = spec.base("baseline")
         for arm in before.all_arms:  # the same but for the model's depth
             small = before.base(arm).flat()
-            differing = {path for path, value in base.flat().items() if small[path] != value}
+            differing = {path for path, value in base.flat().items() if small.get(path) != value}
+            measured = ("evaluation.", "data.val_sets.", "trainer.val_")
+            differing -= {path for path in differing if path.startswith(measured)}
             assert differing <= {"model.layers", "model.sublayers", "optimizer.lr"}
         assert (base.trainer.batch_size, base.trainer.max_steps, base.trainer.gradient_clip_val) == (batch, 20_000, 1.0)
         assert (base.optimizer.betas, base.optimizer.weight_decay) == ((0.9, 0.95), 0.1)
         assert (base.schedule.warmup(20_000), base.init.kind, base.data.seq_len) == (1000, "scaled", 1024)
 
 
-def test_fine_tuning_takes_all_of_the_same_arm_of_the_pre_training():
-    (spec,) = load_sweeps(FOLDER / "sft-commonsense.yaml")
-    (before,) = load_sweeps(FOLDER / "mixln-table1.yaml", size="250m")
+@pytest.mark.parametrize(
+    ("file", "size", "first", "pretrained_size"),
+    [
+        *(("sft-commonsense", size, "mixln-table1", size) for size in ("130m", "250m")),
+        ("sft-commonsense", "1b", "mixln-table1", "1b-50k"),
+        *(("lns-table3", size, "lns-table1", size) for size in ("130m", "250m", "1b")),
+    ],
+)
+def test_fine_tuning_takes_all_of_the_same_arm_of_the_pre_training(file, size, first, pretrained_size):
+    (spec,) = load_sweeps(FOLDER / f"{file}.yaml", size=size)
+    (before,) = load_sweeps(FOLDER / f"{first}.yaml", size=pretrained_size)
     assert set(spec.all_arms) == set(before.all_arms)
     for arm in spec.all_arms:
         base, pretrained = spec.base(arm), before.base(arm)
@@ -170,7 +259,7 @@ def test_fine_tuning_takes_all_of_the_same_arm_of_the_pre_training():
 
 def test_alignment_goes_from_the_pre_training_to_a_policy_with_one_judge_for_all_arms():
     sft, reward, policy = load_sweeps(FOLDER / "rlhf.yaml")
-    (before,) = load_sweeps(FOLDER / "mixln-table1.yaml", size="1b")
+    (before,) = load_sweeps(FOLDER / "mixln-table1.yaml", size="1b-50k")
     assert [spec.objective.metric for spec in (sft, reward, policy)] == ["val/loss", "align/accuracy", "align/reward"]
     for arm in ("pre", "mix"):
         starts = [find_donor(spec, arm) for spec in (sft, reward, policy)]
@@ -185,9 +274,15 @@ def test_alignment_goes_from_the_pre_training_to_a_policy_with_one_judge_for_all
 
 
 def test_vision_has_the_recipe_of_convnext():
-    for spec in load_sweeps(FOLDER / "mixln-table4.yaml"):
-        base = spec.base("mix")
-        assert (base.optimizer.weight_decay, base.trainer.batch_size, base.norm.alpha) == (0.05, 4096, 0.25)
+    assert {spec.base("mix").norm.alpha for spec in load_sweeps(FOLDER / "mixln-table4.yaml")} == {0.25}
+    for file in ("mixln-table4", "lns-table5"):
+        check_recipe_of_convnext(load_sweeps(FOLDER / f"{file}.yaml"))
+
+
+def check_recipe_of_convnext(specs):
+    for spec in specs:
+        base = spec.base("pre")
+        assert (base.optimizer.weight_decay, base.trainer.batch_size) == (0.05, 4096)
         assert base.trainer.max_steps == 120 * 1_281_167 // 4096
         assert base.schedule.warmup(base.trainer.max_steps) == round(20 * 1_281_167 / 4096)
         assert spec.fixed[0] == {"optimizer.lr": 4e-3}
@@ -219,6 +314,9 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
     if several:
         pytest.importorskip("trl")
         small |= alignable(tmp_path)
+    if "tasks: [" in file.read_text():
+        pytest.importorskip("lm_eval")
+        small |= {"evaluation.task_data": str(write_tasks(tmp_path / "tasks")), "evaluation.every_n_steps": 2}
     if staged or load_sweeps(file)[0].sampler.kind != "grid":
         small["budget.trials"] = 1
     if load_sweeps(file)[0].at_grid:
@@ -237,7 +335,8 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
             if arm not in results:
                 results[arm] = run_experiment(trained)
                 donors[spec.name, arm] = results[arm].run_id
-            return results[arm].metrics.get(spec.objective.metric, float("nan"))
+            value = read_metric(results[arm].metrics, spec.objective.metric)
+            return float("nan") if value is None else value
 
         record = simulate(spec, run, InMemoryStorage(), trials=len(spec.all_arms))
     assert sum(t.status == "completed" for t in record.list_runs()) == len(spec.all_arms)

@@ -109,7 +109,7 @@ def test_the_report_shows_arms_at_points_and_says_in_one_sentence_what_was_found
     made = assemble(record, tmp_path)
     assert [path.name for path in made.figures] == ["grid.png", "verdict.png", "confirmed.png"]
     text = made.table()
-    assert "Results on fresh seeds, each arm at each point of the grid" in text
+    assert "Results on fresh seeds, each arm at each point of its grid" in text
     assert "best trial" not in text
     d = made.confirmed["post lr=0.003"].difference
     assert made.summary == (

@@ -88,6 +88,8 @@ def test_a_log_has_a_line_where_a_verdict_changes_and_not_its_numbers():
         ("val/loss", (0, float("inf")), (-float("inf"), float("inf"))),
         ("val/wiki/perplexity", (1, float("inf")), (-float("inf"), float("inf"))),
         ("val/accuracy", (0, 1), (-1, 1)),
+        ("eval/piqa/acc", (0, 1), (-1, 1)),
+        ("mean(val/accuracy, eval/rte/mcc)", (-0.5, 1), (-1.5, 1.5)),
         ("align/margin", (-float("inf"), float("inf")), (-float("inf"), float("inf"))),
     ],
 )

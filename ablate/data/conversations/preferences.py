@@ -17,7 +17,7 @@ from ablate.config.errors import DataError
 from ablate.data.base import Corpus, DataConfig, check_one_origin, data_kinds
 from ablate.data.conversations.example_cache import load_examples
 from ablate.data.conversations.packing import AnswerRows, Examples
-from ablate.data.conversations.pairs import Pair, read_pair, read_pairs
+from ablate.data.conversations.pairs import Pair, UsablePairs, read_pairs
 from ablate.data.conversations.sources import RowSource, open_rows
 from ablate.data.conversations.templates import TEMPLATES, Turn
 from ablate.data.splits import split
@@ -56,6 +56,9 @@ class PairCorpus(Corpus):
     """The training pairs."""
     val_pairs: Pairs = field(kw_only=True)
     """The evaluation pairs; none is among `train_pairs`."""
+    left_out: str = field(kw_only=True)
+    """The number of pairs from which nothing can be learnt, by reason, as a part of a sentence; "" if there are none.
+    """
 
     def measure_trivial_loss(self) -> None:
         """Return None: alignment has other losses."""
@@ -63,11 +66,12 @@ class PairCorpus(Corpus):
 
 @data_kinds.register
 class Preferences(DataConfig):
-    """Prompts with a better and a worse answer, in the formats of UltraFeedback and of chats. With `align`, training
-    uses both answers; without it a model is fine-tuned on the better answer, as on instructions.
+    """Prompts with a better and a worse answer, in the formats of UltraFeedback, of chats and of Anthropic's HH. With
+    `align`, training uses both answers; without it a model is fine-tuned on the better answer, as on instructions.
 
     Files are .json (a list of objects), .jsonl, .ndjson, .json-lines, .parquet or .arrow. A row has chosen and
-    rejected: texts with a prompt, chats, or messages that follow conversations.
+    rejected: texts with a prompt, chats, messages that follow conversations, or, without another column of text, two
+    whole dialogues, whose common beginning is the prompt. Pairs with equal answers or an empty one are left out.
     """
 
     kind: Literal["preferences"] = "preferences"
@@ -83,7 +87,7 @@ class Preferences(DataConfig):
     revision: str | None = None
     """Branch, tag or commit of the dataset on the hub. None: main, at the commit when this machine first read it."""
     template: Literal["alpaca", "plain"] = "alpaca"
-    """The text around a prompt. alpaca: Alpaca's; plain: a line end after it."""
+    """The text around a prompt. alpaca: Alpaca's; plain: a line end after it; not around whole dialogues in text."""
     tokenizer: str = "bytes"
     """The tokenizer of the model that is aligned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or
     the name of a repository on the hub. `ablate export --to hf` writes a run's tokenizer, including one trained on its
@@ -105,8 +109,11 @@ class Preferences(DataConfig):
     def load(self, cache: Path) -> PairCorpus:
         tokenizer = load_tokenizer(self.tokenizer)
         source = open_rows(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
-        items = read_pairs(source, TEMPLATES[self.template], source.name)
-        chosen, rejected = (self._load_examples(cache, source, tokenizer, answer) for answer in ("chosen", "rejected"))
+        pairs = read_pairs(source, TEMPLATES[self.template], source.name)
+        items = [pair for _, pair in pairs.rows]
+        chosen, rejected = (
+            self._load_examples(cache, source, pairs, tokenizer, answer) for answer in ("chosen", "rejected")
+        )
         prompts = chosen.lengths - _count_answers(chosen)
         everything = Pairs(items, prompts, np.maximum(chosen.lengths, rejected.lengths))
         train_numbers, val_numbers = split(len(items), self.val_fraction, self.split_seed, "pairs")
@@ -122,18 +129,25 @@ class Preferences(DataConfig):
             bytes_per_token=held_rows.measure_bytes_per_token(),
             description=(
                 f"preferences ({self.tokenizer}): {len(train_numbers):,} training pairs, {len(val_numbers):,} held out"
+                f"{pairs.describe_left_out()}"
             ),
             padded=True,
             train_pairs=everything.select(train_numbers),
             val_pairs=everything.select(val_numbers),
+            left_out=pairs.describe_left_out(),
         )
 
-    def _load_examples(self, cache: Path, source: RowSource, tokenizer: Tokenizer, answer: str) -> Examples:
+    def _load_examples(
+        self, cache: Path, source: RowSource, pairs: UsablePairs, tokenizer: Tokenizer, answer: str
+    ) -> Examples:
         def read(where: str, row: dict[str, Any]) -> list[Turn]:
-            pair = read_pair(where, row, TEMPLATES[self.template])
+            pair = row["pair"]
             return [Turn(pair.prompt, False), Turn(getattr(pair, answer), True)]
 
-        return load_examples(cache, source, tokenizer, read, ["preferences", answer, self.template])
+        rows = RowSource(
+            source.name, source.fingerprint, lambda: ((where, {"pair": pair}) for where, pair in pairs.rows)
+        )
+        return load_examples(cache, rows, tokenizer, read, ["usable preferences", answer, self.template])
 
     def _build_rows(self, examples: Examples, name: str) -> AnswerRows:
         kept, _, _ = examples.cut(self.seq_len + 1)

@@ -187,7 +187,18 @@ class Text(DataConfig):
 
     @property
     def most_val_samples(self) -> int | None:
-        tokens = self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
+        return self._count_samples(self._most_val_tokens)
+
+    @property
+    def most_val_sizes(self) -> list[int | None]:
+        further = (part.tokens or self._most_val_tokens for part in self.val_sets.values())
+        return [self.most_val_samples, *map(self._count_samples, further)]
+
+    @property
+    def _most_val_tokens(self) -> int | None:
+        return self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
+
+    def _count_samples(self, tokens: int | None) -> int | None:
         return None if tokens is None else max(1, tokens // (self.seq_len + 1))
 
     @property
@@ -219,7 +230,7 @@ class Text(DataConfig):
         train, val = self._open_sides(whole, cache)
         tokenizer = self.load_tokenizer(cache, train)
         builder = DatasetBuilder(tokenizer, self.seq_len, self.layout == "documents", cache)
-        limit = self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
+        limit = self._most_val_tokens
         fingerprints = [whole.fingerprint]
         train_set: TrainSet
         if val is None:

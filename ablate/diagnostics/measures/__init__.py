@@ -9,6 +9,10 @@ from ablate.diagnostics.measures.pruning import Pruning
 # isort: split
 from ablate.diagnostics.measures.gradients import Gradients
 from ablate.diagnostics.measures.jacobian import Jacobian
+from ablate.diagnostics.measures.spectral import Spectral
+
+# isort: split
+from ablate.diagnostics.measures.block_jacobian import BlockJacobian
 from ablate.diagnostics.measures.variance import Variance
 
 # isort: split
@@ -19,6 +23,7 @@ from ablate.diagnostics.measures.subject import Batch, Subject
 __all__ = [
     "Angular",
     "Batch",
+    "BlockJacobian",
     "Gradients",
     "Jacobian",
     "Layers",
@@ -27,6 +32,7 @@ __all__ = [
     "Options",
     "Pruning",
     "Result",
+    "Spectral",
     "Subject",
     "Variance",
     "angular_distance",

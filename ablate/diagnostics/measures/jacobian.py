@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ablate.config.lazy import LazyModule
 from ablate.diagnostics.measures.base import Measurement, Result, register
 from ablate.diagnostics.measures.subject import Batch
-from ablate.plots.layers import draw_lines
+from ablate.plots.layers import draw_by_layer_and_depth
 
 if TYPE_CHECKING:
     import torch
@@ -73,4 +73,5 @@ class Jacobian(Measurement):
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        return draw_lines(cls.title, results, cls.columns, log=True)
+        (item,) = cls.columns.items()
+        return draw_by_layer_and_depth(cls.title, results, *item)

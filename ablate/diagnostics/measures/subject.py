@@ -30,6 +30,11 @@ class Batch:
     there: Tensor | None = None
     """bool [batch, seq]: false at padding. None: no padding."""
 
+    def take(self, count: int) -> Batch:
+        """Return the first `count` items."""
+        inputs, targets = pytree.tree_map(lambda tensor: tensor[:count], (self.inputs, self.targets))
+        return Batch(inputs, targets, None if self.there is None else self.there[:count])
+
 
 @dataclass(frozen=True)
 class Subject:

@@ -153,7 +153,7 @@ def _build_setting(
 
 def _describe_pairs(corpus: PairCorpus, setting: Setting) -> str:
     """Return a sentence on the training pairs and the held-out pairs."""
-    text = f"{len(setting.train):,} training pairs, {len(setting.held):,} held out"
+    text = f"{len(setting.train):,} training pairs, {len(setting.held):,} held out{corpus.left_out}"
     out = len(corpus.train_pairs) + len(corpus.val_pairs) - len(setting.train) - len(setting.held)
     answer = f"an answer of {setting.align.answer}" if setting.align.answer else "the longer answer"
     return text + (

@@ -27,7 +27,14 @@ from ablate.reports.charts.chart import (
 from ablate.reports.figure_data import Panel, Point, is_off
 from ablate.reports.findings import objective_sign
 from ablate.reports.grid_figure import find_axis
-from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, label_parameter, name_parameter
+from ablate.reports.labels import (
+    LEARNING_RATE,
+    choose_looks,
+    label_metric,
+    label_parameter,
+    name_objective,
+    name_parameter,
+)
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.verdict_summary import find_bounds
 from ablate.verdict.failures import FailureShare
@@ -108,7 +115,7 @@ def chart_panel(record: SweepRecord, panel: Panel, confirmed: list[Confirmed]) -
         + (f"{_MEAN[bool(panel.points)]}, with its 95 % interval." if estimates else "")
         + (f" Grey band: {'diverged, or worse than the scale' if off else 'no seed trained'}." if off or lost else "")
     )
-    title = f"{metric} against {name_parameter(panel.path)}"
+    title = f"{name_objective(record.spec)} against {name_parameter(panel.path)}"
     return Chart(f"parameter-{panel.file}", title, caption, traces, layout, f"{panel.file}.png")
 
 

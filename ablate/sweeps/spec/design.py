@@ -79,8 +79,14 @@ def count_arms(components: Mapping[str, Component], kind: DesignKind) -> int:
     return math.prod(counts) if kind == "factorial" else 1 + sum(count - 1 for count in counts)
 
 
-def build_design(components: Mapping[str, Component], kind: DesignKind, interactions: bool = True) -> Design:
-    """Return the arms of valid components (see `check_components`), with the contrasts of a factorial.
+def build_design(
+    components: Mapping[str, Component],
+    kind: DesignKind,
+    interactions: bool | None = None,
+    within: str | None = None,
+) -> Design:
+    """Return the arms of valid components (see `check_components`), with the contrasts of a factorial; `interactions`
+    and `within` as in a sweep.
 
     one-at-a-time: the first levels, and for each further level of a component the same with that level.
     leave-one-out: the last levels, and for each component the same with its first level.
@@ -96,7 +102,9 @@ def build_design(components: Mapping[str, Component], kind: DesignKind, interact
         for name, level in cell.items():
             settings |= levels[name][level]
         arms[arm] = Arm(settings=settings)
-    return Design(arms, cells, _build_contrasts(cells, names, short, interactions) if kind == "factorial" else {})
+    paired = within is None if interactions is None else interactions
+    contrasts = _build_contrasts(cells, names, short, paired, within) if kind == "factorial" else {}
+    return Design(arms, cells, contrasts)
 
 
 def _list_cells(levels: Mapping[str, list[str]], kind: DesignKind) -> Iterator[tuple[dict[str, str], list[str]]]:
@@ -144,22 +152,30 @@ def _build_contrasts(
     levels: Mapping[str, list[str]],
     short: Mapping[str, str],
     interactions: bool,
+    within: str | None,
 ) -> dict[str, Contrast]:
-    """Return the main effect of each level but the first of a component, and the interactions of each two of them."""
-    names = {tuple(cell.items()): arm for arm, cell in cells.items()}
+    """Return the main effect of each level but the first of a component, and the interactions of each two of them; or
+    the main effects of `within`, and all of the other components' at each of its levels."""
     steps = [Level(short[name], level, own[0], name) for name, own in levels.items() for level in own[1:]]
-    asked: list[tuple[Level, ...]] = [(step,) for step in steps]
+    asked: list[tuple[Level, ...]] = [(step,) for step in steps if step.path != within]
     if interactions:
-        asked += [pair for pair in itertools.combinations(steps, 2) if pair[0].path != pair[1].path]
-    contrasts = [_build_contrast(steps, cells, names) for steps in asked]
+        pairs = itertools.combinations([step for (step,) in asked], 2)
+        asked += [pair for pair in pairs if pair[0].path != pair[1].path]
+    if within is None:
+        contrasts = [_build_contrast(one, cells) for one in asked]
+    else:
+        contrasts = [_build_contrast((step,), cells) for step in steps if step.path == within]
+        for level in levels[within]:
+            those = {arm: cell for arm, cell in cells.items() if cell[within] == level}
+            contrasts += [_build_contrast(one, those, f"{short[within]}={level}") for one in asked]
     return {contrast.name: contrast for contrast in contrasts}
 
 
-def _build_contrast(
-    steps: tuple[Level, ...], cells: Mapping[str, Mapping[str, str]], names: Mapping[tuple[tuple[str, str], ...], str]
-) -> Contrast:
+def _build_contrast(steps: tuple[Level, ...], cells: Mapping[str, Mapping[str, str]], where: str = "") -> Contrast:
     """Return the weights of the cells: the product over the components of +1 at the level and -1 at the reference, over
-    the number of combinations of the other components; and of each cell those that differ in one of these alone."""
+    the number of combinations of the other components; and of each cell those that differ in one of these alone.
+    `where`: the level of another component that all of `cells` have."""
+    names = {tuple(cell.items()): arm for arm, cell in cells.items()}
     signs = {
         arm: math.prod(1 if cell[step.path] == step.level else -1 for step in steps)
         for arm, cell in cells.items()
@@ -172,20 +188,27 @@ def _build_contrast(
             {arm: names[tuple({**(c := cells[arm]), step.path: other[c[step.path]]}.items())] for arm in signs}
         )
     share = 2 ** len(steps) / len(signs)
-    return Contrast(steps, {arm: sign * share for arm, sign in signs.items()}, tuple(partners))
+    return Contrast(steps, {arm: sign * share for arm, sign in signs.items()}, tuple(partners), where)
 
 
 # ------------------------------------------------------------------ checks
 
 
-def check_components(components: Mapping[str, Component], kind: DesignKind | None) -> Iterator[Problem]:
-    """Yield the problems for which `components` make no arms."""
+def check_components(
+    components: Mapping[str, Component], kind: DesignKind | None, within: str | None = None
+) -> Iterator[Problem]:
+    """Yield the problems for which `components` make no arms, or no contrasts at the levels of `within`."""
     if kind is None:
         yield Problem("design", "is required with components. Accepted: one-at-a-time, leave-one-out, factorial")
     if not components:
         yield Problem("components", "is empty. Name a component, or remove it")
     for name, component in components.items():
         yield from _check_component(name, component, kind)
+    if within is not None and within not in components:
+        text = f"is not a component. Accepted: {', '.join(components)}.{did_you_mean(within, components)}"
+        yield Problem("within", text, within)
+    elif within is not None and len(components) == 1:
+        yield Problem("within", "is the only component: there is no other whose effects could be compared", within)
     owners: dict[str, str] = {}
     for name, component in components.items():
         for path in _list_paths(name, component):

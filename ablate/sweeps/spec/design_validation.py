@@ -14,10 +14,14 @@ from ablate.sweeps.spec.fields import MOST_LETTERS, SweepFields
 def validate_design(sweep: SweepFields) -> list[Problem]:
     """Return the problems of the components of a sweep, and of fields that need them."""
     if sweep.components is None:
-        given = {"design": sweep.design, "interactions": sweep.interactions}
+        given = {"design": sweep.design, "interactions": sweep.interactions, "within": sweep.within}
         text = "needs components, whose levels it combines"
         return [Problem(field, text, value) for field, value in given.items() if value is not None]
-    return [*check_components(sweep.components, sweep.design), *_check_beside(sweep), *_check_names(sweep)]
+    return [
+        *check_components(sweep.components, sweep.design, sweep.within),
+        *_check_beside(sweep),
+        *_check_names(sweep),
+    ]
 
 
 def _check_beside(sweep: SweepFields) -> Iterator[Problem]:
@@ -38,10 +42,12 @@ def _check_beside(sweep: SweepFields) -> Iterator[Problem]:
         )
     if sweep.design != "factorial" and sweep.interactions is not None:
         yield Problem("interactions", "needs design: factorial", sweep.interactions)
-    if sweep.design == "factorial" and sweep.at_grid:
+    if sweep.design != "factorial" and sweep.within is not None:
+        yield Problem("within", "needs design: factorial", sweep.within)
+    if sweep.design == "factorial" and sweep.at_grid and sweep.search:
         text = (
-            "grid cannot be combined with design: factorial. Make the searched setting a component, with its values as "
-            "levels"
+            "grid cannot be combined with a search of design: factorial. Make the searched setting a component, with "
+            "its values as levels"
         )
         yield Problem("confirm.at", text, "grid")
 

@@ -60,7 +60,10 @@ class SweepFields(Config):
     the last levels (of two each), and each of them back at its first; factorial: every combination, at most 64."""
     interactions: bool | None = None
     """Of a factorial: whether the interactions of each two components are compared besides the main effects, in the
-    same family. None: they are."""
+    same family. None: they are, unless `within` is given."""
+    within: str | None = None
+    """Of a factorial: the component at each of whose levels the effects of the others are compared, in the place of
+    their means over its levels: what makes one placement fail need not make another fail."""
     search: dict[str, Entry] = {}
     """Dotted path -> range or list of values, searched for every arm separately."""
     objective: Objective = Objective()
@@ -150,9 +153,9 @@ class SweepFields(Config):
     def designed(self) -> Design | None:
         """What the components come to; None without them, and where they make no arms."""
         components, kind = self.components, self.design
-        if components is None or kind is None or any(check_components(components, kind)):
+        if components is None or kind is None or any(check_components(components, kind, self.within)):
             return None
-        return build_design(components, kind, self.interactions is not False)
+        return build_design(components, kind, self.interactions, self.within)
 
     @property
     def contrasts(self) -> dict[str, Contrast]:
@@ -177,6 +180,13 @@ class SweepFields(Config):
     def at_grid(self) -> bool:
         """Whether every point of a grid is tested, without a search."""
         return self.confirm.at == "grid"
+
+    @property
+    def tested(self) -> str:
+        """What is tested of each arm, in words."""
+        if not self.at_grid:
+            return "at its chosen settings"
+        return "at each point of its grid" if any(cell.point for cell in self.cells.values()) else "as it stands"
 
     @cached_property
     def cells(self) -> dict[str, Cell]:

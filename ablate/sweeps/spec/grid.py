@@ -1,4 +1,5 @@
-"""`confirm: {at: grid}`: each arm at each point of its grid is a cell, which the rest of a sweep treats as an arm."""
+"""`confirm: {at: grid}`: each arm at each point of its grid is a cell, which the rest of a sweep treats as an arm. An
+arm that searches nothing has one point, and its cell its name."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def _name_cells(points: list[tuple[str, dict[str, Choice]]]) -> list[str]:
     """Return a name for each arm and point, such as 'pre lr=0.003'; in full where three digits name two the same. None
     has the signs that the names of studies are divided by."""
     short = shorten_paths(path for _, point in points for path in point)
-    names = [f"{arm} {format_settings(point, short)}" for arm, point in points]
+    names = [f"{arm} {format_settings(point, short)}".rstrip() for arm, point in points]
     if len({*names}) < len(names):
         full = [" ".join(f"{short[path]}={value}" for path, value in point.items()) for _, point in points]
         names = [f"{arm} {text}" for (arm, _), text in zip(points, full, strict=True)]

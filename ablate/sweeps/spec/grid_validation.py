@@ -26,8 +26,7 @@ def _check_grid(sweep: SweepFields) -> Iterator[Problem]:
         return
     plain = sweep.without_grid()
     if not any(plain.space(arm) for arm in plain.own_arms):
-        yield Problem("confirm.at", "nothing is searched, so there is no grid: set search, or remove this", "grid")
-        return
+        return  # every arm is tested as it stands
     if any(sweep.sampler.validate(plain.space(arm)) for arm in plain.own_arms):
         return  # which is told of on its own
     baseline = sweep.compared_with
@@ -68,10 +67,10 @@ def _check_what_is_left_out(sweep: SweepFields) -> Iterator[Problem]:
         yield Problem(
             "pruner", "cannot be combined with confirm.at: grid, where every run is an outcome", sweep.pruner.kind
         )
-    if sweep.published:
-        text = "cannot be combined with confirm.at: grid: published figures are for chosen settings"
-        yield Problem("published", text)
     plain = sweep.without_grid()
+    if sweep.published and any(plain.space(arm) for arm in plain.own_arms):
+        text = "cannot be combined with confirm.at: grid and a search: published figures are for the settings of an arm"
+        yield Problem("published", text)
     for arm in plain.own_arms:
         try:
             donor = find_own_donor(plain, arm)

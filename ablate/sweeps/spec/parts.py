@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, model_serializer, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_ITEMS, MOST_TRIALS
+from ablate.experiment.metrics import describe_metric, parse_metric
 from ablate.sweeps.search.space import Choice, Entry
-from ablate.tasks import find_metric
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 MOST_SEEDS = 1000
-ALIGNED_SHARES = ("align/accuracy", "align/win_rate")
-"""Metrics of an alignment that are shares of the items of a validation set."""
-ALIGNED_MORE = (*ALIGNED_SHARES, "align/reward", "align/margin")
-"""Those of which more is better."""
 
 Point = dict[str, Choice]
 """Dotted path -> value, for some or all searched parameters."""
@@ -73,13 +69,18 @@ class Arm(_Settings):
     """Points that the search of this arm starts from, before those of all arms."""
 
 
+MetricName = Annotated[str, AfterValidator(parse_metric)]
+"""A metric, or mean(A, B, ...)."""
+
+
 class Objective(Config):
     """The compared metric, of the last validation."""
 
-    metric: str = "val/loss"
+    metric: MetricName = "val/loss"
     """Its name; left out, as the task has it (`ablate list tasks`), for most val/loss. Others: val/perplexity,
-    val/bits_per_byte, val/accuracy; val/NAME/loss and so on of a further set; of an alignment align/accuracy,
-    align/margin, align/reward, align/win_rate or align/kl."""
+    val/bits_per_byte, val/accuracy; val/NAME/loss and so on of a further set; eval/TASK/acc and so on of a downstream
+    task in evaluation.tasks; of an alignment align/accuracy, align/margin, align/reward, align/win_rate or align/kl.
+    mean(A, B, ...) is the arithmetic mean of several, all of which are better in the same direction."""
     direction: Literal["minimize", "maximize"] = "minimize"
     """Whether a lower or a higher value is better. Default: the metric's own direction, higher for an accuracy, lower
     for a loss."""
@@ -87,23 +88,15 @@ class Objective(Config):
     @model_validator(mode="before")
     @classmethod
     def _follow_metric(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and data.get("direction") is None and is_more_better(data.get("metric")):
-            return {**data, "direction": "maximize"}
-        return data
+        if not isinstance(data, Mapping) or data.get("direction") is not None:
+            return data
+        known = describe_metric(metric) if isinstance(metric := data.get("metric"), str) else None
+        return {**data, "direction": "maximize"} if known and known.maximize else data
 
-
-def is_more_better(metric: object) -> bool:
-    """Return whether more of a metric is better, by its name."""
-    if not isinstance(metric, str):
-        return False
-    known = find_metric(metric)
-    return known.maximize if known else metric in ALIGNED_MORE
-
-
-def is_share(metric: str) -> bool:
-    """Return whether a metric is a share of the items of a validation set, by its name."""
-    known = find_metric(metric)
-    return known.counts_samples if known else metric in ALIGNED_SHARES
+    @property
+    def is_directed(self) -> bool:
+        """Whether its direction was given, or follows from the metric."""
+        return "direction" in self.model_fields_set
 
 
 class Budget(Config):
@@ -158,8 +151,8 @@ class Confirm(Config):
     """How the best settings of each arm are chosen and tested: the best result of a search is optimistic."""
 
     at: Literal["best", "grid"] = "best"
-    """The tested settings. chosen: the chosen settings of each arm. grid: every arm at every point of its grid, without
-    a search or a choice (needs `sampler: grid`)."""
+    """The tested settings. best: the chosen settings of each arm. grid: every arm at every point of its grid, or as
+    it stands where nothing is searched, without a choice (needs `sampler: grid`)."""
     seeds: Seeds = 0
     """Fresh seeds on which the chosen settings are tested, the same for every arm: a number, or {min: 3, max: 12} for
     as many as the verdict needs (needs `effect`). 0: none; 2 give figures but no verdict."""
@@ -201,8 +194,8 @@ class Published(Config):
     """Their source: paper and table."""
     size: str | None = None
     """The size that they belong to, in a file with sizes. None: all sizes."""
-    metric: str = "val/loss"
-    """The metric of this sweep that they are shown with."""
+    metric: MetricName = "val/loss"
+    """The metric of this sweep that they are shown with, such as mean(val/perplexity, val/wiki/perplexity)."""
     tokenizer: str | None = None
     """The tokenizer of the published results, as a value of `data.tokenizer`: perplexities and losses with different
     tokenizers cannot be compared, and the report says so."""

@@ -21,12 +21,12 @@ Changes = Callable[[Experiment], Mapping[str, Any]]
 def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     """Return `spec` with `factor` (above 0, at most 1) of its tokens, and with `model` also of its layers' parameters.
 
-    Updates, the text that is tokenised for them, validation interval, a warm-up in updates, the pruner's first step and
-    budgets in tokens shrink alike, so that warm-up and validations stay where they are in a run; batch, sequence length
-    and what is searched stay. With
-    `model` the layers keep `factor` of their weights by width at constant depth (`ModelConfig.narrowed`): tokens per
-    parameter stay, and so do the layers that Mix-LN's alpha and the factors of LNS and DeepNorm mean. A budget in hours
-    shrinks with the compute. Embedding and head go with the width alone, as the vocabulary is what it is.
+    Updates, the text that is tokenised for them, the intervals of validations and downstream tasks, a warm-up in
+    updates, the pruner's first step and budgets in tokens shrink alike, so that warm-up and validations stay where they
+    are in a run; batch, sequence length and what is searched stay. With `model` the layers keep `factor` of their
+    weights by width at constant depth (`ModelConfig.narrowed`): tokens per parameter stay, and so do the layers that
+    Mix-LN's alpha and the factors of LNS and DeepNorm mean. A budget in hours shrinks with the compute. Embedding and
+    head go with the width alone, as the vocabulary is what it is.
 
     The new sweep is called NAME-scaleX, or NAME-scaleX-model, and keeps what the full setting was in `scale`.
 
@@ -154,8 +154,8 @@ def resize(spec: Sweep, changes: Changes) -> Tree:
 
 
 def change_length(full: Experiment, updates: float) -> dict[str, Any]:
-    """Return dotted path -> value: the settings that make `full` about `updates` long, with warm-up and validations at
-    the same shares."""
+    """Return dotted path -> value: the settings that make `full` about `updates` long, with warm-up, validations and
+    downstream tasks at the same shares."""
     trainer, warmup = full.trainer, full.schedule.warmup_steps
     steps, factor = max(1, round(updates)), updates / trainer.max_steps
     changes: dict[str, Any] = {"trainer.max_steps": steps}
@@ -163,6 +163,8 @@ def change_length(full: Experiment, updates: float) -> dict[str, Any]:
         changes["data.train_tokens"] = max(1, math.ceil(tokens * factor))
     if trainer.val_check_interval is not None:
         changes["trainer.val_check_interval"] = max(1, round(trainer.val_check_interval * factor))
+    if full.evaluation.every_n_steps is not None:
+        changes["evaluation.every_n_steps"] = max(1, round(full.evaluation.every_n_steps * factor))
     if warmup is not None:
         changes["schedule.warmup_steps"] = min(steps - 1, round(warmup * factor))
     return changes

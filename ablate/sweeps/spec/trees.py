@@ -22,8 +22,8 @@ from ablate.sweeps.spec.parts import Arm, Confirm, Size, Sizes, Stage, Stages
 from ablate.verdict.sequential import LEAST
 
 OVERRIDABLE = (
-    "name", "plugins", "design", "interactions", "objective", "budget", "sampler", "pruner", "confirm", "baseline",
-    "factor", "confounds", "checkpoints",
+    "name", "plugins", "design", "interactions", "within", "objective", "budget", "sampler", "pruner", "confirm",
+    "baseline", "factor", "confounds", "checkpoints",
 )  # fmt: skip
 """The parts of a sweep that the command line can set; every other path belongs to the base experiment."""
 IN_FILE = ("search", "fixed", "arms", "components", "published", "sizes")
@@ -95,7 +95,7 @@ class Divided(NamedTuple):
         return {**tree, "family": sum(counts)} if sum(counts) else tree
 
 
-MAKES_ARMS = ("components", "design", "interactions")
+MAKES_ARMS = ("components", "design", "interactions", "within")
 """The parts of a sweep in the place of which the arms of a size or stage stand."""
 STAGES = "stages."
 """The prefix of a command-line setting for a single stage."""
@@ -151,9 +151,10 @@ def _build_design(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> Desi
     """Return what the components of a sweep come to; None where it has none, or they make no arms."""
     known = {key: overrides.get(key, tree.get(key)) for key in Designed.model_fields}
     parts = Designed.model_validate({key: value for key, value in known.items() if value is not None})
-    if not parts.components or parts.design is None or any(check_components(parts.components, parts.design)):
+    components, kind, within = parts.components, parts.design, parts.within
+    if not components or kind is None or any(check_components(components, kind, within)):
         return None
-    return build_design(parts.components, parts.design, parts.interactions)
+    return build_design(components, kind, parts.interactions, within)
 
 
 def _count_at_grid(tree: Mapping[str, Any], arms: Mapping[str, Arm], overrides: Mapping[str, Any]) -> int:
@@ -203,7 +204,9 @@ class Designed(Config):
     """As in a sweep."""
     design: DesignKind | None = None
     """As in a sweep."""
-    interactions: bool = True
+    interactions: bool | None = None
+    """As in a sweep."""
+    within: str | None = None
     """As in a sweep."""
 
 

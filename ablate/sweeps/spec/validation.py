@@ -13,13 +13,14 @@ from pydantic import ValidationError
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.merging import iterate_leaves
+from ablate.experiment.metrics import list_parts, shorten_metric
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.design_validation import check_levels, merge_alike, validate_design
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid_validation import validate_grid
-from ablate.sweeps.spec.parts import is_more_better
+from ablate.sweeps.spec.objective_validation import check_direction, check_readings
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
@@ -32,16 +33,17 @@ def validate(sweep: SweepFields) -> list[Problem]:
     plain = sweep.without_grid()
     if designing := validate_design(sweep):  # so there are no arms
         base = [p.within("experiment") for p in validate_experiment(*plain.layers(next(iter(sweep.own_arms))))]
-        return [*designing, *_check_direction(sweep), *_check_seeds(sweep), *([] if sweep.arms else base)]
-    problems = [*_check_direction(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
+        return [*designing, *check_direction(sweep), *_check_seeds(sweep), *([] if sweep.arms else base)]
+    problems = [*check_direction(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
     problems += validate_grid(sweep) if sweep.at_grid else []
     if sweep.designed:
         return merge_alike(problems, sweep.own_arms) or [
             *_check_references(plain),
+            *check_readings(plain),
             *audit.validate(plain),
             *check_levels(plain),
         ]
-    return problems or [*_check_references(plain), *audit.validate(plain)]
+    return problems or [*_check_references(plain), *check_readings(plain), *audit.validate(plain)]
 
 
 def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Iterable[Problem]) -> list[Problem]:
@@ -82,13 +84,6 @@ def validate_experiment(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
     return ()
 
 
-def _check_direction(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield a problem if the worst value of a metric would win."""
-    objective = sweep.objective
-    if is_more_better(objective.metric) and objective.direction == "minimize":
-        yield Problem("objective.direction", f"a higher {objective.metric} is better: remove this", "minimize")
-
-
 def _check_seeds(sweep: SweepFields) -> Iterator[Problem]:
     """Yield a problem wherever seeds are searched."""
     text = (
@@ -109,7 +104,7 @@ def _check_confirmation(sweep: SweepFields) -> Iterator[Problem]:
     if confirm.is_sequential and confirm.effect is None:
         text = (
             "is required if seeds are added until every comparison is decided: the smallest difference of "
-            f"{sweep.objective.metric} that matters, within which arms are called equivalent"
+            f"{shorten_metric(sweep.objective.metric)} that matters, within which arms are called equivalent"
         )
         yield Problem("confirm.effect", text)
     if confirm.is_sequential and len(sweep.all_arms) == 1:
@@ -257,7 +252,7 @@ def _check_references(sweep: SweepFields) -> Iterator[Problem]:
     """Yield problems of references: to missing arms of the same sweep, to arms that wait for each other, to reward
     models of the same sweep, and to different reward models, whose rewards cannot be compared."""
     judges = {list_references(sweep.base(arm)).get(REWARD) for arm in sweep.all_arms}
-    if len(judges) > 1 and sweep.objective.metric in UNSCALED:
+    if len(judges) > 1 and not {*list_parts(sweep.objective.metric)}.isdisjoint(UNSCALED):
         text = (
             "the rewards of different reward models have no common scale: set one align.reward for all arms, or "
             "compare the "

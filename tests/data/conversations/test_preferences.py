@@ -36,7 +36,7 @@ def load(tmp_path):
     def build(*rows):
         (tmp_path / "pairs.json").write_text(json.dumps(rows))
         source = open_rows([str(tmp_path / "pairs.json")], None, None, "", None, tmp_path)
-        return read_pairs(source, TEMPLATES["plain"], source.name)
+        return [pair for _, pair in read_pairs(source, TEMPLATES["plain"], source.name).rows]
 
     return build
 
@@ -88,6 +88,68 @@ def test_a_corpus_of_pairs_that_do_not_fit_is_refused(tmp_path):
         Preferences(files=str(tmp_path / "pairs.json"), seq_len=4).load(tmp_path)
 
 
+HH = "\n\nHuman: What is {}?\n\nAssistant:"
+DIALOGUES = [
+    (HH.format("2+2") + " 4", HH.format("2+2") + " 5 I think"),
+    (HH.format("2+2") + " It is 4", HH.format("2+2") + " It is 5"),
+    (HH.format("red") + " A\n\nHuman: so?\n\nAssistant: b", HH.format("red") + " a  c"),
+]
+"""Whole dialogues; their prompts are of TRL's rule, with words that both answers begin with."""
+
+
+@pytest.mark.parametrize("sides", DIALOGUES)
+def test_the_common_beginning_of_two_dialogues_is_the_prompt_as_in_trl(load, sides):
+    pytest.importorskip("trl")
+    from trl.data_utils import extract_prompt
+
+    row = dict(zip(("chosen", "rejected"), sides, strict=True))
+    theirs = extract_prompt(row)
+    assert load({**row, "turns": 3}, row) == [Pair(theirs["prompt"], theirs["chosen"], theirs["rejected"])] * 2
+    assert theirs["prompt"].startswith(sides[0][:10])
+
+
+def test_the_common_turns_of_two_chats_are_the_prompt_as_in_trl(load):
+    pytest.importorskip("trl")
+    from trl.data_utils import extract_prompt
+
+    row = {
+        "chosen": [said("user", "2+2?"), said("assistant", "4"), said("user", "sure?"), said("assistant", "yes")],
+        "rejected": [said("user", "2+2?"), said("assistant", "5")],
+    }
+    theirs = extract_prompt(row)
+    assert [[turn["content"] for turn in theirs[side]] for side in ("prompt", "chosen", "rejected")] == [
+        ["2+2?"],
+        ["4", "sure?", "yes"],
+        ["5"],
+    ]
+    assert load(row, row) == [Pair("2+2?\n", "4\n\nsure?\nyes", "5")] * 2
+
+
+def test_pairs_from_which_nothing_is_learnt_are_left_out_and_counted(tmp_path):
+    question = HH.format("red")
+    rows = [{"chosen": f"{question} red{n}", "rejected": f"{question} blue{n}"} for n in range(4)] + [
+        {"chosen": question, "rejected": f"{question} blue"},
+        {"chosen": f"{question} red", "rejected": f"{question} red"},
+        {"prompt": "a", "chosen": "b", "rejected": "b"},
+        {"prompt": "a", "chosen": "b", "rejected": " "},
+    ]
+    (tmp_path / "pairs.json").write_text(json.dumps(rows))
+    corpus = Preferences(files=str(tmp_path / "pairs.json"), seq_len=64, val_fraction=0.25).load(tmp_path)
+    assert corpus.description.endswith(
+        "3 training pairs, 1 held out, 2 left out for an empty answer, 2 left out for equal answers"
+    )
+    assert sorted([*corpus.train_pairs.items, *corpus.val_pairs.items]) == [
+        Pair(question, f" red{n}", f" blue{n}") for n in range(4)
+    ]
+    assert corpus.train_pairs.prompts.tolist() == [len(question)] * 3
+    inputs, targets = corpus.train.__getitems__([0])
+    assert bytes(targets[targets != IGNORED].tolist()[:-1]).decode() == corpus.train_pairs.items[0].chosen
+    assert bytes(inputs[0, : len(question)].tolist()).decode() == question  # in no template
+    (tmp_path / "pairs.json").write_text(json.dumps(rows[3:]))
+    with pytest.raises(DataError, match="has 1 preference pairs, 2 left out for an empty answer, 2 left out for equal"):
+        Preferences(files=str(tmp_path / "pairs.json")).load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -130,6 +192,22 @@ def test_what_holds_no_pairs(tmp_path, settings, text):
                 "rejected": [said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")],
             },
             r"answer different prompts; message 2 is missing and assistant: 'b'",
+        ),
+        (
+            {"chosen": "Yes", "rejected": "No"},
+            "no prompt. .*; 'chosen' and 'rejected' have no common beginning. A pair",
+        ),
+        ({"chosen": " Yes", "rejected": " No"}, "no prompt. .*have no common beginning"),
+        (
+            {"question": "Is it?", "chosen": "It is", "rejected": "It isn't"},
+            "no prompt. Columns: 'question', .*; their common beginning is not taken for it beside other columns of",
+        ),
+        (
+            {
+                "chosen": [said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")],
+                "rejected": [said("user", "a"), said("assistant", "b"), said("user", "e"), said("assistant", "f")],
+            },
+            "answer different prompts; message 3 is user: 'c' and user: 'e'",
         ),
         (FORMATS["texts"], r"pairs.json has 1 preference pairs; at least 2"),
     ],

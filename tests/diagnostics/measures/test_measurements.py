@@ -1,14 +1,28 @@
 """Each measurement against what is known of the stack that it measures."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from diagnostics.models import Linear, Network, Scaled, loss_by_hand, subject_of
 
 from ablate.config.errors import AblateError
-from ablate.diagnostics.measures import Batch, Gradients, Jacobian, Layers, Options, Pruning, Subject, Variance
+from ablate.diagnostics.measures import (
+    Batch,
+    BlockJacobian,
+    Gradients,
+    Jacobian,
+    Layers,
+    Options,
+    Pruning,
+    Spectral,
+    Subject,
+    Variance,
+    block_jacobian,
+)
 from ablate.diagnostics.streaming import measure
+from ablate.experiment.tree import Experiment
 
 
 @pytest.fixture
@@ -128,6 +142,107 @@ def test_the_gain_of_the_identity_is_one_also_where_there_is_padding():
     found = one(Jacobian, subject_of(Network([Linear(torch.eye(4))], 3), torch.randn(400, 6, 4), there=there))
     (value,), (error,) = found.column("jacobian_gain"), found.column("jacobian_gain_error")
     assert abs(value - 1) < 3 * error
+
+
+@pytest.mark.parametrize(
+    ("settings", "inputs"),
+    [
+        ({"model": {"hidden": 8, "layers": 3, "heads": 2, "mlp": 16}, "norm": "mix"}, torch.arange(8).view(2, 4)),
+        ({"model": {"kind": "vit", "hidden": 8, "layers": 2, "heads": 2}}, torch.rand(2, 1, 4, 4).double()),
+    ],
+    ids=["llama", "vit"],
+)
+def test_the_spectral_norm_is_the_largest_singular_value_of_the_whole_derivative(settings, inputs):
+    """In float64, with the matrix [tokens * d, tokens * d] of each sequence written out."""
+    experiment = Experiment.from_mapping(settings, {"init.std": 0.5})
+    torch.manual_seed(0)
+    model = experiment.model.build(experiment.norm, experiment.init, 11, tuple(inputs.shape[1:])).double().eval()
+    layers = Layers(model)
+    load = {"load": lambda first, last: Batch(inputs[first:last], inputs[first:last])}
+    found = one(Spectral, Subject("model", layers, lambda b: model(b.inputs), 2, per_item=4, unit="tokens", **load))
+    with torch.no_grad(), layers.record_states() as states:
+        model(inputs)
+
+    def run_from(layer, sequence, x):
+        """The output of the last layer where `x` is the input of `layer`."""
+        handle = layers.blocks[layer].register_forward_pre_hook(lambda _, args: (x.unsqueeze(0), *args[1:]))
+        with layers.record_states() as again:
+            model(inputs[sequence : sequence + 1])
+        handle.remove()
+        return again[-1][0]
+
+    for layer, value in enumerate(found.column("spectral_norm")):
+        largest = []
+        for sequence, x in enumerate(states[layer]):
+            matrix = torch.autograd.functional.jacobian(partial(run_from, layer, sequence), x)
+            largest.append(torch.linalg.svdvals(matrix.reshape(x.numel(), x.numel()))[0].item())
+        assert value == pytest.approx(sum(largest) / 2, rel=2e-3)
+    assert found.facts["samples"] == 2
+    assert found.facts["converged"] == 1.0
+
+
+def test_the_spectral_norm_of_the_identity_is_one_also_where_there_is_padding():
+    there = torch.arange(6) < torch.randint(1, 7, (20, 1))
+    found = one(Spectral, subject_of(Network([Linear(torch.eye(4))], 3), torch.randn(20, 6, 4), there=there))
+    assert found.column("spectral_norm") == pytest.approx([1.0])
+    assert found.facts["samples"] == 8
+
+
+def run_block(model, block, tokens, x):
+    """The output of `block` where `x` is its input."""
+    outputs = []
+    with (
+        block.register_forward_pre_hook(lambda _, args: (x, *args[1:])),
+        block.register_forward_hook(lambda _, args, output: outputs.append(output)),
+    ):
+        model(tokens)
+    return outputs[0]
+
+
+def test_the_jacobian_of_a_layer_is_the_mean_of_its_diagonal_blocks():
+    """By torch.func on each sequence, at the positions that were drawn; every batching draws the same."""
+    torch.manual_seed(0)
+    experiment = Experiment.from_mapping(
+        {"model": {"hidden": 8, "layers": 2, "heads": 2, "mlp": 16}, "norm": "pre"}, {"init.std": 0.5}
+    )
+    model = experiment.model.build(experiment.norm, experiment.init, 11, (4,)).double().eval()
+    tokens, layers = torch.randint(11, (5, 4)), Layers(model)
+    load = {"load": lambda first, last: Batch(tokens[first:last], tokens[first:last])}
+    subject = Subject("model", layers, lambda b: model(b.inputs), 5, per_item=4, unit="tokens", **load)
+    found = [one(BlockJacobian, subject, batch_tokens=n) for n in (4, 20)]
+    for name in BlockJacobian.columns:
+        assert found[0].column(name) == pytest.approx(found[1].column(name))
+    with torch.no_grad(), layers.record_states() as states:
+        model(tokens)
+    drawn = BlockJacobian(subject)._choose_positions(Batch(tokens, tokens), states[1], 0).tolist()
+    assert len(set(drawn)) > 1
+    for layer, block in enumerate(layers.blocks):
+        mean = torch.zeros(8, 8, dtype=torch.float64)
+        for item, t in enumerate(drawn):
+            x = states[layer][item : item + 1]
+            whole = torch.autograd.functional.jacobian(partial(run_block, model, block, tokens[item : item + 1]), x)
+            mean += whole[0, t, :, 0, t, :] / 5
+        share = (mean.diagonal().abs().sum() / mean.abs().sum()).item()
+        assert found[0].column("diagonal_share")[layer] == pytest.approx(share)
+        expected = (mean - torch.eye(8)).norm().item() / 8**0.5
+        assert found[0].column("identity_distance")[layer] == pytest.approx(expected)
+        assert torch.allclose(torch.tensor(found[0].facts["matrices"][layer]).double(), mean.abs(), rtol=6e-3)
+
+
+def test_of_a_wide_layer_the_jacobian_of_a_block_of_features_is_kept(monkeypatch):
+    monkeypatch.setattr(block_jacobian, "FEATURES", 3)
+    weight = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+    there = torch.arange(6) < torch.tensor([[1], [6], [3]])
+    found = one(BlockJacobian, subject_of(Network([Linear(weight)], 3), torch.randn(3, 6, 8), there=there))
+    assert torch.allclose(torch.tensor(found.facts["matrices"][0]), weight[:3, :3].abs(), rtol=6e-3)
+    share = (weight.diagonal()[:3].abs().sum() / weight[:3].abs().sum()).item()  # of whole rows
+    assert found.column("diagonal_share") == pytest.approx([share])
+    assert found.facts["vectors"] == 3
+
+
+def test_the_jacobian_of_a_layer_that_does_nothing_is_the_identity():
+    found = one(BlockJacobian, subject_of(Network([Scaled(8, 0.0)], 3), torch.randn(3, 6, 8)))
+    assert found.rows == [{"layer": 1, "diagonal_share": 1.0, "identity_distance": 0.0}]
 
 
 def test_how_it_is_batched_does_not_matter(inputs, targets):

@@ -61,14 +61,13 @@ def test_values_that_look_alike_and_signs_of_names_are_told_apart():
     ("parts", "path", "message"),
     [
         ({"sampler": "tpe"}, "confirm.at", "grid needs sampler: grid, whose points are tested "),
-        ({"search": {}}, "confirm.at", "nothing is searched, so there is no grid"),
         ({"confirm": {"at": "grid"}}, "confirm.seeds", "is required with at: grid"),
         ({"confirm": {"at": "gird", "seeds": 3}}, "confirm.at", "grid"),
         ({"confirm": {**AT_GRID, "candidates": 2}}, "confirm.candidates", "none is chosen (given: 2)"),
         ({"confirm": {**AT_GRID, "selection_seeds": 1}}, "confirm.selection_seeds", "cannot be combined with at: grid"),
         ({"budget": {"trials": 2}}, "budget", "cannot be combined with confirm.at: grid"),
         ({"pruner": "median"}, "pruner", "every run is an outcome"),
-        ({"published": [{"source": "x", "values": {"pre": 2.0}}]}, "published", "for chosen settings"),
+        ({"published": [{"source": "x", "values": {"pre": 2.0}}]}, "published", "for the settings of an arm"),
         ({"arms": {"mix": ALPHAS, "pre": ARMS["pre"]}}, "arms.mix.search", "search norm.alpha for all arms, or choose"),
         (
             {"arms": {**ARMS, "late": {"norm": "lns", "search": {"optimizer.lr": [1e-2]}}}},

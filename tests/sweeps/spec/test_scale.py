@@ -16,6 +16,7 @@ SETTINGS = {
     "data": {"kind": "topics", "seq_len": 256},
     "schedule": {"warmup_steps": 1000},
     "trainer": {"max_steps": 10_000, "batch_size": 512, "val_check_interval": 500},
+    "evaluation": {"tasks": "piqa", "every_n_steps": 1000},
 }
 TREE = {
     "name": "full",
@@ -37,7 +38,7 @@ def full():
 def test_lengths_shrink_alike_and_the_rest_stays(full):
     small = scale_sweep(full, 0.01)
     base, before = small.base("mix"), full.base("mix")
-    assert (base.trainer.max_steps, base.trainer.val_check_interval) == (100, 5)
+    assert (base.trainer.max_steps, base.trainer.val_check_interval, base.evaluation.every_n_steps) == (100, 5, 10)
     assert base.schedule.warmup(100) / 100 == before.schedule.warmup(10_000) / 10_000 == 0.1
     assert (small.budget.tokens, small.budget.hours) == (10**8, 0.08)
     assert small.pruner.first_step == 50

@@ -424,6 +424,10 @@ def test_the_schema_of_sweeps_lets_an_arm_have_settings():
         ("val/wiki/perplexity", "minimize"),
         ("align/win_rate", "maximize"),
         ("align/kl", "minimize"),
+        ("eval/piqa/acc_norm", "maximize"),
+        ("eval/lambada_openai/perplexity", "minimize"),
+        ("mean(val/perplexity, val/wiki/perplexity)", "minimize"),
+        ("mean(eval/piqa/acc_norm, eval/winogrande/acc)", "maximize"),
     ],
 )
 def test_the_direction_follows_from_the_metric(metric, direction):

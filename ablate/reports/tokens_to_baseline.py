@@ -1,0 +1,145 @@
+"""How much training each arm needs until it first reaches the final objective of the baseline, paired by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.sweeps.comparison import read_outcomes
+from ablate.sweeps.records import SweepRecord
+from ablate.verdict.failures import ALPHA
+from ablate.verdict.intervals import Estimate, bound_mean
+from ablate.verdict.outcomes import FINISHED, TrialRecord
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training at the chosen settings of an arm that ended."""
+
+    trial: TrialRecord
+    trained: bool
+    """Whether it neither diverged nor got stuck."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The trainings of an arm and of its baseline on the same seed, on which the baseline trained."""
+
+    own: Training
+    baseline: Training
+    updates: float | None
+    """Updates of the arm until it first reaches the final objective of the baseline; None: it never does, or failed."""
+
+    @property
+    def at_first(self) -> bool:
+        """Whether that is at its first validation, so that it may have been there earlier."""
+        return self.updates is not None and self.updates == min(self.own.trial.curve)
+
+    @property
+    def share(self) -> float | None:
+        """The share of the baseline's tokens or images that the arm was trained on until then."""
+        own, items = self.own.trial, self.baseline.trial.items
+        return None if self.updates is None or not items else self.updates * own.items_per_update / items
+
+
+@dataclass(frozen=True)
+class TokensToBaseline:
+    """The training that an arm needs until it reaches the final objective of the baseline, over the seeds of both."""
+
+    fresh: bool
+    """Whether the seeds are fresh; otherwise it is the best trial of each search, which is optimistic."""
+    seeds: int
+    """Seeds on which both ended and the baseline trained."""
+    left_out: int
+    """Seeds on which the baseline failed and has no final result."""
+    failed: int
+    """Seeds on which the arm diverged or got stuck, and so did not reach it."""
+    reached: int
+    """Seeds on which the arm reaches it."""
+    at_first: int
+    """Number of those on which it does at its first validation, and may have done so earlier."""
+    validations: int
+    """Validations of a training of the arm at which the objective is known, the fewest of those that trained; between
+    two of them it is interpolated."""
+    updates: Estimate | None
+    """Updates until then, with a 95 % interval over seeds; None if it is not reached on every seed: a mean over the
+    others would omit the worst."""
+    share: Estimate | None
+    """The share of the baseline's tokens or images until then; None as for `updates`."""
+
+
+def compare_tokens(record: SweepRecord) -> dict[str, TokensToBaseline]:
+    """Return arm -> the training that it needs to reach the final objective of its baseline; without the baselines, and
+    without the cells of a factorial, which have none. The trainings on fresh seeds are compared or, before the first of
+    them, the best trial of each arm."""
+    arms = (arm for arm, baseline in record.spec.baselines.items() if arm != baseline and arm in record.trials)
+    return {arm: _summarise(record, arm) for arm in arms}
+
+
+def pair_trainings(record: SweepRecord, arm: str) -> list[Pair]:
+    """Return the trainings of `arm` and of its baseline on the seeds of both on which the baseline trained; none of a
+    baseline."""
+    baseline = record.spec.baselines[arm]
+    if arm == baseline:
+        return []
+    own, others = list_trainings(record, arm), list_trainings(record, baseline)
+    less_is_better = record.spec.objective.direction == "minimize"
+    return [_pair(own[seed], other, less_is_better) for seed, other in others.items() if seed in own and other.trained]
+
+
+def list_trainings(record: SweepRecord, arm: str) -> dict[Any, Training]:
+    """Return seed -> training of an arm at its chosen settings that ended; before any fresh seed its best trial."""
+    runs = record.confirmed.get(arm, ())
+    outcomes = read_outcomes(runs, record.trivial_loss)
+    fresh = {t.params["seed"]: t for t in runs if t.status in FINISHED}
+    if outcomes:
+        return {seed: Training(fresh[seed], outcome.trained) for seed, outcome in outcomes.items()}
+    best = record.best(arm) if arm in record.trials else None
+    return {"search": Training(best, True)} if best else {}
+
+
+def find_update_at_goal(curve: Mapping[int, float], goal: float, less_is_better: bool = True) -> float | None:
+    """Return the updates after which a curve (updates -> objective) first reaches `goal`, interpolated between two
+    validations; None if it never does."""
+    sign = 1 if less_is_better else -1
+    before: tuple[int, float] | None = None
+    for step, value in sorted(curve.items()):
+        if sign * value <= sign * goal:
+            if before is None or value == goal:
+                return float(step)
+            return before[0] + (step - before[0]) * (before[1] - goal) / (before[1] - value)
+        before = (step, value)
+    return None
+
+
+def bound_if_complete(values: Sequence[float], pairs: Sequence[Pair]) -> Estimate | None:
+    """Return the mean of `values`, one for each of the `pairs` that reach the goal, with its 95 % interval; None unless
+    all of them do."""
+    return bound_mean(values, ALPHA) if pairs and len(values) == len(pairs) else None
+
+
+def _pair(own: Training, baseline: Training, less_is_better: bool) -> Pair:
+    goal = baseline.trial.value
+    updates = None
+    if own.trained and goal is not None:
+        updates = find_update_at_goal(own.trial.curve, goal, less_is_better)
+    return Pair(own, baseline, updates)
+
+
+def _summarise(record: SweepRecord, arm: str) -> TokensToBaseline:
+    pairs, baseline = pair_trainings(record, arm), list_trainings(record, record.spec.baselines[arm])
+    trainings = list_trainings(record, arm)
+    updates = [pair.updates for pair in pairs if pair.updates is not None]
+    shares = [pair.share for pair in pairs if pair.share is not None]
+    return TokensToBaseline(
+        fresh="search" not in trainings,
+        seeds=len(pairs),
+        left_out=sum(seed in baseline and not baseline[seed].trained for seed in trainings),
+        failed=sum(not pair.own.trained for pair in pairs),
+        reached=len(updates),
+        at_first=sum(pair.at_first for pair in pairs),
+        validations=min((len(pair.own.trial.curve) for pair in pairs if pair.own.trained), default=0),
+        updates=bound_if_complete(updates, pairs),
+        share=bound_if_complete(shares, pairs),
+    )

@@ -1,0 +1,96 @@
+"""An objective has a direction, and is there when it is read."""
+
+import pytest
+
+from ablate.config.errors import ConfigError
+from ablate.sweeps.dry_run import outline
+from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.spec.sweep import Sweep
+
+SCORE = "eval/piqa/acc_norm"
+STAGES = """
+name: s
+experiment: {norm: pre}
+search: {optimizer.lr: [1.0e-3, 1.0e-2]}
+sampler: grid
+stages:
+  first: {objective: {metric: mean(val/loss, val/bits_per_byte)}}
+  second: {objective: {metric: mean(eval/piqa/acc_norm, eval/sciq/acc)}, evaluation.tasks: [piqa, sciq]}
+"""
+
+
+def build(metric, objective=None, evaluation=None, **more):
+    trainer = {"max_steps": 100, "val_check_interval": 20}
+    tree = {"evaluation": {"tasks": ["piqa"], **(evaluation or {})}, "trainer": trainer}
+    objective = {"metric": metric, **(objective or {})}
+    search = {"optimizer.lr": [1e-3, 1e-2]}
+    return Sweep.from_tree({"name": "s", "experiment": tree, "search": search, "objective": objective, **more})
+
+
+def refuse(*given, **more):
+    with pytest.raises(ConfigError) as refused:
+        build(*given, **more)
+    (problem,) = refused.value.problems
+    return problem.path, problem.message
+
+
+def test_a_mean_of_opposite_directions_is_refused_whatever_direction_is_given():
+    for objective in ({}, {"direction": "minimize"}, {"direction": "maximize"}):
+        path, text = refuse("mean(val/loss, eval/piqa/acc, val/perplexity)", objective)
+        assert path == "objective.metric"
+        assert "more of eval/piqa/acc is better, and less of val/loss and val/perplexity" in text
+
+
+def test_the_worst_mean_cannot_win():
+    assert refuse(f"mean({SCORE}, eval/piqa/acc)", {"direction": "minimize"})[0] == "objective.direction"
+
+
+def test_the_direction_of_a_score_that_is_not_known_must_be_given():
+    path, text = refuse("eval/piqa/of_my_own")
+    assert path == "objective.direction"
+    assert "is required" in text
+    assert refuse(f"mean({SCORE}, eval/piqa/acc_nrom)")[1].endswith("Did you mean acc_norm?")
+    assert build("eval/piqa/of_my_own", {"direction": "maximize"}).objective.direction == "maximize"
+    mixed = build(f"mean({SCORE}, eval/piqa/of_my_own)", {"direction": "maximize"})
+    assert mixed.objective.direction == "maximize"
+
+
+@pytest.mark.parametrize("where", ["objective", "published"])
+def test_what_is_no_mean_is_told_where_it_stands(where):
+    published = [{"source": "x", "metric": "median(a, b)", "values": {"all": 1.0}}]
+    more = {"published": published} if where == "published" else {}
+    path, text = refuse(SCORE if more else "median(a, b)", **more)
+    assert path == {"objective": "objective.metric", "published": "published.0.metric"}[where]
+    assert text == "unknown function median(...): the only one is mean(A, B, ...)"
+
+
+def test_stages_and_the_command_line_take_a_mean(tmp_path):
+    file = tmp_path / "s.yaml"
+    file.write_text(STAGES)
+    first, second = load_sweeps(file)
+    assert first.objective.metric == "mean(val/loss, val/bits_per_byte)"
+    assert (second.objective.metric, second.objective.direction) == (f"mean({SCORE}, eval/sciq/acc)", "maximize")
+    changed = load_sweeps(file, {"stages.first.objective.metric": "mean(val/loss,val/perplexity)"})
+    assert changed[0].objective.metric == "mean(val/loss, val/perplexity)"
+
+
+@pytest.mark.parametrize(
+    ("every", "read"), [(20, "every 20 updates"), (10, "every 20 updates"), (30, "every 60 updates"), (None, "after")]
+)
+def test_the_plan_says_when_scores_are_read(every, read):
+    assert f"objective  read {read}" in outline(build(SCORE, evaluation={"every_n_steps": every}))
+    assert "objective  read" not in outline(build("val/loss", evaluation={"every_n_steps": every}))
+
+
+def test_scores_that_are_never_there_at_a_validation_are_told_with_what_to_set():
+    path, text = refuse(SCORE, evaluation={"every_n_steps": 33})
+    assert path == "experiment.evaluation.every_n_steps"
+    assert "Set it to 20, or trainer.val_check_interval to 33" in text
+    assert build("val/loss", evaluation={"every_n_steps": 33})
+
+
+def test_a_pruner_needs_scores_before_the_end():
+    path, text = refuse(f"mean({SCORE}, eval/piqa/acc)", pruner="median")
+    assert path == "experiment.evaluation.every_n_steps"
+    assert "the pruner median needs the objective before the end: set it to 20" in text
+    assert build(SCORE, evaluation={"every_n_steps": 20}, pruner="median")
