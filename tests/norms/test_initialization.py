@@ -108,7 +108,7 @@ def test_small_scaled_rescales_what_writes_to_the_stream_alone(family, depth):
             assert [std(m) for m in matrices] == pytest.approx([expected] * depth, rel=0.03), role
 
 
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_depth_scaled_shrinks_every_matrix_of_a_layer_by_its_number(family):
     for role, matrices in weights(family, 4, {"init": "depth_scaled"}).items():
         expected = [0.02 / math.sqrt(2 * nth) for nth in (1, 2, 3, 4)]

@@ -111,8 +111,8 @@ def expected(experiment, model, inputs, kinds):
 def test_outputs_and_gradients_equal_the_formula(tiny, family, scheme, layer):
     if not sensible(family, layer):
         pytest.skip("refused by the configuration, see test_combinations_without_sense_are_refused")
-    if (scheme, layer) == ("deepnorm-published", "none"):
-        pytest.skip("gains above 1 without a norm: the outputs explode, and with them the differences of rounding")
+    if scheme == "deepnorm-published" and layer in ("none", "centernorm"):
+        pytest.skip("gains above 1 without re-scaling: the outputs explode, and with them the differences of rounding")
     settings, kinds = SCHEMES[scheme]
     if scheme != "group":
         half = {"norm.layer.p": 0.5} if layer == "prmsnorm" else {}  # a sixteenth of these few features would be one
