@@ -76,6 +76,7 @@ class ConvPool(ModelConfig):
         "data.kind": "glyphs",
         "norm.kind": "summed_inputs",
         "norm.layer.kind": "rmsnorm",
+        "init.kind": "fan_in",
     }
     example: ClassVar[Mapping[str, Any]] = {"width": 4, "last_padding": 1, "noise": 0.0, "dropout": 0.0}
 

@@ -40,6 +40,7 @@ class GRU(ModelConfig):
         "data.kind": "topics",
         "norm.kind": "summed_inputs",
         "norm.layer.kind": "rmsnorm",
+        "init.kind": "fan_in",
     }
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -94,6 +95,24 @@ class Normal(Initialization):
 
     def std_of(self, projection: Projection, stack: Stack) -> float:
         return self.base_std(stack)
+
+
+@initializations.register
+class FanIn(Initialization):
+    """By the number of inputs of a neuron, so that its summed input has the standard deviation `std` where the inputs
+    have a mean square of 1: what a model without norms needs, whose signals otherwise vanish or explode. A token is one
+    input: its embedding has `std`."""
+
+    kind: Literal["fan_in"] = "fan_in"
+    std: float | None = Field(None, gt=0)
+    """Standard deviation of the summed inputs. None: 1, as in LeCun et al.; sqrt(2) for ReLU, as in He et al."""
+    formula = "std / sqrt(n), n the inputs of a neuron"
+    source = "LeCun et al. 1998, Efficient BackProp; He et al. 2015, arXiv 1502.01852"
+
+    def std_of(self, projection: Projection, stack: Stack) -> float:
+        std = 1.0 if self.std is None else self.std
+        of_tokens = projection.role == "embedding" and stack.token_embedding
+        return std if of_tokens else std / math.prod(projection.weight.shape[1:]) ** 0.5
 
 
 @initializations.register
