@@ -39,6 +39,10 @@ def pytest_collection_finish(session):
 CREATE_TABLES = storage._create_tables
 CLASSES = 11
 SHAPES = {"language_modeling": (12,), "image_classification": (1, 8, 8)}  # of one input, by task
+SIZES = {
+    "gru": {"hidden": 16, "layers": 3},
+    "convpool": {"width": 4, "last_padding": 1, "noise": 0.0, "dropout": 0.0},
+}  # of tiny models whose sizes have other names
 
 
 @pytest.fixture
@@ -57,8 +61,8 @@ def tiny():
     """tiny(family, {dotted path: value}, seed) -> (experiment, model in float64, a batch of 3 inputs)."""
 
     def build(family, settings=None, seed=0):
-        sizes = {"model": {"kind": family, "hidden": 16, "layers": 3, "heads": 2}}
-        experiment = Experiment.from_mapping(sizes, settings or {})
+        sizes = SIZES.get(family, {"hidden": 16, "layers": 3, "heads": 2})
+        experiment = Experiment.from_mapping({"model": {"kind": family, **sizes}}, settings or {})
         shape = SHAPES[experiment.model.task]
         torch.manual_seed(seed)
         model = experiment.model.build(experiment.norm, experiment.init, CLASSES, shape).double()

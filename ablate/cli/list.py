@@ -166,7 +166,9 @@ def _find_inputs(name: str, config: ModelConfig) -> tuple[tuple[int, ...], int]:
     """Return the shape of the inputs, and the classes or the vocabulary, that a model's parameters are counted for."""
     if config.per_token:
         return (256,), 32000
-    if name == "vit-glyphs":
+    if name == "convpool-cnn-c":
+        return (3, 32, 32), 10
+    if name in ("vit-glyphs", "convpool"):
         return (1, 32, 32), 62
     return ((1, 8, 8), 10) if config.hidden < 100 else ((3, 224, 224), 1000)
 

@@ -11,6 +11,7 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError
+from ablate.config.formatting import join_words
 from ablate.diagnostics.measures import Measurement, Metric, Options, Pruning, Result, Subject
 from ablate.diagnostics.opening import Opened, Opening, open_model
 from ablate.diagnostics.streaming import measure
@@ -79,9 +80,16 @@ class Measured:
     """Measurement -> numbers."""
     run_id: str | None
     """The MLflow run that trained the model."""
-    left: list[str]
-    """Measurements that need targets which the data does not have, so that they were not taken."""
+    left: dict[str, str]
+    """Measurement that was not taken -> why it cannot be."""
     notes: list[str]
+
+    def describe_left(self, label: str) -> list[str]:
+        """Return a sentence for each reason for which measurements of the model `label` were not taken."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.left.items():
+            names.setdefault(reason, []).append(name)
+        return [f"{label}: {reason}, so {join_words(own)} cannot be measured." for reason, own in names.items()]
 
 
 def measure_model(
@@ -108,7 +116,8 @@ def measure_model(
     if label:
         opened = replace(opened, subject=replace(opened.subject, label=label))
     subject = opened.subject
-    fitting = [kind for kind in kinds if opened.has_targets or not kind.needs_targets]
+    left = {kind.name: reason for kind in kinds if (reason := _find_obstacle(kind, opened))}
+    fitting = [kind for kind in kinds if kind.name not in left]
     scores = dict(metrics or {})
     if benchmarks and Pruning in fitting:
         scores |= _load_scores(opened, benchmarks)
@@ -122,8 +131,16 @@ def measure_model(
         folder=folder,
         results=tracking.open_folder("diagnostics/measured"),
     )
-    left = [kind.name for kind in kinds if kind not in fitting]
     return Measured(subject.label, opened.data, results, opened.run_id, left, _note_shortage(opened, settings.tokens))
+
+
+def _find_obstacle(kind: type[Measurement], opened: Opened) -> str:
+    """Return why a measurement of the model cannot be taken; '' if it can be."""
+    if kind.needs_targets and not opened.has_targets:
+        return "the model's classes are not the data's"
+    if kind.needs_same_shape and not opened.subject.layers.keeps_shape:
+        return "its layers change the shape of the hidden state"
+    return ""
 
 
 def _load_scores(opened: Opened, benchmarks: MetricSource) -> Mapping[str, Metric]:

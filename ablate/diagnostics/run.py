@@ -99,12 +99,9 @@ def diagnose(
         measured = measure_model(name, kinds, settings, folder, metrics=metrics, benchmarks=benchmarks)
         label = number_label(measured.label, described)
         described[label] = measured.data
-        if measured.left:
-            text = f"{label}: the model's classes are not the data's"
-            if what:
-                raise AblateError(f"{text}, which {', '.join(measured.left)} requires.")
-            notes.append(f"{text}, so {', '.join(measured.left)} is not measured.")
-        notes += measured.notes
+        if what and measured.left:
+            raise AblateError(" ".join(measured.describe_left(label)))
+        notes += [*measured.describe_left(label), *measured.notes]
         for kind, result in measured.results.items():
             results[kind][label] = result
         if measured.run_id:

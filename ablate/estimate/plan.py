@@ -32,6 +32,13 @@ class Assumed:
     """Model FLOPs utilisation. None: by size, see `assume_utilisation`."""
 
 
+STEPWISE = (
+    "The model computes the tokens of a sequence one after another, and the assumed utilisation is that of models that "
+    "compute them at once: the run takes many times as long. Time a short run, and give its utilisation by --mfu."
+)
+"""A note on the time of a recurrence."""
+
+
 @dataclass(frozen=True)
 class Fitting:
     """A setup that fits."""
@@ -151,7 +158,8 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         notes=(inputs.note,) if inputs.note else (),
     )
     loading = inputs.corpus and describe_loading(experiment, inputs.corpus, complete.items_per_second / setup.devices)
-    return replace(complete, notes=(*complete.notes, loading)) if loading else complete
+    notes = (loading or "", STEPWISE if experiment.model.unrolls else "")
+    return replace(complete, notes=(*complete.notes, *filter(None, notes)))
 
 
 def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:

@@ -9,6 +9,7 @@ from pydantic import Field
 from ablate.config.base import Config, Names
 from ablate.config.bounds import MOST_ITEMS, MOST_STEPS
 from ablate.config.errors import Problem, did_you_mean
+from ablate.config.formatting import join_words
 from ablate.diagnostics.measures import measurements
 
 ALL = "all"
@@ -46,6 +47,15 @@ class DiagnoseConfig(Config):
         cost = GRADIENTS if name == "gradients" else measurements[name].cost(layers) * max(part, OVERHEAD)
         points = math.floor(self.share / len(self.names) * updates / cost)
         return updates + 1 if points < 2 else max(1, -(-updates // min(max(1, points - 2), POINTS)))
+
+    def validate_shapes(self, keeps_shape: bool, title: str) -> list[Problem]:
+        """Return the problems with the layers of model `title`, which may change the shape of the hidden state."""
+        unfit = [name for name in self.names if measurements[name].needs_same_shape and not keeps_shape]
+        if not unfit:
+            return []
+        fitting = ", ".join(name for name in _list_names() if not measurements[name].needs_same_shape)
+        text = f"the layers of model {title} change the shape of the hidden state, which {join_words(unfit)} compare"
+        return [Problem("what", f"{text}. Accepted: {fitting}", self.what)]
 
     def validate(self, fsdp: bool) -> list[Problem]:  # type: ignore[override]
         """Return the problems. With sharded models, gradients cannot be computed at arbitrary times."""

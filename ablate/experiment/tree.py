@@ -24,7 +24,7 @@ from ablate.experiment.lora import Lora
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.validation import Validation, plan_validation
 from ablate.experiment.warm_start import WarmStart
-from ablate.models import ModelConfig, models, validate_asks
+from ablate.models import ModelConfig, models, validate_asks, validate_wiring
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig, optimizers
 from ablate.optim.schedules import ScheduleConfig, schedules
@@ -89,7 +89,9 @@ class Experiment(Config):
         stack = self.model.stack()
         placed = [*self.norm.validate_layer(stack), *self.norm.validate(stack)]
         problems += [problem.within("norm") for problem in placed]
-        problems += self.model.validate_choices(self.norm, self.init) or validate_asks(self.model, self.norm, self.init)
+        chosen = (self.norm, self.init)
+        unfit = [*validate_wiring(self.model, *chosen), *self.model.validate_choices(*chosen)]
+        problems += unfit or validate_asks(self.model, *chosen)
         problems += [problem.within("init") for problem in self.init.validate(stack)]
         problems += fit_task(self.task, self.model, self.data)
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
@@ -98,6 +100,8 @@ class Experiment(Config):
             text = f"the warm-up ({warmup}) must be below trainer.max_steps ({trainer.max_steps})"
             problems.append(Problem(f"schedule.{field}", text, getattr(self.schedule, field)))
         problems += [problem.within("trainer") for problem in trainer.validate()]
+        unmeasured = trainer.diagnose.validate_shapes(self.model.keeps_shape, self.model.title)
+        problems += [problem.within("trainer.diagnose") for problem in unmeasured]
         problems += [problem.within("optimizer") for problem in self.optimizer.validate(trainer.strategy == "fsdp")]
         if self.model.of_library and trainer.strategy == "fsdp":
             text = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ablate.config.errors import AblateError
 from ablate.models import ModelConfig, models
 
-FAMILIES = {"hf": ("llama", "language models"), "timm": ("vit", "ViTs")}
+FAMILIES = {"hf": ("llama", "LLaMA models"), "timm": ("vit", "ViTs")}
 """Form -> (the kind of model, the name of such models in messages)."""
 FOR_ALL = ("consolidated", "safetensors")
 

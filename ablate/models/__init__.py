@@ -1,17 +1,20 @@
-"""The model families: LLaMA and ViT, with one norm registry. Names that need torch are imported on first use."""
+"""The model families, with one norm registry. Names that need torch are imported on first use."""
 
 from typing import TYPE_CHECKING, Any
 
 from ablate.models import llama_config, vit_config  # noqa: F401 - registers the families
 
 # isort: split
+from ablate.models import convpool_config, gru_config  # noqa: F401
+
+# isort: split
 from ablate.models import by_name, published, sizes  # noqa: F401
-from ablate.models.config import ModelConfig, TensorPlan, list_families, models, validate_asks
+from ablate.models.config import ModelConfig, TensorPlan, list_families, models, validate_asks, validate_wiring
 
 if TYPE_CHECKING:
     from ablate.models.base import Model
 
-__all__ = ["Model", "ModelConfig", "TensorPlan", "list_families", "models", "validate_asks"]
+__all__ = ["Model", "ModelConfig", "TensorPlan", "list_families", "models", "validate_asks", "validate_wiring"]
 
 
 def __getattr__(name: str) -> Any:

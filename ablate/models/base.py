@@ -154,6 +154,25 @@ def make_norm_factory(norm: Placement, dim: int) -> Callable[[], nn.Module]:
     return lambda: norm.layer.build(dim)
 
 
+class Bias(nn.Module):
+    """`x + bias` along the features [dim], which `after` dimensions follow."""
+
+    def __init__(self, dim: int, after: int = 0) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(dim))
+        self.after = after
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.bias.view(-1, *[1] * self.after).to(x.dtype)
+
+
+def build_bias(norm: nn.Module, dim: int, after: int = 0) -> nn.Module:
+    """Return the bias of normed summed inputs, zero at first; nothing where `norm` has a shift of its own: every
+    neuron has one."""
+    has_shift = any(name.rpartition(".")[2] == "bias" for name, _ in norm.named_parameters())
+    return nn.Identity() if has_shift else Bias(dim, after)
+
+
 class QKVNorm(nn.Module):
     """Norms on the queries, keys and values of each head: [..., heads + 2 kv_heads, head_dim] -> the same."""
 

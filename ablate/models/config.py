@@ -10,7 +10,7 @@ from ablate.config.base import Kind
 from ablate.config.bounds import MOST_WEIGHTS
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
-from ablate.norms import ASKS, Initialization, Placement, Stack, placements
+from ablate.norms import ASKS, Initialization, Placement, Stack, initializations, placements
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +51,7 @@ class ModelConfig(Kind):
 
         @property
         def heads(self) -> int:
-            """Number of attention heads."""
+            """Number of attention heads; 0: no attention."""
 
     task: ClassVar[str]
     """The task that the family is trained for."""
@@ -67,8 +67,16 @@ class ModelConfig(Kind):
     of_library: ClassVar[bool] = False
     """Whether its models are a library's, by name: their norms and initial weights may stay the library's (`library`
     of norm, norm.layer and init)."""
+    has_residuals: ClassVar[bool] = True
+    """Whether its layers have residual connections, which a placement wires. Models without norm the summed inputs of
+    their layers (`norm: summed_inputs`)."""
+    keeps_shape: ClassVar[bool] = True
+    """Whether each layer returns a hidden state of the shape of its input, as some measurements require."""
+    unrolls: ClassVar[bool] = False
+    """Whether its forward pass is a loop over tokens, which torch.compile writes out: `trainer.compile: auto` does not
+    choose it then."""
     example: ClassVar[Mapping[str, Any]] = {}
-    """Settings of a small model for `ablate check`, of a kind that has no default size."""
+    """Settings of a small model for `ablate check`, of a kind whose sizes have other names or no default."""
     per_token: ClassVar[bool] = False
     """Whether an item is a token, with logits for each; otherwise it is a whole input, such as an image."""
 
@@ -157,7 +165,7 @@ class ModelConfig(Kind):
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
         """Return the problems with combinations of these fields."""
-        if self.hidden % self.heads and not getattr(self, "head_dim", None):
+        if self.heads and self.hidden % self.heads and not getattr(self, "head_dim", None):
             return [Problem("heads", f"must divide hidden ({self.hidden})", self.heads)]
         if (weights := self.layer_parameters()) > MOST_WEIGHTS:
             size = f"{weights:,} weights, {4 * weights / 2**40:,.0f} TiB in float32"
@@ -171,6 +179,36 @@ def list_families() -> list[str]:
     classes = {models[kind] for kind in models}
     own = [kind for kind in models if not models[kind].of_library]
     return [kind for kind in own if classes.isdisjoint(models[kind].__mro__[1:])]
+
+
+def validate_wiring(model: ModelConfig, norm: Placement, init: Initialization) -> list[Problem]:
+    """Return the problems of a placement or an initialisation of residual connections with a model that has none, and
+    of one without with a model that has them."""
+    placed = [norm, *(norm.at(index, model.layers) for index in range(model.layers))]
+    if model.has_residuals:
+        if not any(one.on_summed_inputs for one in placed):
+            return []
+        without = ", ".join(f"model.kind={kind}" for kind in models if not models[kind].has_residuals)
+        text = (
+            "summed_inputs norms the layers of a model without residual connections, and model "
+            f"{model.title} has them. Accepted with: {without}"
+        )
+        return [Problem("norm.kind", text, norm.kind)]
+    problems = []
+    if not (norm.on_summed_inputs or norm.of_library):
+        text = (
+            f"placement {norm.kind} is for layers with residual connections, which model {model.title} does not have. "
+            "Accepted with it: summed_inputs, with any norm.layer"
+        )
+        problems.append(Problem("norm.kind", text, norm.kind))
+    if init.by_residual:
+        fitting = [kind for kind in initializations if not initializations[kind].by_residual]
+        text = (
+            f"differs from normal in matrices that write to a residual stream, and model {model.title} has none. "
+            f"Accepted with it: {', '.join(fitting)}"
+        )
+        problems.append(Problem("init.kind", text, init.kind))
+    return problems
 
 
 def validate_asks(model: ModelConfig, norm: Placement, init: Initialization) -> list[Problem]:

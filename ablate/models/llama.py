@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.models.base import Model, build_qkv_norm, build_site, make_norm_factory, name_sublayers, unwrap
+from ablate.models.embedding import build_embedding_scale
 from ablate.models.head import CrossEntropy
 from ablate.models.llama_config import Llama
-from ablate.norms import Initialization, Placement, Projection, Stack, initialize
+from ablate.norms import Initialization, Placement, Projection, initialize
 
 Linear = partial(nn.Linear, bias=False)
 
@@ -126,36 +127,6 @@ BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
 
 Layer = Callable[[Tensor, Tensor], Tensor]
 """A block or its replacement: hidden state and rotary table -> hidden state."""
-
-
-class EmbeddingScale(nn.Module):
-    """`scale * x` with one learnable number, [1]."""
-
-    def __init__(self, initial: float) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.full((1,), initial))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.scale * x
-
-
-class EmbeddingMultiplier(nn.Module):
-    """`factor * x` with a constant factor."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factor * x
-
-
-def build_embedding_scale(norm: Placement, init: Initialization, stack: Stack) -> nn.Module:
-    """Return the factor of the embedding that the norm layer or the initialisation asks for."""
-    if norm.layer.scales_embedding:
-        return EmbeddingScale(stack.hidden**0.5)
-    factor = init.embedding_multiplier(stack)
-    return nn.Identity() if factor == 1 else EmbeddingMultiplier(factor)
 
 
 class LlamaModel(Model):

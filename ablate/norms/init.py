@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -26,7 +27,8 @@ OUTPUTS = ("o", "down")  # the projections that write to the residual stream
 @dataclass(frozen=True)
 class Projection:
     """A weight matrix [out, in], or a part of a fused one, with its `role`: q, k, v, o, gate, up, down in the layer of
-    0-based index `layer`, or embedding and head, whose `layer` is None."""
+    0-based index `layer`, or embedding and head, whose `layer` is None. A model without residual connections has roles
+    of its own; a convolution's weight is [out, in, height, width]."""
 
     role: str
     layer: int | None
@@ -49,6 +51,8 @@ class Initialization(Kind):
     """The paper or model that the initialisation is from."""
     of_library: ClassVar[bool] = False
     """Whether it is the one that a library's model has of its own."""
+    by_residual: ClassVar[bool] = False
+    """Whether it differs from `normal` in the projections that write to a residual stream."""
 
     def base_std(self, stack: Stack) -> float:
         """Return the base standard deviation."""
@@ -94,10 +98,29 @@ class Normal(Initialization):
 
 
 @initializations.register
+class FanIn(Initialization):
+    """By the number of inputs of a neuron, so that its summed input has the standard deviation `std` where the inputs
+    have a mean square of 1: what a model without norms needs, whose signals otherwise vanish or explode. A token is one
+    input: its embedding has `std`."""
+
+    kind: Literal["fan_in"] = "fan_in"
+    std: float | None = Field(None, gt=0)
+    """Standard deviation of the summed inputs. None: 1, as in LeCun et al.; sqrt(2) for ReLU, as in He et al."""
+    formula = "std / sqrt(n), n the inputs of a neuron"
+    source = "LeCun et al. 1998, Efficient BackProp; He et al. 2015, arXiv 1502.01852"
+
+    def std_of(self, projection: Projection, stack: Stack) -> float:
+        std = 1.0 if self.std is None else self.std
+        of_tokens = projection.role == "embedding" and stack.token_embedding
+        return std if of_tokens else std / math.prod(projection.weight.shape[1:]) ** 0.5
+
+
+@initializations.register
 class Scaled(Initialization):
     """Smaller for the projections that write to the residual stream, o and down."""
 
     kind: Literal["scaled"] = "scaled"
+    by_residual = True
     formula = "std; std / sqrt(2L) for o and down"
     source = "GPT-2, OLMo"
 
@@ -126,6 +149,7 @@ class SmallScaled(Initialization):
     standard deviation falls with the width and the depth. All others have `std`."""
 
     kind: Literal["small_scaled"] = "small_scaled"
+    by_residual = True
     formula = "std; sqrt(2 / (5d)) / sqrt(2L) for o and down"
     source = "Li et al. 2024, arXiv 2412.13795, appendix B; after Nguyen and Salazar 2019, arXiv 1910.05895"
 

@@ -1,6 +1,7 @@
 """The modules of the norm layers. Their configurations are in `layers`, which does not import torch.
 
-Statistics are computed in float32 (float64 for float64 input), whatever the precision of the hidden state.
+Statistics are computed in float32 (float64 for float64 input), whatever the precision of the hidden state. Without
+`affine` a module has neither gain nor shift.
 """
 
 from __future__ import annotations
@@ -15,17 +16,26 @@ def _widen(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+def _cast(parameter: Tensor | None, like: Tensor) -> Tensor | None:
+    """Return `parameter`, if there is one, in the dtype of `like`."""
+    return None if parameter is None else parameter.to(like.dtype)
+
+
+def _build_gain(dim: int, affine: bool) -> nn.Parameter | None:
+    return nn.Parameter(torch.ones(dim)) if affine else None
+
+
 class RMSNormModule(nn.Module):
     """`x / sqrt(mean(x^2) + eps) * weight` over the last dimension."""
 
-    def __init__(self, dim: int, eps: float) -> None:
+    def __init__(self, dim: int, eps: float, affine: bool = True) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.eps = eps
+        self.weight = _build_gain(dim, affine)
+        self.dim, self.eps = dim, eps
 
     def forward(self, x: Tensor) -> Tensor:
         wide = _widen(x)
-        return F.rms_norm(wide, self.weight.shape, self.weight.to(wide.dtype), self.eps).to(x.dtype)
+        return F.rms_norm(wide, (self.dim,), _cast(self.weight, wide), self.eps).to(x.dtype)
 
 
 class OffsetRMSNormModule(nn.Module):
@@ -44,30 +54,43 @@ class OffsetRMSNormModule(nn.Module):
 class LayerNormModule(nn.Module):
     """`(x - mean) / sqrt(var + eps) * weight + bias` over the last dimension; `bias` may be None."""
 
-    def __init__(self, dim: int, eps: float, bias: bool) -> None:
+    def __init__(self, dim: int, eps: float, bias: bool, affine: bool = True) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
-        self.eps = eps
+        self.weight = _build_gain(dim, affine)
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias and affine else None
+        self.dim, self.eps = dim, eps
 
     def forward(self, x: Tensor) -> Tensor:
         wide = _widen(x)
-        bias = None if self.bias is None else self.bias.to(wide.dtype)
-        return F.layer_norm(wide, self.weight.shape, self.weight.to(wide.dtype), bias, self.eps).to(x.dtype)
+        weight, bias = _cast(self.weight, wide), _cast(self.bias, wide)
+        return F.layer_norm(wide, (self.dim,), weight, bias, self.eps).to(x.dtype)
+
+
+class CenterNormModule(nn.Module):
+    """`(x - mean(x)) * weight` over the last dimension."""
+
+    def __init__(self, dim: int, affine: bool = True) -> None:
+        super().__init__()
+        self.weight = _build_gain(dim, affine)
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = _widen(x)
+        centered = wide - wide.mean(-1, keepdim=True)
+        return (centered if self.weight is None else centered * self.weight.to(wide.dtype)).to(x.dtype)
 
 
 class PartialRMSNormModule(nn.Module):
     """`x / sqrt(mean(x[:k]^2) + eps) * weight` over the last dimension, with the mean over the first `k` features."""
 
-    def __init__(self, dim: int, k: int, eps: float) -> None:
+    def __init__(self, dim: int, k: int, eps: float, affine: bool = True) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
+        self.weight = _build_gain(dim, affine)
         self.k, self.eps = k, eps
 
     def forward(self, x: Tensor) -> Tensor:
         wide = _widen(x)
-        scale = torch.rsqrt(wide[..., : self.k].square().mean(-1, keepdim=True) + self.eps)
-        return (wide * scale * self.weight.to(wide.dtype)).to(x.dtype)
+        scaled = wide * torch.rsqrt(wide[..., : self.k].square().mean(-1, keepdim=True) + self.eps)
+        return (scaled if self.weight is None else scaled * self.weight.to(wide.dtype)).to(x.dtype)
 
 
 class GroupNormModule(nn.Module):

@@ -38,10 +38,22 @@ class NormLayer(Kind):
     scales_embedding: ClassVar[bool] = False
     """Whether a learnable number, initially sqrt(d), multiplies the token embedding: needed by a layer that does not
     re-scale."""
+    per_feature: ClassVar[bool] = False
+    """Whether each feature is normed without the other features of its token."""
 
     def build(self, dim: int) -> nn.Module:
         """Return the module: [..., dim] -> [..., dim], with the dtype of its input."""
         raise NotImplementedError
+
+    def build_statistic(self, dim: int) -> nn.Module:
+        """Return the module without gain and shift, for a model whose gains are along another dimension than the
+        statistic. Optional: such a model refuses a layer that has none."""
+        raise NotImplementedError
+
+    @property
+    def has_statistic(self) -> bool:
+        """Whether `build_statistic` is defined."""
+        return type(self).build_statistic is not NormLayer.build_statistic
 
     def reference(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """Return the formula of x [..., dim] written out, with the parameters of the module by name. Optional:
@@ -68,6 +80,9 @@ class RMSNorm(NormLayer):
 
     def build(self, dim: int) -> nn.Module:
         return layer_modules.RMSNormModule(dim, self.eps)
+
+    def build_statistic(self, dim: int) -> nn.Module:
+        return layer_modules.RMSNormModule(dim, self.eps, affine=False)
 
 
 @norm_layers.register
@@ -100,6 +115,25 @@ class LayerNorm(NormLayer):
     def build(self, dim: int) -> nn.Module:
         return layer_modules.LayerNormModule(dim, self.eps, self.bias)
 
+    def build_statistic(self, dim: int) -> nn.Module:
+        return layer_modules.LayerNormModule(dim, self.eps, self.bias, affine=False)
+
+
+@norm_layers.register
+class CenterNorm(NormLayer):
+    """Re-centred, not re-scaled: LayerNorm without the division by the standard deviation."""
+
+    kind: Literal["centernorm"] = "centernorm"
+    formula = "(x - mean(x)) * g"
+    source = "the half of LayerNorm that RMSNorm leaves out, to test that against Zhang and Sennrich 2019"
+    caveats = "Not invariant to the scale of x: it may explode as none does."
+
+    def build(self, dim: int) -> nn.Module:
+        return layer_modules.CenterNormModule(dim)
+
+    def build_statistic(self, dim: int) -> nn.Module:
+        return layer_modules.CenterNormModule(dim, affine=False)
+
 
 @norm_layers.register
 class PartialRMSNorm(NormLayer):
@@ -115,10 +149,16 @@ class PartialRMSNorm(NormLayer):
     caveats = "Not faster than RMSNorm where that has a fused kernel; the estimate is noisy where p d is small."
 
     def build(self, dim: int) -> nn.Module:
+        return self._build(dim, affine=True)
+
+    def build_statistic(self, dim: int) -> nn.Module:
+        return self._build(dim, affine=False)
+
+    def _build(self, dim: int, affine: bool) -> nn.Module:
         k = max(1, math.ceil(self.p * dim - 1e-9))
         if k == dim:
-            return layer_modules.RMSNormModule(dim, self.eps)
-        return layer_modules.PartialRMSNormModule(dim, k, self.eps)
+            return layer_modules.RMSNormModule(dim, self.eps, affine)
+        return layer_modules.PartialRMSNormModule(dim, k, self.eps, affine)
 
 
 @norm_layers.register
@@ -160,6 +200,7 @@ class BatchNorm(NormLayer):
         "Vision only: in a causal model it would use future tokens. Depends on the batch size: each part of an "
         "accumulated batch and each rank's batch is normalised separately."
     )
+    per_feature = True
 
     def build(self, dim: int) -> nn.Module:
         return layer_modules.BatchNormModule(dim, self.eps, self.momentum)
@@ -185,6 +226,7 @@ class DynamicTanh(NormLayer):
         "Sensitive to alpha, the width and the learning rate."
     )
     scales_embedding = True
+    per_feature = True
 
     def build(self, dim: int) -> nn.Module:
         return layer_modules.DynamicTanhModule(dim, self.alpha)
@@ -198,6 +240,7 @@ class NoNorm(NormLayer):
     formula = "x"
     source = "Zhang and Sennrich 2019, arXiv 1910.07467, as a baseline"
     caveats = "May explode: a run that diverges is a result."
+    per_feature = True
 
     def build(self, dim: int) -> nn.Module:
         return layer_modules.nn.Identity()

@@ -13,7 +13,7 @@ your own): a `kind`, its fields, its rule, and `residual`, which wires one subla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -50,6 +50,8 @@ class Stack:
     """Whether a token must not attend to later tokens."""
     token_embedding: bool
     """Whether the input embedding is a matrix of its own, not shared with the head."""
+    summed_inputs: tuple[int, ...] = ()
+    """Widths of the summed inputs W x that are normed in a model without residual connections."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ class Placement(Kind):
     """Whether a norm follows the embedding."""
     of_library: ClassVar[bool] = False
     """Whether it is the one that a library's model has of its own, and builds itself."""
+    on_summed_inputs: ClassVar[bool] = False
+    """Whether the norms are on the summed inputs of each layer, of a model without residual connections."""
     inner_norm: ClassVar[bool] = False
     """Whether a norm precedes the output projections of attention and MLP."""
     qkv_norm: ClassVar[bool] = False
@@ -203,14 +207,18 @@ class Placement(Kind):
         widths |= {inner for placed in layers if placed.inner_norm for inner in (width, stack.mlp) if inner}
         widths |= {stack.head_dim for placed in layers if placed.qkv_norm}
         qk_widths = {stack.head_dim} if self.qk_over == "head" else {width, stack.kv_heads * stack.head_dim}
-        problems = []
-        for name, layer, norms in (("layer", self.layer, widths), ("qk", self.qk, qk_widths)):
-            wrong = [problem for dim in sorted(norms) for problem in layer.validate(dim, stack.causal)]
-            problems += [problem.within(name) for problem in {(p.path, p.message): p for p in wrong}.values()]
+        problems = [problem.within("layer") for problem in find_problems(self.layer, widths, stack.causal)]
+        problems += [problem.within("qk") for problem in find_problems(self.qk, qk_widths, stack.causal)]
         if self.has_qk_norm and (placed := next((one for one in layers if one.qkv_norm), None)):
             text = f"placement {placed.kind} norms queries and keys itself. Accepted with it: none"
             problems.append(Problem("qk", text, self.qk.kind))
         return problems
+
+
+def find_problems(layer: NormLayer, widths: Collection[int], causal: bool) -> list[Problem]:
+    """Return the problems with `layer` on any of these numbers of features, each once."""
+    problems = [problem for dim in sorted(widths) for problem in layer.validate(dim, causal)]
+    return list({(problem.path, problem.message): problem for problem in problems}.values())
 
 
 placements: Registry[Placement] = Registry("placement", Placement, default="pre")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ablate.config.errors import Problem
 from ablate.config.lazy import LazyModule
-from ablate.norms.placement import Placement, Site, Stack, placements
+from ablate.norms.placement import Placement, Site, Stack, find_problems, placements
 
 if TYPE_CHECKING:
     from torch import nn
@@ -318,6 +318,25 @@ class LibraryPlacement(Placement):
     of_library = True
     rule = "as the library computes it"
     initialisation = "set by `init`"
+
+
+@placements.register
+class SummedInputs(Placement):
+    """Norms on the summed inputs W x of each layer, before bias and activation, as Zhang and Sennrich 2019 norm
+    recurrent and convolutional models. The default of models without residual connections, and for them alone
+    (`model.kind: gru` and `convpool`), whose docs say which sums are normed."""
+
+    kind: Literal["summed_inputs"] = "summed_inputs"
+    final_norm: bool = False
+    """Whether one more norm is before the head."""
+    listed = False
+    on_summed_inputs = True
+    rule = "phi(N(W x) + b)"
+    source = "Zhang and Sennrich 2019, arXiv 1910.07467, equations 1 to 4"
+
+    def validate_layer(self, stack: Stack) -> list[Problem]:
+        widths = {*stack.summed_inputs, *([stack.hidden] if self.final_norm else [])}
+        return [problem.within("layer") for problem in find_problems(self.layer, widths, stack.causal)]
 
 
 def _xavier(gain: float) -> dict[str, float]:

@@ -35,13 +35,14 @@ class Groups(Config):
     """Settings by role. Every trainable parameter has one role; a head tied to the embedding has the role embedding."""
 
     embedding: Group | None = None
-    """The embedding of tokens or patches, the class token and the position embedding."""
+    """The embedding of tokens or patches, the class token and the position embedding; of a ConvPool-CNN-C its first
+    convolution."""
     head: Group | None = None
     """The output layer."""
     matrices: Group | None = None
-    """The other parameters with two or more dimensions: attention, MLP, adapters."""
+    """The other parameters with two or more dimensions: attention, MLP, recurrence, convolutions, adapters."""
     biases: Group | None = None
-    """The biases of linear layers."""
+    """The biases of linear layers and convolutions."""
     norms: Group | None = None
     """All others: weights and biases of norm layers, and learned factors of a placement."""
 
@@ -67,7 +68,8 @@ def assign_roles(module: nn.Module) -> dict[str, str]:
         elif parameter.ndim >= 2:
             roles[name] = "matrices"
         else:
-            roles[name] = "biases" if last == "bias" and getattr(weight, "ndim", 0) >= 2 else "norms"
+            of_matrix = getattr(weight, "ndim", 0) >= 2 or isinstance(owner, models.Bias)
+            roles[name] = "biases" if last == "bias" and of_matrix else "norms"
     return roles
 
 

@@ -79,7 +79,7 @@ def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
             names.sort(key=lambda name: name not in ("attn", "mlp"))
             accepted = f"Accepted: {', '.join(names)}, or parts such as layers.0 or layers.0.attn"
             if not known:
-                accepted = "It has no layers (model.layers=0), and only layers are adapted"
+                accepted = "It has none in its layers, and only these are adapted"
             text = f"the model has no such linear layers. {accepted}.{did_you_mean(target, known)}"
             problems.append(Problem("lora.targets", text, target))
     open_ones = _list_targets(model)

@@ -131,7 +131,12 @@ def _validate_frozen(model: Model, start: WarmStart) -> list[Problem]:
     return problems + _validate_tied(model, start.freeze, "warm_start.freeze")
 
 
-_ONLY_HERE = ("drop_path", "vocab_size")  # fields of a model that its weights do not depend on, or whose shapes say
+_ONLY_HERE = (
+    "drop_path",
+    "dropout",
+    "noise",
+    "vocab_size",
+)  # fields of a model that its weights do not depend on, or whose shapes say
 
 
 def _validate_model(experiment: Experiment, source: TrainedModel) -> Iterable[Problem]:

@@ -86,6 +86,8 @@ def has_tiles() -> bool:
 def _choose_compile(experiment: Experiment, corpus: Corpus) -> tuple[bool, str]:
     if not torch.cuda.is_available() and not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
         return False, "there is no C++ compiler"
+    if experiment.model.unrolls:
+        return False, f"compiling would write out the steps of model {experiment.model.title}"
     seconds = estimate_seconds(experiment, corpus)
     saved = round(seconds * SAVED)
     if saved <= COMPILE_SECONDS:
@@ -94,12 +96,12 @@ def _choose_compile(experiment: Experiment, corpus: Corpus) -> tuple[bool, str]:
 
 
 def estimate_seconds(experiment: Experiment, corpus: Corpus) -> float:
-    """Return a rough time of the run: 6 FLOPs for each weight (the embedding left out) and each token or patch, and the
-    attention."""
+    """Return a rough time of the run: 6 FLOPs for each weight (the embedding left out) and each token, patch or
+    position, and the attention, if there is one."""
     model = build_blank(experiment, corpus.classes, corpus.shape)
     weights = sum(p.weight.numel() for p in model.projections() if p.role != "embedding")
     tokens = experiment.model.sequence_length(corpus.shape)
-    attention = 12 * experiment.model.layers * experiment.model.hidden * tokens
+    attention = 12 * experiment.model.layers * experiment.model.hidden * tokens if experiment.model.heads else 0
     flops = (6 * weights + attention) * tokens * experiment.trainer.batch_size * experiment.trainer.max_steps
     one = GPU_FLOPS if torch.cuda.is_available() else CPU_FLOPS * torch.get_num_threads()
     return flops / (one * ranks.world_size())

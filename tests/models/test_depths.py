@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from norms.cases import settings_of
+from norms.cases import RESIDUAL, settings_of
 
 from ablate.experiment.tree import Experiment
-from ablate.models import list_families
 from ablate.norms import placements
 
 LAYER = {"llama": "rmsnorm", "vit": "layernorm"}
-FAMILIES_AND_PLACEMENTS = [(family, kind) for family in list_families() for kind in placements]
+FAMILIES_AND_PLACEMENTS = [(family, kind) for family in RESIDUAL for kind in placements]
 every_case = pytest.mark.parametrize(("family", "kind"), FAMILIES_AND_PLACEMENTS)
 
 
@@ -70,7 +69,7 @@ def test_attention_alone_is_the_attention_of_a_whole_layer(tiny, family, kind):
     torch.testing.assert_close(alone(inputs), whole(inputs), atol=0, rtol=0)
 
 
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_the_parts_are_all_of_the_model_and_do_not_overlap(tiny, family):
     for settings in ({}, {"norm": "peri"}, {"norm": "admin"}, {"model.sublayers": "attn"}, {"norm": "layerscale"}):
         _, model, _ = tiny(family, settings)

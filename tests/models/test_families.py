@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from norms.cases import COMBINATIONS, EACH_ONCE, INITS, settings_of
+from norms.cases import COMBINATIONS, EACH_ONCE, INITS, RESIDUAL, settings_of
 from torch.utils.checkpoint import checkpoint
 
 from ablate.config.errors import Problem
@@ -74,13 +74,14 @@ def gradients(model, logits):
 @pytest.mark.parametrize(("family", "kind", "layer"), EACH_ONCE)
 def test_compiled_and_checkpointed_it_is_the_same(tiny, family, kind, layer):
     """torch.compile takes the whole model as one graph; a layer that is computed again gives the same gradients."""
-    _, model, inputs = tiny(family, settings_of(kind, layer, **{"model.layers": 2}))
+    shallow = {"model.layers": 2} if "layers" in models[family].model_fields else {}
+    _, model, inputs = tiny(family, settings_of(kind, layer, **shallow))
     plain = model(inputs)
     expected = gradients(model, plain)
     torch.compiler.reset()
     compiled = torch.compile(model, backend="eager", fullgraph=True)(inputs)
     torch.testing.assert_close(compiled, plain, atol=1e-12, rtol=1e-12)
-    for block in model.layers if family == "llama" else model.vit.blocks:
+    for block in model.blocks():
         forward = block.forward
         block.forward = lambda *args, f=forward: checkpoint(f, *args, use_reentrant=False)
     again = model(inputs)
@@ -97,7 +98,7 @@ def test_parameters_can_be_frozen(tiny, family):
     assert model.parameter_count() == whole - first.numel()
 
 
-@every_family
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_projections_are_the_matrices_of_every_layer(tiny, family):
     """The very memory of the weights, so that an initialisation acts on the model."""
     experiment, model, _ = tiny(family)
@@ -124,7 +125,7 @@ def test_initial_logits_are_near_guessing_evenly(family, init):
     assert logits.abs().max() < 2
 
 
-@every_family
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_heads_must_divide_the_width(family):
     config = models[family](hidden=16, layers=1, heads=3)
     assert config.validate() == [Problem("heads", "must divide hidden (16)", 3)]

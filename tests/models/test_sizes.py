@@ -97,15 +97,17 @@ def test_the_width_of_the_mlp_explains_what_the_two_stage_paper_saves():
     assert saving("llama-1b-e", "compute") == pytest.approx(28.33, abs=0.8)  # not to the digit: see models/sizes.py
 
 
+CONVPOOL = ("convpool-digits", "convpool-cnn-c")  # tests/models/test_convpool.py
 PUBLISHED = ("qwen3-0.6b", "olmo2-1b", "olmo2-7b")  # tests/models/test_published.py
 
 
 def test_every_named_size_is_tested():
-    assert set(models.presets) == {*PAPER, *TWO_STAGE, *TIMM, "vit-digits", "vit-glyphs", *PUBLISHED}
+    assert set(models.presets) == {*PAPER, *TWO_STAGE, *TIMM, *CONVPOOL, "vit-digits", "vit-glyphs", *PUBLISHED}
 
 
 @pytest.mark.parametrize("name", models.presets)
 def test_a_named_size_can_be_changed(name):
-    changed = Experiment.from_mapping({"model": name}, {"model.layers": 2}).model
-    assert changed.layers == 2
-    assert changed.hidden == models.presets[name]["hidden"]
+    field = "layers" if "layers" in models.presets[name] else "dropout"
+    given = {**models.presets[name], field: 0}
+    changed = Experiment.from_mapping({"model": name}, {f"model.{field}": 0}).model
+    assert {key: getattr(changed, key) for key in given} == given

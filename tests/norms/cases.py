@@ -5,28 +5,33 @@ import torch
 from ablate.models import list_families, models
 from ablate.norms import initializations, norm_layers, placements
 
+RESIDUAL = [family for family in list_families() if models[family].has_residuals]
+"""The families that take placements; the others norm their summed inputs."""
+
 
 def sensible(family, layer):
     """Whether a model family can have a norm layer; the others are refused by the configuration."""
+    if family == "convpool":  # whose gains are along other features than its statistics
+        return norm_layers[layer].per_feature or norm_layers[layer]().has_statistic
     return layer != "batchnorm" or models[family].task != "language_modeling"
 
 
 COMBINATIONS = [
     (family, kind, layer)
     for family in list_families()
-    for kind in placements
+    for kind in (placements if family in RESIDUAL else ["summed_inputs"])
     for layer in norm_layers
     if sensible(family, layer)
 ]
 """(family, placement, norm layer)."""
 
-EACH_ONCE = [case for case in COMBINATIONS if case[1] in ("pre", "peri") or case[2] == "rmsnorm"]
+EACH_ONCE = [case for case in COMBINATIONS if case[1] in ("pre", "peri", "summed_inputs") or case[2] == "rmsnorm"]
 """Of these every placement and every norm layer, for what costs a second: a norm layer is compiled alike wherever it
 stands."""
 
 INITS = [
     (family, init)
-    for family in list_families()
+    for family in RESIDUAL
     for init in initializations
     if init != "scaled_embedding" or models[family].task == "language_modeling"
 ]

@@ -23,6 +23,10 @@ def layernorm(x, p, c):
     return (x - mean) / (variance + c["eps"]) ** 0.5 * p["weight"] + p.get("bias", 0.0)
 
 
+def centernorm(x, p, c):
+    return (x - x.sum(-1, keepdim=True) / x.shape[-1]) * p["weight"]
+
+
 def prmsnorm(x, p, c):
     k = math.ceil(x.shape[-1] * c["p"])
     return x / ((x[..., :k] ** 2).sum(-1, keepdim=True) / k + c["eps"]) ** 0.5 * p["weight"]
@@ -52,7 +56,7 @@ def none(x, p, c):
     return x
 
 
-NORMS = {f.__name__: f for f in (rmsnorm, rmsnorm1p, layernorm, prmsnorm, groupnorm, batchnorm, dyt, none)}
+NORMS = {f.__name__: f for f in (rmsnorm, rmsnorm1p, layernorm, centernorm, prmsnorm, groupnorm, batchnorm, dyt, none)}
 
 # --- placements: one layer from x, its sublayers, its norms n, its learned factors s, its number from 1, the depth L
 

@@ -4,11 +4,10 @@ import math
 
 import pytest
 import torch
-from norms.cases import INITS
+from norms.cases import INITS, RESIDUAL
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.models import list_families
 from ablate.norms import initializations, placements
 
 HIDDEN, MLP = 128, 352
@@ -51,7 +50,7 @@ def std(matrix):
 
 
 @pytest.mark.parametrize("kind", ["pre", "post", "lns", "mix"])
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_normal_has_one_std_everywhere(family, kind):
     for matrices in weights(family, 2, {"norm": kind, "init": {"kind": "normal", "std": 0.05}}).values():
         assert [std(m) for m in matrices] == pytest.approx([0.05] * 2, rel=0.03)
@@ -65,7 +64,7 @@ def test_the_default_is_002():
 
 
 @pytest.mark.parametrize("depth", [2, 8])
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_scaled_shrinks_what_writes_to_the_stream(family, depth):
     for role, matrices in weights(family, depth, {"init": "scaled"}).items():
         expected = 0.02 / math.sqrt(2 * depth) if role in ("o", "down") else 0.02
@@ -99,7 +98,7 @@ def test_every_placement_with_gains_is_tested_above():
 
 
 @pytest.mark.parametrize("depth", [2, 8])
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_small_scaled_rescales_what_writes_to_the_stream_alone(family, depth):
     """By width and depth, whatever the standard deviation of the others is: W_0 and W_2 of the paper."""
     small = math.sqrt(2 / (5 * HIDDEN)) / math.sqrt(2 * depth)
@@ -109,7 +108,7 @@ def test_small_scaled_rescales_what_writes_to_the_stream_alone(family, depth):
             assert [std(m) for m in matrices] == pytest.approx([expected] * depth, rel=0.03), role
 
 
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_depth_scaled_shrinks_every_matrix_of_a_layer_by_its_number(family):
     for role, matrices in weights(family, 4, {"init": "depth_scaled"}).items():
         expected = [0.02 / math.sqrt(2 * nth) for nth in (1, 2, 3, 4)]
@@ -173,7 +172,7 @@ def test_a_factor_beside_that_of_a_norm_layer_is_refused():
         Experiment.from_mapping({"init": "scaled_embedding", "norm.layer": "dyt"})
 
 
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_a_mix_initialises_each_layer_by_its_own_placement(family):
     found = weights(family, 4, {"norm": "mix", "norm.alpha": 0.5, "norm.first": "deepnorm"})["down"]
     xavier = (8 * 4) ** -0.25 * math.sqrt(2 / (HIDDEN + MLP))
@@ -190,7 +189,7 @@ def test_the_seed_fixes_the_weights(family, init):
 
 
 @pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_placements_are_paired_by_seed(family, kind):
     """With one seed, all placements start from the same draw: what they do not initialise themselves is the same."""
     ours, pre = (build(family, 2, {"norm": norm}).projections() for norm in (kind, "pre"))

@@ -4,12 +4,12 @@ from typing import Literal
 
 import pytest
 import torch
+from norms.cases import RESIDUAL
 from torch import nn
 
 from ablate.config.errors import ConfigError
 from ablate.config.schema import json_schema
 from ablate.experiment.tree import Experiment
-from ablate.models import list_families
 from ablate.norms import Placement, placements
 
 
@@ -62,7 +62,7 @@ def parts(family, model):
     return model.layers, [(b.attn.o_proj, b.mlp.down_proj) for b in model.layers]
 
 
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_both_families_take_it(own, tiny, family):
     experiment, model, inputs = tiny(family, {"norm": "own", "norm.factor": 3, "init.std": 0.5})
     assert isinstance(experiment.norm, Own)
@@ -76,7 +76,7 @@ def test_both_families_take_it(own, tiny, family):
     assert all(p.grad is not None for p in model.parameters())
 
 
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_without_it_nothing_more_is_normed(tiny, family):
     _, model, inputs = tiny(family, {"norm": "pre", "init.std": 0.5})
     blocks, outputs = parts(family, model)
@@ -84,7 +84,7 @@ def test_without_it_nothing_more_is_normed(tiny, family):
     assert not any(is_normed(inputs_of(p, model, inputs)) for pair in outputs for p in pair)
 
 
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 @pytest.mark.parametrize(("alpha", "embedding"), [(0.5, True), (0, False)])
 def test_mixed_into_the_first_layers(own, tiny, family, alpha, embedding):
     _, model, inputs = tiny(family, {"norm": "mix", "norm.alpha": alpha, "norm.first": "own", "init.std": 0.5})

@@ -197,13 +197,68 @@ def test_batchnorm_keeps_its_averages_in_any_dtype(dtype):
     assert module.running_mean.dtype == dtype
 
 
-def test_what_each_is_invariant_to():
-    """Zhang and Sennrich 2019: re-scaling for RMSNorm and LayerNorm, re-centring for LayerNorm alone."""
+def change_one(x, index, change):
+    """`x` with one of its rows changed."""
+    return torch.cat([x[:index], change(x[index : index + 1]), x[index + 1 :]])
+
+
+CHANGES = {
+    "weight matrix re-scaled": lambda w, x: (7.0 * w, x),
+    "weight matrix re-centred": lambda w, x: (w + torch.linspace(-1, 2, DIM, dtype=w.dtype), x),  # every neuron alike
+    "weight vector re-scaled": lambda w, x: (change_one(w, 3, lambda row: 7.0 * row), x),
+    "dataset re-scaled": lambda w, x: (w, 7.0 * x),
+    "dataset re-centred": lambda w, x: (w, x + torch.linspace(-1, 2, DIM, dtype=x.dtype)),
+    "one case re-scaled": lambda w, x: (w, change_one(x, 1, lambda case: 7.0 * case)),
+}
+INVARIANT = {  # Zhang and Sennrich 2019, table 1; the last two are not in it
+    "batchnorm": {"weight matrix re-scaled", "weight vector re-scaled", "dataset re-scaled", "dataset re-centred"},
+    "layernorm": {"weight matrix re-scaled", "weight matrix re-centred", "dataset re-scaled", "one case re-scaled"},
+    "rmsnorm": {"weight matrix re-scaled", "dataset re-scaled", "one case re-scaled"},
+    "prmsnorm": {"weight matrix re-scaled", "dataset re-scaled", "one case re-scaled"},
+    "centernorm": {"weight matrix re-centred"},
+    "none": set(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", INVARIANT)
+def test_what_each_is_invariant_to(kind, change):
+    """Of the summed inputs W x of a layer, for cases x [n, d]."""
+    _, module = build(kind, **({"eps": 1e-30} if kind in WITH_EPS else {}))
+    generator = torch.Generator().manual_seed(4)
+    w = torch.randn(DIM, DIM, generator=generator, dtype=torch.float64)
+    x = tokens().flatten(0, 1)
+    changed_w, changed_x = CHANGES[change](w, x)
+    same = torch.allclose(module(changed_x @ changed_w.T), module(x @ w.T), atol=1e-8)
+    assert same == (change in INVARIANT[kind])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in norm_layers if norm_layers[kind]().has_statistic])
+def test_a_statistic_is_the_layer_without_gain_and_shift(kind):
+    config = norm_layers[kind]()
+    statistic = config.build_statistic(DIM)
+    assert not statistic.state_dict()
     x = tokens()
-    for kind, shifts in [("rmsnorm", False), ("layernorm", True)]:
-        _, module = build(kind, eps=1e-30)
-        torch.testing.assert_close(module(7.0 * x), module(x), atol=1e-10, rtol=1e-10)
-        assert torch.allclose(module(x + 3.0), module(x), atol=1e-10) == shifts
+    torch.testing.assert_close(statistic(x), config.build(DIM).double()(x), atol=1e-12, rtol=1e-12)
+    assert statistic(tokens(torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_centernorm_takes_the_mean_from_each_token_and_leaves_its_scale():
+    _, module = build("centernorm")
+    x = tokens()
+    torch.testing.assert_close(module(7.0 * x), 7.0 * module(x), atol=1e-10, rtol=1e-10)
+    fresh = norm_layers["centernorm"]().build(DIM).double()
+    torch.testing.assert_close(fresh(x).mean(-1), torch.zeros(3, 5, dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("kind", norm_layers)
+def test_layers_that_norm_each_feature_alone_say_so(kind):
+    """Another feature of a token has no influence then."""
+    config, module = build(kind)
+    x = tokens()
+    changed = x.clone()
+    changed[..., 0] += 1.0
+    assert torch.equal(module(changed)[..., 1:], module(x)[..., 1:]) == config.per_feature
 
 
 @pytest.mark.parametrize("scale", [0.1, 10.0])

@@ -5,9 +5,8 @@ import itertools
 import pytest
 import torch
 from norms import reference
+from norms.cases import RESIDUAL
 from torch import nn
-
-from ablate.models import list_families
 
 
 def test_minimax_is_deepnorm_moved_by_one_norm(tiny):
@@ -38,7 +37,7 @@ def variances(tiny, kind, family="llama", layers=16):
     return found
 
 
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_the_variance_of_pre_ln_grows_with_depth_and_that_of_lns_slower(tiny, family):
     """Sun et al. 2025 (C): what a layer adds does not shrink in Pre-LN and shrinks with depth in LNS."""
     pre, lns, post = (variances(tiny, kind, family) for kind in ("pre", "lns", "post"))

@@ -4,12 +4,12 @@ from typing import Literal
 
 import pytest
 import torch
+from norms.cases import RESIDUAL
 from torch import nn
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.former import restore_former
 from ablate.experiment.tree import Experiment
-from ablate.models import list_families
 from ablate.norms import placements
 from ablate.optim.groups import ROLES, assign_roles
 from ablate.optim.optimizers import OptimizerConfig, build_optimizer, optimizers
@@ -42,7 +42,7 @@ def test_a_tied_head_is_embedding(tiny):
 
 
 @pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 def test_norms_and_factors_of_every_placement_are_norms(tiny, family, kind):
     if kind == "by_depth":
         settings = {"norm": {"kind": kind, "ranges": {"all": {"placement": "pre"}}}}

@@ -4,10 +4,10 @@ from typing import Literal
 
 import pytest
 import torch
+from norms.cases import RESIDUAL
 from torch import nn
 
 from ablate.experiment.tree import Experiment
-from ablate.models import list_families
 from ablate.norms import Placement, placements
 from ablate.parallel.strategies import Ddp, must_find_unused
 from ablate.parallel.unused import leaves_unused
@@ -44,7 +44,7 @@ def experiment(family="llama", **settings):
     return Experiment.from_mapping(sizes, {key.replace("__", "."): value for key, value in settings.items()})
 
 
-@pytest.mark.parametrize("family", list_families())
+@pytest.mark.parametrize("family", RESIDUAL)
 @pytest.mark.parametrize("kind", placements)
 def test_every_parameter_of_ours_has_a_gradient(family, kind):
     assert not leaves_unused(experiment(family, norm=kind), 11, SHAPES[family])

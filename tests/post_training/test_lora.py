@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from norms.cases import PROFILED
+from norms.cases import PROFILED, RESIDUAL
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError
@@ -14,7 +14,6 @@ from ablate.config.schema import json_schema
 from ablate.data import IGNORED
 from ablate.experiment.lora import Lora
 from ablate.experiment.tree import Experiment
-from ablate.models import list_families
 from ablate.norms import placements
 from ablate.post_training.lora import adapt
 from ablate.training.procedures import Hooks, Place
@@ -28,7 +27,7 @@ NAMES = {
     "llama": ["attn.qkv_proj", "attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"],
     "vit": ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"],
 }
-CASES = [(family, kind) for family in list_families() for kind in placements]
+CASES = [(family, kind) for family in RESIDUAL for kind in placements]
 
 
 def experiment(settings, **more):

@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.config.errors import ConfigError
+from ablate.config.formatting import count_noun
 from ablate.diagnostics.checks.base import CheckFailedError, CheckSkippedError, Settings, add_check
 from ablate.diagnostics.checks.subject import Subject, build_subject, check_gradients, compare
 from ablate.estimate import flops
@@ -38,11 +39,14 @@ class _Marked(NormLayer):
     def build(self, dim: int) -> nn.Module:
         return MarkedNorm(dim)
 
+    def build_statistic(self, dim: int) -> nn.Module:
+        return MarkedNorm(dim)
+
 
 def _subjects(kind: str, settings: Settings) -> dict[str, Subject]:
     """Return placement -> subject, of all placements that the family takes."""
     subjects, refused = {}, []
-    for name in (*placements, "library"):
+    for name in (*placements, *(name for name in placements.accepted if name not in placements.names)):
         try:
             subjects[name] = build_subject({"model.kind": kind, "norm.kind": name}, settings)
         except ConfigError as error:
@@ -57,7 +61,8 @@ def check_counts(subject: Subject) -> None:
     declares.
 
     A layer has those of its wiring, one before each output projection (`inner_norm`), and one for queries, keys and
-    values each (`qkv_norm`), or for queries and keys (`norm.qk`).
+    values each (`qkv_norm`), or for queries and keys (`norm.qk`). On summed inputs it has those that the model says it
+    has of its own, each of which a recurrence may compute many times.
     """
     given = subject.experiment.norm
     if given.of_library:  # it declares nothing
@@ -77,22 +82,26 @@ def check_counts(subject: Subject) -> None:
     both = getattr(experiment.model, "sublayers", "both") == "both"
     for index, block in enumerate(model.blocks()):
         placed = norm.at(index, stack.depth)
+        if placed.on_summed_inputs:
+            _compare_counts(index, placed, sum(bool(calls.pop(id(m), 0)) for m in block.modules()), inside)
+            continue
         site = Site(index, stack.depth, stack.hidden, lambda: MarkedNorm(stack.hidden))
         wiring = norm.wire(site) if both else (norm.wire_attn(site),)
         declared = sum(isinstance(m, MarkedNorm) for side in wiring for m in side.modules())
         declared += inside + (2 if both else 1) * placed.inner_norm + (3 if placed.qkv_norm else 2 * norm.has_qk_norm)
-        computed = sum(calls.pop(id(module), 0) for module in block.modules())
-        if computed != declared:
-            text = (
-                f"layer {index + 1} computes {computed} norms with placement {placed.kind}, which declares {declared}"
-            )
-            raise CheckFailedError(text)
+        _compare_counts(index, placed, sum(calls.pop(id(module), 0) for module in block.modules()), declared)
     declared = norm.at(0, stack.depth).embedding_norm + norm.final_norm + outside
     if (computed := sum(calls.values())) != declared:
         raise CheckFailedError(
             f"computes {computed} norms outside of its layers with placement {norm.kind}, which declares {declared} "
             "(embedding and final norm)"
         )
+
+
+def _compare_counts(index: int, placed: Placement, computed: int, declared: int) -> None:
+    if computed != declared:
+        text = f"layer {index + 1} computes {computed} norms with placement {placed.kind}, which declares {declared}"
+        raise CheckFailedError(text)
 
 
 def check_leak(subject: Subject) -> None:
@@ -115,7 +124,7 @@ def check_norms(kind: str, settings: Settings) -> str:
     for subject in subjects.values():
         check_counts(subject)
     left = [name for name in placements if name not in subjects]
-    return f"{len(subjects)} placements" + (f"; refused: {', '.join(left)}" if left else "")
+    return count_noun(len(subjects), "placement") + (f"; refused: {', '.join(left)}" if left else "")
 
 
 @add_check(PART, "placements differ")

@@ -13,7 +13,7 @@ from ablate.diagnostics.checks.models import check_counts, check_leak
 from ablate.diagnostics.checks.subject import Subject, build_subject, check_gradients, compare
 from ablate.models import list_families
 from ablate.models.base import make_norm_factory
-from ablate.norms import Placement, Site
+from ablate.norms import Placement, Site, placements
 from ablate.norms.init import OUTPUTS
 
 PART = "placement"
@@ -29,6 +29,11 @@ def _build(kind: str, settings: Settings) -> Iterator[Subject]:
             refused.append(f"{family}: {error.problems[0]}")
     if len(refused) == len(list_families()):
         raise CheckFailedError(f"no family takes it. {refused[0]}")
+
+
+def _skip_without_residuals(kind: str) -> None:
+    if placements[kind].on_summed_inputs:
+        raise CheckSkippedError("it wires no residual connections")
 
 
 @add_check(PART, "formula")
@@ -120,6 +125,8 @@ def check_meta(kind: str, settings: Settings) -> None:
 def check_drop(kind: str, settings: Settings) -> None:
     """Check that both branches of a layer pass through `site.drop()`."""
 
+    _skip_without_residuals(kind)
+
     class Drop(nn.Identity):
         pass
 
@@ -152,6 +159,7 @@ def _check_dropped(kind: str, settings: Settings) -> None:
 @add_check(PART, "residual")
 def check_residual(kind: str, settings: Settings) -> None:
     """Check that layers whose branches are zero hand their input on, in models whose outputs follow their own token."""
+    _skip_without_residuals(kind)
     subjects = [subject for subject in _build(kind, settings) if subject.experiment.model.stack().causal]
     if not subjects:
         raise CheckSkippedError("no causal family takes it")

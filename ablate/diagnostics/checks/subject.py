@@ -145,7 +145,7 @@ def build_subject(*settings: Settings) -> Subject:
         given |= mapping
     kind = models.kind_of({"kind": given.get("model.kind", models.default)})
     merged: dict[str, Any] = SMALL | given
-    if kind and kind.of_library:  # whose arguments have other names
+    if kind and kind.example:  # whose sizes have other names
         example = {f"model.{key}": value for key, value in kind.example.items()}
         merged = {k: v for k, v in SMALL.items() if not k.startswith("model.")} | given
         merged |= {} if example.keys() & given.keys() else example

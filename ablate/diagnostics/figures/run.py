@@ -141,8 +141,7 @@ def _measure(
         scores = benchmarks if Pruning in keys else None
         measured = measure_model(model, list(keys), settings, folder, label=label, benchmarks=scores)
         if measured.left:
-            text = f"{label}: the model's classes are not the data's, which {', '.join(measured.left)} requires."
-            raise AblateError(text)
+            raise AblateError(" ".join(measured.describe_left(label)))
         notes += measured.notes
         results |= {key: measured.results[one.name] for one, key in keys.items()}
     return results, notes

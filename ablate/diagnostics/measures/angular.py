@@ -47,6 +47,7 @@ class Angular(Measurement):
     name = "angular"
     title = "Angular distance between the inputs of layers l and l + n"
     columns = {"angular_distance": "angular distance of a layer's input and output (share of pi)"}
+    needs_same_shape = True
 
     def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
         super().__init__(subject, options)
@@ -60,6 +61,7 @@ class Angular(Measurement):
 
     def observe(self, batch: Batch, states: list[Tensor]) -> None:
         """Add the distances between the hidden states of a pass."""
+        self.subject.layers.require_same_shape(states)
         units = [_normalize(select_positions(x, batch, self.options.positions)) for x in states]
         distances = torch.zeros_like(self.sums["distance"])
         for i, u in enumerate(units[:-1]):

@@ -95,6 +95,8 @@ class Measurement(ABC):
     """Column -> its description with its unit: the label of an axis."""
     needs_targets: ClassVar[bool] = False
     """Whether it needs the targets."""
+    needs_same_shape: ClassVar[bool] = False
+    """Whether it needs layers that return a hidden state of the shape of their input."""
     during_training: ClassVar[bool] = True
     """Whether it can be taken during training; one that costs many updates cannot."""
 

@@ -42,6 +42,7 @@ class BlockJacobian(Measurement):
         "diagonal_share": "share of the diagonal in the sum of |J| (diagonal matrix: 1)",
         "identity_distance": "|J - I| / |I| of the layer (identity: 0)",
     }
+    needs_same_shape: ClassVar[bool] = True
     during_training: ClassVar[bool] = False
 
     def update(self, batch: Batch, number: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ branch that is added to the residual stream."""
 
 
 class Layers:
-    """The Transformer layers of `model`, in their order; each returns a hidden state of the shape of its input."""
+    """The layers of `model`, in their order."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -41,6 +41,19 @@ class Layers:
     def __len__(self) -> int:
         return len(self.blocks)
 
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether the model says that each layer returns a hidden state of the shape of its input."""
+        return self.model.config.keeps_shape if isinstance(self.model, models.Model) else True
+
+    def require_same_shape(self, states: Iterable[Tensor]) -> None:
+        """Raise AblateError unless all hidden states have one shape."""
+        if len(shapes := {tuple(state.shape[1:]) for state in states}) > 1:
+            raise AblateError(
+                f"The layers of {type(self.model).__name__} change the shape of the hidden state "
+                f"({' and '.join(map(str, sorted(shapes)))}), which angular and pruning compare. Leave these out."
+            )
+
     def find_sublayers(self) -> list[dict[str, nn.Module]]:
         """Return the modules "attention" and "mlp" of each layer, if they have one of the usual names."""
         return [_find_sublayers(block) for block in self.blocks]
@@ -52,6 +65,7 @@ class Layers:
 
         def unchanged(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
             x = find_hidden_state(args, kwargs)
+            self.require_same_shape((x, take_first(output)))
             return (x, *output[1:]) if isinstance(output, tuple) else x
 
         handle = self.blocks[index].register_forward_hook(unchanged, with_kwargs=True)

@@ -33,6 +33,7 @@ class Pruning(Measurement):
         "accuracy_change": "change of the accuracy without the layer (share of images)",
     }
     needs_targets = True
+    needs_same_shape = True
 
     def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
         super().__init__(subject, options)

@@ -13,6 +13,7 @@ from ablate.models.libraries.families import FAMILIES, Family
 from ablate.models.libraries.norms import count_norms, iterate_norms, list_unknown, list_widths
 from ablate.models.libraries.wiring import find_norm, is_matrix
 from ablate.norms import Initialization, Placement, Stack
+from ablate.norms.placement import find_problems
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,7 @@ class Blueprint:
             return [Problem("norm.layer", text, layer.kind)]
         if not widths:
             return [Problem("norm.layer", f"{title} has no norm. Accepted with it: library", layer.kind)]
-        problems = [p for dim in widths for p in layer.validate(dim, self.stack.causal)]
-        return [problem.within("norm.layer") for problem in {(p.path, p.message): p for p in problems}.values()]
+        return [problem.within("norm.layer") for problem in find_problems(layer, widths, self.stack.causal)]
 
 
 def find_family(model: nn.Module) -> Family | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
+from ablate.norms.feature_maps import ChannelsFirst
 from ablate.norms.layers import LibraryLayer, NormLayer
 
 _LAST = {  # class -> its attribute with epsilon; they norm the last dimension
@@ -31,18 +32,6 @@ _SECOND = dict.fromkeys(
     ("LayerNorm2d", "LayerNorm2dFp32", "RmsNorm2d", "RmsNorm2dFp32", "SimpleNorm2d", "SimpleNorm2dFp32"), "eps"
 )
 """Those that norm the second of four dimensions, the channels of an image."""
-
-
-class ChannelsFirst(nn.Module):
-    """A norm layer on the channels of [batch, channels, height, width]."""
-
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.norm = norm
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return y
 
 
 class BuiltLayer(LibraryLayer):
