@@ -77,7 +77,8 @@ def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
         if target not in known:
             names = [name for name in known if "." not in name and name != "layers"]
             names.sort(key=lambda name: name not in ("attn", "mlp"))
-            accepted = f"Accepted: {', '.join(names)}, or parts such as layers.0 or layers.0.attn"
+            parts = [part for part in ("layers.0", "layers.0.attn") if part in known]
+            accepted = f"Accepted: {', '.join(names)}, or parts such as {' or '.join(parts)}"
             if not known:
                 accepted = "It has none in its layers, and only these are adapted"
             text = f"the model has no such linear layers. {accepted}.{did_you_mean(target, known)}"
@@ -127,7 +128,7 @@ def _list_names(path: str) -> list[str]:
 
 
 def _linear_layers(model: Model) -> Iterator[tuple[str, str, nn.Linear]]:
-    """Yield the linear layers of attention and MLP: (layers.INDEX.SUBLAYER.NAME, the name in `model`, the layer). The
+    """Yield the linear layers inside the layers: (layers.INDEX.SUBLAYER.NAME, the name in `model`, the layer). The
     head is not included: its loss uses the matrix directly."""
     modules = list(model.named_modules())
     for part, (prefix, *_) in model.parts().items():

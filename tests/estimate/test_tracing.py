@@ -15,13 +15,21 @@ from ablate.norms import placements
 from ablate.tasks import tasks
 
 SHAPES = {"llama": ((24,), 97), "vit": ((3, 16, 16), 10)}
+SHAPES |= {"gru": SHAPES["llama"], "convpool": SHAPES["vit"]}
 FAMILIES = {"llama": {"hidden": 32, "mlp": 84, "heads": 4}, "vit": {"hidden": 32, "heads": 4, "patch_size": 4}}
+OTHERS = {"gru": {"hidden": 32}, "convpool": {"width": 8, "dropout": 0.0}}
 TASKS = {"llama": tasks.parse("language_modeling"), "vit": tasks.parse("image_classification")}
+TASKS |= {"gru": TASKS["llama"], "convpool": TASKS["vit"]}
+CASES = [
+    *((family, kind) for kind in placements for family in FAMILIES),
+    *((family, "summed_inputs") for family in OTHERS),
+]
 BATCH = 6
 
 
 def experiment_of(family, kind, layers=3, **more):
-    model = {"kind": family, "layers": layers, **FAMILIES[family]}
+    depth = {} if family == "convpool" else {"layers": layers}
+    model = {"kind": family, **depth, **(FAMILIES | OTHERS)[family]}
     return Experiment.from_mapping({"model": model, "norm": kind}, more)
 
 
@@ -30,7 +38,7 @@ def real(family, kind, **more):
     experiment = experiment_of(family, kind, **more)
     shape, classes = SHAPES[family]
     model = experiment.model.build(experiment.norm, experiment.init, classes, shape)
-    if family == "llama":
+    if len(shape) == 1:
         inputs, targets = (torch.randint(classes, (BATCH, *shape)) for _ in range(2))
     else:
         inputs, targets = torch.randn(BATCH, *shape), torch.randint(classes, (BATCH,))
@@ -54,9 +62,8 @@ def update(model, inputs, targets, precision, checkpointing):
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("kind", placements)
-def test_what_is_kept_for_the_backward_pass_is_what_autograd_saves(kind, family, precision):
+@pytest.mark.parametrize(("family", "kind"), CASES)
+def test_what_is_kept_for_the_backward_pass_is_what_autograd_saves(family, kind, precision):
     model, inputs, targets = real(family, kind)
     known = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept = {}
@@ -81,7 +88,9 @@ def test_what_is_kept_for_the_backward_pass_is_what_autograd_saves(kind, family,
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize(("family", "kind"), [("llama", "pre"), ("llama", "hybrid"), ("vit", "mix"), ("vit", "peri")])
+@pytest.mark.parametrize(
+    ("family", "kind"), [("llama", "pre"), ("llama", "hybrid"), ("vit", "mix"), ("vit", "peri"), *CASES[-2:]]
+)
 def test_the_peak_is_that_of_the_allocator(family, kind, precision, checkpointing):
     model, inputs, targets = real(family, kind, layers=6)
     update(model, inputs, targets, precision, checkpointing)

@@ -143,6 +143,9 @@ def trees(tiny_settings, vit_settings, tmp_path):
             trainer={"tensor_parallel": 2, "gradient_clip_val": 0.1},
         ),
     }
+    gru = {**llama, "model": {"kind": "gru", "hidden": 16, "layers": 2}}
+    quiet = {"kind": "convpool", "width": 4, "last_padding": 1, "noise": 0.0, "dropout": 0.0}  # ranks draw their own
+    found |= {"gru": build(gru, FSDP), "convpool": build({**vit_settings, "model": quiet}, FSDP)}
     found["llama lns fsdp"]["optimizer"] = {"groups": {"norms": {"lr_factor": 0.5}, "head": {"weight_decay": 0.0}}}
     return found
 

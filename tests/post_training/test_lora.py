@@ -15,7 +15,7 @@ from ablate.data import IGNORED
 from ablate.experiment.lora import Lora
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
-from ablate.post_training.lora import adapt
+from ablate.post_training.lora import adapt, validate_targets
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -26,8 +26,9 @@ pytest.importorskip("peft")
 NAMES = {
     "llama": ["attn.qkv_proj", "attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"],
     "vit": ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"],
+    "gru": ["input", "recurrent"],
 }
-CASES = [(family, kind) for family in RESIDUAL for kind in placements]
+CASES = [*((family, kind) for family in RESIDUAL for kind in placements), ("gru", "summed_inputs")]
 
 
 def experiment(settings, **more):
@@ -82,7 +83,7 @@ def test_an_adapter_changes_nothing_until_it_has_learned_and_then_what_the_formu
     """In every placement, on every linear layer of attention and MLP."""
     _, plain, inputs = tiny(family, {"norm": kind})
     _, model, _ = tiny(family, {"norm": kind})
-    adapt(model, Lora(rank=3, alpha=12.0))
+    adapt(model, Lora(rank=3, alpha=12.0, targets=["layers"]))
     before = plain.eval()(inputs)
     assert torch.equal(model.eval()(inputs), before)
     learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -312,6 +313,19 @@ def test_what_makes_no_sense_is_refused_before_a_run_begins(store, trained_once,
     with pytest.raises(ConfigError, match=text):
         train(Experiment.from_mapping(json.loads(json.dumps({**tiny_settings, **settings}).replace("DONOR", donor))))
     assert len(list((store / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("gru", "no such linear layers. Accepted: input, recurrent, or parts such as layers.0."),
+        ("convpool", "no such linear layers. It has none in its layers, and only these are adapted."),
+    ],
+)
+def test_models_without_attention_say_what_they_have(tiny, family, text):
+    _, model, _ = tiny(family)
+    attn, mlp = validate_targets(model, Lora())
+    assert attn.message == mlp.message == f"the model has {text}"
 
 
 def test_without_the_library_it_says_what_to_install(store, trained_once, tiny_settings, monkeypatch):

@@ -357,8 +357,11 @@ def alignable(folder):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tmp_path):
     """The smallest size of each file at a thousandth, every arm: a trial of the study, trained, without a process."""
-    vision = "vit" in file.read_text()
-    data = {"data": "digits", "model.patch_size": 2} if vision else {"data": "topics", "data.seq_len": 16}
+    first = load_sweeps(file)[0]
+    model = first.without_grid().base(next(iter(first.without_grid().all_arms))).model
+    data = {"data": "topics", "data.seq_len": 16} if model.per_token else {"data": "digits"}
+    if model.kind == "vit":
+        data["model.patch_size"] = 2
     if "targets: mask" in file.read_text():  # which digits do not have
         data = {"data.draws": 1, "data.val_draws": 1}
     small = {**data, **SMALLEST}
@@ -405,6 +408,24 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
             continue
         first = spec.starts(arm)[0] if spec.starts(arm) else {}
         assert {path: record.trials[arm][0].params[path] for path in first} == first
+
+
+def test_the_norm_layers_of_a_gru_and_of_a_convpool_are_those_of_their_paper():
+    """Zhang and Sennrich 2019, table 10: test errors in percent."""
+    errors = {"none": 8.96, "batchnorm": 8.25, "layernorm": 10.49, "rmsnorm": 8.83, "prmsnorm": 10.37}
+    (gru,) = load_sweeps(FOLDER / "rmsnorm-gru.yaml")
+    digits, cifar = load_sweeps(FOLDER / "rmsnorm-convpool.yaml")
+    (published,) = cifar.published
+    assert {arm: round(100 * (1 - accuracy), 2) for arm, accuracy in published.values.items()} == errors
+    assert (gru.published, digits.published, published.metric) == ([], [], "val/accuracy")
+    for sweep in (gru, digits, cifar):
+        assert sweep.baseline == "rmsnorm"
+        assert {*errors} - {"batchnorm"} <= {*sweep.all_arms} | {"prmsnorm"}
+        assert {sweep.base(arm).norm.kind for arm in sweep.all_arms} == {"summed_inputs"}
+    shares = [gru.base(f"prmsnorm_{percent}").norm.layer.p for percent in (25, 6, 2)]
+    assert shares == [1 / 4, 1 / 16, 1 / 64]
+    assert cifar.base("prmsnorm").norm.layer.p == 0.125
+    assert not gru.base("layernorm").norm.layer.bias
 
 
 def test_the_norm_layers_are_compared_on_language_and_on_vision_with_batch_norm_on_vision_alone():

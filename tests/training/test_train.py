@@ -126,6 +126,20 @@ def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(store, family_settin
         assert history(rest.run_id, key) == history(whole.run_id, key)
 
 
+@pytest.mark.parametrize("model", [{"kind": "gru", "hidden": 16}, {"kind": "convpool", "width": 4, "last_padding": 1}])
+def test_so_it_is_for_models_without_residual_connections(store, tiny_settings, vit_settings, model):
+    """Noise on the pixels and dropout included."""
+    settings = vit_settings if model["kind"] == "convpool" else tiny_settings
+    run = experiment({**settings, "model": model})
+    whole = train(run)
+    part = train(run, hooks=Hooks(asked_to_stop=stop_at(6)))
+    rest = train(load_experiment(part.run_id, {}), Place(run_id=part.run_id))
+    assert rest.metrics == whole.metrics
+    a, b = weights(store, whole.run_id), weights(store, rest.run_id)
+    assert all(torch.equal(a["state_dict"][key], b["state_dict"][key]) for key in a["state_dict"])
+    assert history(rest.run_id, "train/loss") == history(whole.run_id, "train/loss")
+
+
 def test_other_loading_processes_change_no_number_and_nothing_else_may_change(store, tiny_settings):
     run = experiment(tiny_settings)
     whole = train(run)
