@@ -35,7 +35,13 @@ PAPERS: dict[str, PaperFigure] = {
     "mixln-3": PaperFigure("Mix-LN, figure 3", "contribution", "LLaMA-130M: Post-LN and Pre-LN", ("arc_easy",)),
     "mixln-5": PaperFigure("Mix-LN, figure 5", "mixing", "Mix-LN beside Pre-LN and Post-LN", (), _UNKNOWN),
     "mixln-6": PaperFigure("Mix-LN, figure 6", "mixing", "Mix-LN beside Pre-LN and Post-LN", (), _UNKNOWN),
-    "lns-2": PaperFigure("LayerNorm Scaling, figure 2", "removal", _OPEN),
+    "lns-2": PaperFigure(
+        "LayerNorm Scaling, figure 2",
+        "removal",
+        "BERT-large (Post-LN), and DeepSeek-7B, Qwen3-8B and LLaMA-2-13B (Pre-LN)",
+        ("squad", "mmlu"),
+        "squad is for BERT, mmlu for the others",
+    ),
     "lns-3": PaperFigure("LayerNorm Scaling, figure 3", "removal", "LLaMA-130M: Post-LN and Pre-LN", ("arc_easy",)),
     "lns-4": PaperFigure("LayerNorm Scaling, figure 4", "variance-course", "an arm for each panel"),
     "lns-5": PaperFigure(
@@ -45,7 +51,13 @@ PAPERS: dict[str, PaperFigure] = {
         (),
         "the share of the diagonal is added here",
     ),
-    "lns-7": PaperFigure("LayerNorm Scaling, figure 7", "removal", "Pre-LN and LayerNorm Scaling"),
-    "lns-8": PaperFigure("LayerNorm Scaling, figure 8", "variance", "ViT-S: the arms of a sweep of ViTs"),
+    "lns-7": PaperFigure(
+        "LayerNorm Scaling, figure 7", "removal", "LLaMA-130M: Pre-LN and LayerNorm Scaling", ("arc_easy",)
+    ),
+    "lns-8": PaperFigure(
+        "LayerNorm Scaling, figure 8",
+        "variance-course",
+        "ViT-S without LayerScale, and with LNS after attention and MLP",
+    ),
 }
 """Name of a paper and number -> the figure."""

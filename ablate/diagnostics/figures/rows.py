@@ -188,7 +188,7 @@ class Courses(Row):
     1 to red for the last."""
 
     measurement: type[Measurement] = Variance
-    title: str = "Mean over seeds, on a logarithmic axis (thin: each seed)"
+    title: str = "Mean over seeds, on one axis for all panels (thin: each seed)"
     when: When = "training"
 
     def draw(self, part: FigureBase, tables: Tables) -> None:
@@ -211,7 +211,7 @@ class Courses(Row):
             panel.set_ylabel(fold_label(label) if number % ACROSS == 0 else "")
             panel.set_title(state_seeds(name, table), fontsize=9, loc="left")
             clear_frame(panel)
-        scale_log(axes[0], [row[column] for table in tables.values() for row in table.mean.rows])
+        axes[0].set_ylim(bottom=0.0)
         part.colorbar(scale, ax=axes, label="layer", shrink=0.9, pad=0.015)
 
 

@@ -73,7 +73,7 @@ def test_a_figure_shows_them_in_the_axes_of_the_paper(sweep, tmp_path):
             assert image.get_array()[int(row["distance"]) - 1, int(row["layer"]) - 1] == row["angular_distance"]
         assert np.ma.count(image.get_array()) == 3 + 2 + 1
     assert bars[0].get_title(loc="left").startswith("pre, 2 seeds, ± ")
-    assert "LayerNorm Scaling, figure 7, in the paper: Pre-LN and LayerNorm Scaling." in drawing.notes
+    assert "LayerNorm Scaling, figure 7, in the paper: LLaMA-130M: Pre-LN and LayerNorm Scaling." in drawing.notes
 
 
 def test_a_course_is_that_of_the_training_of_each_seed(sweep, runs, tmp_path):
