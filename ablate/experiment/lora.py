@@ -23,8 +23,8 @@ class Lora(Config):
     """Dropout rate of an adapter's input in training (peft's lora_dropout)."""
     targets: Names = ("attn", "mlp")
     """The linear layers with an adapter (peft's target_modules): sublayers (attn, mlp), their layers by name (qkv_proj,
-    o_proj, gate_up_proj, down_proj; of a ViT qkv, proj, fc1, fc2; of a GRU input, recurrent), or parts (layers.0, layers.0.attn). Parts in
-    warm_start.freeze get none."""
+    o_proj, gate_up_proj, down_proj; of a ViT qkv, proj, fc1, fc2; of a GRU input, recurrent), or parts (layers.0,
+    layers.0.attn). Parts in warm_start.freeze get none."""
 
     def validate(self, copied: Iterable[str], tensor_parallel: int) -> list[Problem]:  # type: ignore[override]
         """Return the problems of an experiment with adapters that copies these parts of a source run, with the
