@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -69,7 +69,7 @@ def draw_bars(title: str, tables: Mapping[str, LayerTable], columns: Mapping[str
     figure, axes = create_panels(title, list(known), width=max(6.5, 0.3 * depth * (1 + 0.35 * len(tables))), across=1)
     for panel, (column, label) in zip(axes, known.items(), strict=True):
         draw_bar_panel(panel, tables, column, label)
-    add_legend(figure, tables, lines=False)
+    add_legend(figure, style.choose_looks(tables), lines=False)
     return figure
 
 
@@ -92,7 +92,7 @@ def draw_lines(title: str, tables: Mapping[str, LayerTable], columns: Mapping[st
     figure, axes = create_panels(title, list(known), width=6.5 if len(known) == 1 else None)
     for panel, (column, label) in zip(axes, known.items(), strict=True):
         draw_line_panel(panel, tables, column, label, log)
-    add_legend(figure, tables)
+    add_legend(figure, style.choose_looks(tables))
     return figure
 
 
@@ -111,13 +111,21 @@ def draw_by_layer_and_depth(title: str, tables: Mapping[str, LayerTable], column
     by_depth.set_ylabel("the same, from layer 1")
     clear_frame(by_depth)
     scale_log(by_depth, [value for table in tables.values() for value in table.column(column)[:1]])
-    add_legend(figure, tables)
+    add_legend(figure, style.choose_looks(tables))
     return figure
 
 
-def draw_line_panel(panel: Axes, tables: Mapping[str, LayerTable], column: str, label: str, log: bool) -> None:
-    """Draw one line for each model that has `column` over the layers, with a band of COLUMN_error."""
-    for name, (colour, marker) in style.choose_looks(tables).items():
+def draw_line_panel(
+    panel: Axes,
+    tables: Mapping[str, LayerTable],
+    column: str,
+    label: str,
+    log: bool,
+    looks: style.Looks | None = None,
+) -> None:
+    """Draw one line for each model that has `column` over the layers, with a band of COLUMN_error; `looks`: its colour
+    and marker, by default one for each model."""
+    for name, (colour, marker) in (looks or style.choose_looks(tables)).items():
         table = tables[name]
         if not table.has(column):
             continue
@@ -189,11 +197,13 @@ def _cell_edges(seen: Sequence[int]) -> Matrix:
     return np.concatenate([[x[0] - (middle[0] - x[0])], middle, [x[-1] + (x[-1] - middle[-1])]])
 
 
-def add_legend(figure: Figure, names: Iterable[str], lines: bool = True) -> None:
+def add_legend(figure: Figure, looks: style.Looks, lines: bool = True) -> None:
     """Add the colour, and with `lines` the marker, of each name below the panels."""
-    looks = {name: look if lines else (look[0], "s") for name, look in style.choose_looks(names).items()}
-    line = "-" if lines else "none"
-    style.add_legend(figure, [style.create_entry(look, name, linestyle=line) for name, look in looks.items()])
+    entries = [
+        style.create_entry(look if lines else (look[0], "s"), name, linestyle="-" if lines else "none")
+        for name, look in looks.items()
+    ]
+    style.add_legend(figure, entries)
 
 
 def clear_frame(panel: Axes) -> None:

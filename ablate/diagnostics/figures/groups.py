@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ablate import tracking
@@ -48,23 +48,19 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
 
     Raises AblateError, for all names together, if there is an unknown one, and if a name has no model.
     """
-    groups: list[Group] = []
+    entries: list[tuple[str, str, Group]] = []
     notes: list[str] = []
     problems: list[str] = []
     started = list_sweeps(storage_url(storage))
     sweeps: dict[str, SweepRecord] = {}
     for name in names:
-        _, rest = split_label(name)
-        reference = parse_reference(rest)
-        if reference or not _is_model(rest, started):
-            sweeps[name] = read_sweep(reference.sweep if reference else rest, storage)
-    several = len({record.title for record in sweeps.values()}) > 1
-    for name in names:
         label, rest = split_label(name)
-        if name not in sweeps:
-            groups.append(Group(label or rest.rpartition("/")[2], {None: rest}))
+        reference = parse_reference(rest)
+        if reference is None and _is_model(rest, started):
+            entries.append((label or rest.rpartition("/")[2], "", Group("", {None: rest})))
             continue
-        record, reference = sweeps[name], parse_reference(rest)
+        title = reference.sweep if reference else rest
+        record = sweeps[title] = sweeps[title] if title in sweeps else read_sweep(title, storage)
         arms = [find_arm(rest, record, reference.arm)] if reference and reference.arm else list_arms(record)
         own, missing = [], []
         for arm in arms:
@@ -74,15 +70,30 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
         if not own:
             problems.append("\n".join([f"{rest} has no model to draw.", *missing]))
         notes += missing
-        groups += [replace(g, label=_choose_label(g, own, label, record, several)) for g in own]
+        entries += [(label if len(own) == 1 else f"{label} " if label else "", record.title, group) for group in own]
     if problems:
         raise AblateError("\n".join(problems))
+    groups = _label_groups(entries)
     labels = [group.label for group in groups]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise AblateError(
             f"Two models are called {join_words(twice)}: give one of them another name, LABEL={names[-1]}."
         )
     return Sources(groups, notes)
+
+
+def _label_groups(entries: Sequence[tuple[str, str, Group]]) -> list[Group]:
+    """Return the groups of (label of the user or its beginning or "", title of the sweep, group) with their labels: by
+    default the arm, with its point of the grid where it is drawn at several, and its sweep where there are several."""
+    arms = [(title, group.arm) for _, title, group in entries]
+    several = len({title for title, _ in arms if title}) > 1
+    groups = []
+    for label, title, group in entries:
+        if not label or label.endswith(" "):
+            short = group.arm if arms.count((title, group.arm)) == 1 else group.label
+            label += f"{title}/{short}" if several and not label else short
+        groups.append(replace(group, label=label))
+    return groups
 
 
 def list_arms(record: SweepRecord) -> list[str]:
@@ -93,21 +104,12 @@ def list_arms(record: SweepRecord) -> list[str]:
     return [record.pick_cell(names) for names in cells.values()] or list(record.trials)
 
 
-def _is_model(name: str, started: Sequence[str] | dict[str, list[int]]) -> bool:
+def _is_model(name: str, started: Collection[str]) -> bool:
     """Return whether `name` is that of a model rather than that of a sweep."""
     if name.startswith(tuple(filter(None, OPENERS))):
         return True
     is_sweep = name.partition("@")[0] in started
     return not is_sweep and (os.path.exists(name) or (tracking.store_path() / "runs" / name).is_dir())
-
-
-def _choose_label(group: Group, own: Sequence[Group], label: str, record: SweepRecord, several: bool) -> str:
-    """Return the label of a panel: that of the user, or the arm, with its point of the grid where an arm has several,
-    and with its sweep where there are several sweeps."""
-    short = group.arm if [one.arm for one in own].count(group.arm) == 1 else group.label
-    if label:
-        return label if len(own) == 1 else f"{label} {short}"
-    return f"{record.title}/{short}" if several else short
 
 
 def _find_seeds(record: SweepRecord, arm: str, checkpoints: bool) -> tuple[Group, list[str]]:

@@ -175,6 +175,7 @@ class DepthLines(Row):
         panel.set_xlabel("number of layers L")
         panel.set_ylabel(fold_label(f"{label}, of layer 1"))
         clear_frame(panel)
+        panel.set_xticks(sorted({depth for points in arms.values() for depth, _ in points}))
         scale_log(panel, [value for points in arms.values() for _, value in points])
         panel.legend(frameon=False, fontsize=8)
 
@@ -238,8 +239,9 @@ INITIAL_GRADIENTS = LayerLines(
 def _draw_lines(panel: Axes, tables: Tables, column: str, label: str, log: bool) -> None:
     """Draw the mean over seeds of each model, and a thin line for each seed: the interval of few seeds would reach
     below zero on a logarithmic axis."""
-    draw_line_panel(panel, {name: drop_errors(table.mean) for name, table in tables.items()}, column, label, log)
-    for name, (colour, _) in style.choose_looks(tables).items():
+    looks = choose_looks(tables)
+    draw_line_panel(panel, {name: drop_errors(table.mean) for name, table in tables.items()}, column, label, log, looks)
+    for name, (colour, _) in looks.items():
         for seed in tables[name].seeds.values() if tables[name].seed_count else ():
             panel.plot(seed.column("layer"), seed.column(column), color=colour, **THIN)
 
@@ -251,6 +253,18 @@ def create_grid(part: FigureBase, names: Tables, share: bool = False) -> list[Ax
     for empty in axes[len(names) :]:
         empty.set_visible(False)
     return axes[: len(names)]
+
+
+def choose_looks(tables: Tables) -> style.Looks:
+    """Return the colour and marker of each model: of arms at several depths, the colour of the arm and a marker for each
+    depth."""
+    arms = style.choose_looks(dict.fromkeys(table.arm for table in tables.values()))
+    depths = sorted({len(table.mean.rows) for table in tables.values()})
+    looks = {
+        name: (arms[table.arm][0], style.MARKERS[depths.index(len(table.mean.rows)) % len(style.MARKERS)])
+        for name, table in tables.items()
+    }
+    return looks if len(set(looks.values())) == len(tables) > len(arms) else style.choose_looks(tables)
 
 
 def state_seeds(name: str, table: Numbers, column: str = "") -> str:

@@ -15,7 +15,7 @@ from ablate.diagnostics.figures.base import LayerFigure, find_figure
 from ablate.diagnostics.figures.courses import read_courses
 from ablate.diagnostics.figures.groups import Group, find_groups
 from ablate.diagnostics.figures.papers import PaperFigure
-from ablate.diagnostics.figures.rows import Row, state_seeds
+from ablate.diagnostics.figures.rows import Row, choose_looks, state_seeds
 from ablate.diagnostics.measures import Measurement, Pruning, Result
 from ablate.diagnostics.measuring import MetricSource, Settings, measure_model
 from ablate.diagnostics.run import choose_folder, make_folder
@@ -174,7 +174,8 @@ def draw(kind: type[LayerFigure], rows: Mapping[str, Mapping[str, Numbers]]) -> 
         part.suptitle(row.title, fontsize=10, x=0.01, ha="left")
         row.draw(part, tables[row])
     if with_lines := next((row for row in drawn if row.has_legend), None):
-        add_legend(figure, [state_seeds(label, table) for label, table in tables[with_lines].items()])
+        looks = choose_looks(tables[with_lines])
+        add_legend(figure, {state_seeds(label, tables[with_lines][label]): look for label, look in looks.items()})
     return figure
 
 

@@ -23,6 +23,7 @@ def test_labels(sweep):
 
     assert label("sweep:small/post", "sweep:small/pre") == ["post", "pre"]
     assert label("Pre-LN=sweep:small/pre", "B=hf:some/model") == ["Pre-LN", "B"]
+    assert label("sweep:small/pre", "A=sweep:small/pre") == ["pre", "A"]
     assert label("A=small", "timm:some/model") == ["A pre", "A post", "model"]
 
 
@@ -95,3 +96,6 @@ def test_of_a_grid_each_arm_and_depth_is_drawn_at_its_best_point(sweep, runs):
     sweep({name: [replace(run, arm=name, value=losses[point[name]])] for name in cells}, tree)
     drawn = find_groups(["small"]).groups
     assert [(group.arm, point[group.label]) for group in drawn] == [("pre", (2, 1e-2)), ("pre", (4, 1e-3))]
+    named = find_groups([f"sweep:small/{group.label}" for group in drawn]).groups
+    assert [group.label for group in named] == [group.label for group in drawn]
+    assert [group.label for group in find_groups([f"sweep:small/{drawn[0].label}"]).groups] == ["pre"]

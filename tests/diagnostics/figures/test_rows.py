@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from ablate.diagnostics.figures.averages import Numbers, average
-from ablate.diagnostics.figures.rows import DepthLines, RemovalBars, state_seeds
+from ablate.diagnostics.figures.rows import DepthLines, RemovalBars, choose_looks, state_seeds
 from ablate.diagnostics.measures import Result, Spectral
 
 ROW = DepthLines(Spectral, "title")
@@ -28,6 +28,15 @@ def test_depth_is_a_line_for_each_arm():
     assert (list(pre.get_xdata()), list(pre.get_ydata())) == ([1, 2], [2.0, 4.0])
     assert (list(mix.get_xdata()), list(mix.get_ydata())) == ([2], [9.0])
     assert [list(dot.get_ydata()) for dot in dots] == [[3.0], [5.0], [2.0], [9.0]]
+
+
+def test_arms_of_several_depths_have_a_colour_for_each_arm_and_a_marker_for_each_depth():
+    tables = {f"{arm} {depth}": numbers(arm, [1.0] * depth) for arm in ("pre", "mix") for depth in (1, 2)}
+    looks = choose_looks(tables)
+    assert looks["pre 1"][0] == looks["pre 2"][0] != looks["mix 1"][0] == looks["mix 2"][0]
+    assert looks["pre 1"][1] == looks["mix 1"][1] != looks["pre 2"][1] == looks["mix 2"][1]
+    twice = choose_looks({"a/pre": numbers("pre", [1.0]), "b/pre": numbers("pre", [1.0]), "b/mix": tables["mix 1"]})
+    assert len({colour for colour, _ in twice.values()}) == 3  # which one could not tell apart
 
 
 def test_performance_is_the_scores_of_tasks_else_accuracy_else_loss():
