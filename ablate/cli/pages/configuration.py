@@ -4,7 +4,7 @@ JSON schema that `ablate schema` prints."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ablate
@@ -83,19 +83,16 @@ class _Page:
             return f"## {heading}\n\n{_flatten(part.get('description', ''))}\n\n{self._tabulate(part['properties'])}"
         registry = next(registry for registry in Registry.all.values() if registry.slug == name)
         presets = [preset for preset in registry.names if preset not in registry]
-        shared = {
-            field: schema for field, schema in kinds[0]["properties"].items()
-            if field != "kind" and all(kind["properties"].get(field) == schema for kind in kinds)
-        }  # fmt: skip
+        shared = _find_shared([kind["properties"] for kind in kinds])
         kind_names = [kind["properties"]["kind"]["const"] for kind in kinds]
         text = f"Kinds of {registry.name}: {', '.join(f'`{kind}`' for kind in kind_names)}."
         if presets:
             text += f" Presets: {', '.join(f'`{preset}`' for preset in presets)}."
         parts = [f"## {heading}\n\n{text}\n"]
         if shared:
-            parts.append(f"Every kind has:\n\n{self._tabulate(shared)}")
+            parts.append(f"Every kind has, where its own table does not say otherwise:\n\n{self._tabulate(shared)}")
         for kind, kind_name in zip(kinds, kind_names, strict=True):
-            own = {k: v for k, v in kind["properties"].items() if k != "kind" and k not in shared}
+            own = {k: v for k, v in kind["properties"].items() if k != "kind" and shared.get(k) != v}
             parts.append(f"### {heading}: {kind_name}\n\n{_flatten(kind.get('description', ''))}\n")
             if own:
                 parts.append(self._tabulate(own))
@@ -132,6 +129,18 @@ class _Page:
             return f"mapping of names to {self._name_type(values)}" if isinstance(values, Mapping) else "mapping"
         words = {"integer": "whole number", "boolean": "true or false", "string": "text", "null": "null"}
         return f"{words.get(str(kind), kind or 'any value')}{_name_bounds(schema)}"
+
+
+def _find_shared(kinds: Sequence[Schema]) -> Schema:
+    """Return the fields that all kinds have, as more than half of them have it; the others may have another default."""
+    shared = {}
+    for field in kinds[0]:
+        if field != "kind" and all(field in kind for kind in kinds):
+            schemas = [kind[field] for kind in kinds]
+            schema = max(schemas, key=schemas.count)
+            if 2 * schemas.count(schema) > len(kinds):
+                shared[field] = schema
+    return shared
 
 
 def _find_references(schema: Any, path: str) -> Iterator[tuple[str, str]]:

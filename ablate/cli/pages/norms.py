@@ -23,8 +23,8 @@ In formulas `N` is the norm layer (`norm.layer`), `f` a sublayer (attention, the
 Every formula is tested against a second implementation written from it, in `tests/norms/reference.py`: outputs and
 gradients of whole models of both families, with every norm layer, in float64 to 1e-10.
 
-Placements wire residual connections. A GRU and a ConvPool-CNN-C have none: `model=gru` and `model=convpool` take the norm
-layers alone, on the summed inputs of each layer ([Other models](../how-to/other-models.md)).
+Placements wire residual connections. A GRU and a ConvPool-CNN-C have none: `model=gru` and `model=convpool` take the
+norm layers alone, on the summed inputs of each layer ([Other models](../how-to/other-models.md)).
 
 With every placement, `norm.final_norm` (on by default, as in the papers' experiments) adds one norm before the head.
 Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code has none.

@@ -256,8 +256,8 @@ def create_grid(part: FigureBase, names: Tables, share: bool = False) -> list[Ax
 
 
 def choose_looks(tables: Tables) -> style.Looks:
-    """Return the colour and marker of each model: of arms at several depths, the colour of the arm and a marker for each
-    depth."""
+    """Return the colour and marker of each model: of arms at several depths, the colour of the arm and a marker for
+    each depth."""
     arms = style.choose_looks(dict.fromkeys(table.arm for table in tables.values()))
     depths = sorted({len(table.mean.rows) for table in tables.values()})
     looks = {
