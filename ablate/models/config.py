@@ -182,8 +182,8 @@ def list_families() -> list[str]:
 
 
 def validate_wiring(model: ModelConfig, norm: Placement, init: Initialization) -> list[Problem]:
-    """Return the problems of a placement or an initialisation of residual connections with a model that has none, and
-    of one without with a model that has them."""
+    """Return the problems of how `model` is wired: a placement or an initialisation for residual connections needs a
+    model that has them, one for summed inputs a model without."""
     placed = [norm, *(norm.at(index, model.layers) for index in range(model.layers))]
     if model.has_residuals:
         if not any(one.on_summed_inputs for one in placed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -52,9 +52,8 @@ class ConvPoolModel(Model):
         positions = list(config.iterate_positions(shape))
         if not all(positions):
             raise ConfigError([Problem("model.last_padding", _explain_size(config, shape), config.last_padding)])
-        if config.norm_logits and (problems := norm.layer.validate(classes, causal=False)):
-            text = f"{problems[0].message}: the logits of {classes} classes. Or leave them out: model.norm_logits=false"
-            raise ConfigError([Problem(f"norm.layer.{problems[0].path}", text, problems[0].given)])
+        if problems := list(_check_layer(config, norm.layer, classes, positions)):
+            raise ConfigError(problems)
         self.config, layer = config, norm.layer
         first, *_ = others = config.convolutions
         self.stem = ConvLayer(config, replace(first, inputs=channels), layer, height * width)
@@ -98,6 +97,20 @@ class ConvPoolModel(Model):
             assert isinstance(layer, ConvLayer)
             yield Projection("conv", i, layer.conv.weight)
         yield Projection("head", None, self.head.weight)
+
+
+def _check_layer(config: ConvPool, layer: NormLayer, classes: int, positions: Sequence[int]) -> Iterator[Problem]:
+    """Yield the problem of a norm layer with the logits, and with the layer that has the fewest positions."""
+    normed = {}
+    if config.norm_logits:
+        normed[f"the logits of {classes} classes. Or leave them out: model.norm_logits=false"] = classes
+    if config.norm_over == "positions" and not layer.per_feature:
+        fewest = min(positions)
+        remedy = "Take larger images, model.last_padding=1 or model.norm_over=channels"
+        normed[f"the positions of a channel, {fewest} in the last layers. {remedy}"] = fewest
+    for what, dim in normed.items():
+        for problem in layer.validate(dim, causal=False):
+            yield Problem(f"norm.layer.{problem.path}", f"{problem.message}: {what}", problem.given)
 
 
 def _explain_size(config: ConvPool, shape: tuple[int, ...]) -> str:

@@ -65,6 +65,12 @@ class NormLayer(Kind):
         return []
 
 
+def check_centred(dim: int) -> list[Problem]:
+    """Return the problem of a layer that re-centres one feature alone."""
+    text = "re-centres, and of one value x - mean(x) is always 0, whatever x is"
+    return [Problem("kind", text)] if dim == 1 else []
+
+
 norm_layers: Registry[NormLayer] = Registry("norm layer", NormLayer)
 
 
@@ -118,6 +124,9 @@ class LayerNorm(NormLayer):
     def build_statistic(self, dim: int) -> nn.Module:
         return layer_modules.LayerNormModule(dim, self.eps, self.bias, affine=False)
 
+    def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
+        return check_centred(dim)
+
 
 @norm_layers.register
 class CenterNorm(NormLayer):
@@ -133,6 +142,9 @@ class CenterNorm(NormLayer):
 
     def build_statistic(self, dim: int) -> nn.Module:
         return layer_modules.CenterNormModule(dim, affine=False)
+
+    def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
+        return check_centred(dim)
 
 
 @norm_layers.register
@@ -181,8 +193,9 @@ class GroupNorm(NormLayer):
         return layer_modules.GroupNormModule(dim, self.groups, self.eps)
 
     def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
-        text = f"must divide the {dim} features that it normalises"
-        return [Problem("groups", text, self.groups)] if dim % self.groups else []
+        if dim % self.groups:
+            return [Problem("groups", f"must divide the {dim} features that it normalises", self.groups)]
+        return check_centred(dim // self.groups)
 
 
 @norm_layers.register

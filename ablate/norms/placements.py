@@ -246,7 +246,7 @@ placements.preset(
     "residual_scalar",
     note=(
         "SkipInit (De and Smith 2020, arXiv 2002.10444) on Pre-LN, as the paper of LNS compares it: its numbers start "
-        "at 1 / sqrt(L). SkipInit itself has no norm (norm.layer=none)."
+        "at 1 / sqrt(L). SkipInit itself has no norm (norm.layer=none), and counts residual branches, two in a layer."
     ),
     initial=None,
 )

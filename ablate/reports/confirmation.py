@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, format_number, join_words
-from ablate.reports.labels import name_objective
 from ablate.sweeps.comparison import compare_record_effects, list_earlier_pairs
 from ablate.sweeps.donors import state_shared_starts
 from ablate.sweeps.records import SweepRecord
@@ -32,7 +31,7 @@ def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> s
         effects = compare_record_effects(record)
         text = state_effects(effects, unit=name_unit(spec), maximize=maximize, where=f"each cell {spec.tested}")
         return f"{text} {_state_starts(record)}".rstrip()
-    unit, where = name_unit(spec), f"each {spec.tested}"
+    unit, where = name_unit(spec), f"each arm {spec.tested}"
     text = state_verdict(compared, spec.baselines, unit=unit, maximize=maximize, bounds=bounds, where=where)
     return f"{text} {_state_starts(record)}".rstrip()
 
@@ -64,7 +63,7 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
     bounded = any(c.estimate and c.estimate.half_width is not None for c in compared.values())
     interval = ", with its 95 % interval, widened for every look" if bounded else "; there is no interval yet"
     yield (
-        f"{name_objective(spec)}: mean over the n seeds on which the arm trained, conditional on having "
+        f"{spec.objective.title}: mean over the n seeds on which the arm trained, conditional on having "
         f"trained{interval}."
     )
     bounds = find_bounds(spec.objective.metric)
@@ -72,7 +71,7 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
         c.estimate and c.estimate.interval and not _lies_inside(c.estimate.interval, bounds) for c in compared.values()
     ):
         yield (
-            f"In brackets: an interval clipped to possible values of {name_objective(spec)}, not "
+            f"In brackets: an interval clipped to possible values of {spec.objective.title}, not "
             f"{_name_bounds(bounds)}. It covers the true mean as often as the unclipped interval."
         )
     if any(c.kind not in UNCOMPARED for c in compared.values()):

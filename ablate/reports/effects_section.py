@@ -7,7 +7,6 @@ from typing import Any
 
 from ablate.config.formatting import join_words
 from ablate.reports.columns import word_column
-from ablate.reports.labels import name_objective
 from ablate.reports.plain_values import to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.table import NOTHING, Column, Section, Table
@@ -22,7 +21,7 @@ def tabulate_effects(report: ReportData) -> list[Section]:
     """Return the effects of a factorial with their verdicts; nothing of other sweeps, and before the first fresh
     seed."""
     effects, metric = report.effects, report.record.spec.objective.metric
-    name = name_objective(report.record.spec)
+    name = report.record.spec.objective.title
     if not effects:
         return []
     rows = list(effects.values())

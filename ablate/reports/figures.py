@@ -21,7 +21,6 @@ from ablate.reports.labels import (
     choose_looks,
     label_metric,
     label_parameter,
-    name_objective,
     name_parameter,
 )
 from ablate.reports.sensitivity import compute_sensitivity
@@ -41,7 +40,7 @@ _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
     """Write grid.png, effects.png, failures.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one
     more per other searched number, and curves.png, those that have data; return each path with its caption."""
-    metric = name_objective(record.spec)
+    metric = record.spec.objective.title
     figures: list[tuple[str, Figure, str]] = []
     if compared := compare_record(record):
         if axis := find_axis(record):
@@ -74,7 +73,7 @@ def draw_panel(record: SweepRecord, panel: Panel) -> Figure:
     """Return the objective against one parameter."""
     objective, looks = record.spec.objective, choose_looks(record)
     figure, axes = style.create_canvas(
-        f"{record.title}: {name_objective(record.spec)} against {name_parameter(panel.path)}",
+        f"{record.title}: {record.spec.objective.title} against {name_parameter(panel.path)}",
         f"{_describe_evidence(record, [p.arm for p in panel.points])}; circled: the best of each arm",
     )
     axes.set_xlabel(label_parameter(panel.path))
@@ -169,7 +168,7 @@ def draw_courses(record: SweepRecord, trials: list[Course]) -> Figure:
     noun, objective = UsageUnit.of(record).noun, record.spec.objective
     looks, sign = choose_looks(record), objective_sign(record)
     figure, axes = style.create_canvas(
-        f"{record.title}: {name_objective(record.spec)} against {noun}",
+        f"{record.title}: {record.spec.objective.title} against {noun}",
         f"{_describe_evidence(record, [c.arm for c in trials])}; strong: the best of each arm",
     )
     axes.set_xlabel("updates of the optimizer" if noun == "updates" else f"{noun} trained on")

@@ -10,7 +10,7 @@ from typing import Any
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, format_number, format_settings, join_words, shorten_paths
 from ablate.experiment.metrics import describe_metric, is_score, list_parts
-from ablate.reports.labels import list_searched, name_items, name_objective, name_validation_item
+from ablate.reports.labels import list_searched, name_items, name_validation_item
 from ablate.reports.open_verdict import describe_luck, describe_open_verdict
 from ablate.reports.search_edges import describe_edges
 from ablate.sweeps.records import SweepRecord
@@ -35,7 +35,7 @@ def describe_search(record: SweepRecord) -> str:
     ]
     head = f"Best of {count_noun(finished[ordered[0]], 'trial')}" if same else "Best of each arm"
     better = "lower" if objective.direction == "minimize" else "higher"
-    text = f"{head}: {', '.join(parts)} ({name_objective(record.spec)}, {better} is better)."
+    text = f"{head}: {', '.join(parts)} ({record.spec.objective.title}, {better} is better)."
     if missing := [arm for arm in record.trials if arm not in best]:
         text += f" No trial of {join_words(missing)} has completed."
     if lost := [arm for arm in missing if count_finished_trials(record, arm) >= record.target(arm)]:
@@ -183,7 +183,9 @@ def _note_few_items(record: SweepRecord) -> Iterator[str]:
     if count is None or count >= FEW_ITEMS or all(map(is_score, list_parts(metric))):
         return
     noun, known = name_validation_item(record.spec), describe_metric(metric)
-    step = f" (one {noun} changes {metric} by {1 / count:.2g})" if known and known.counts_samples else ""
+    change = 1 / (count * len(list_parts(metric)))  # of a mean, by way of one of its parts
+    name = record.spec.objective.title
+    step = f" (one {noun} changes {name} by {change:.2g})" if known and known.counts_samples else ""
     yield (
         f"The validation set has only {count_noun(count, noun)}{step}: differences between settings may be noise of so "
         "small a set. Enlarge it with data.val_fraction or a larger validation set."

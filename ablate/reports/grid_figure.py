@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ablate.config.formatting import format_setting, is_number
 from ablate.plots import style
 from ablate.reports.findings import objective_sign
-from ablate.reports.labels import label_metric, label_parameter, name_objective
+from ablate.reports.labels import label_metric, label_parameter
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.records import Compared
 
@@ -34,7 +34,7 @@ def find_axis(record: SweepRecord) -> str | None:
 def caption_grid(record: SweepRecord, path: str) -> str:
     """Return the caption of `draw_grid`."""
     return (
-        f"{name_objective(record.spec)} on fresh seeds against {label_parameter(path)}: every seed that trained, "
+        f"{record.spec.objective.title} on fresh seeds against {label_parameter(path)}: every seed that trained, "
         "their mean with its 95 % interval, and below it the share of failed seeds with its exact 95 % interval."
     )
 
@@ -45,7 +45,7 @@ def draw_grid(record: SweepRecord, compared: Mapping[str, Compared], path: str) 
     own = style.choose_looks(spec.own_arms)
     better = "lower" if objective_sign(record) > 0 else "higher"
     figure, axes = style.create_canvas(
-        f"{record.title}: {name_objective(spec)} at each point of the grid",
+        f"{record.title}: {spec.objective.title} at each point of the grid",
         f"light: each fresh seed that trained; strong: their mean with its 95 % interval; {better} is better",
     )
     grid = figure.add_gridspec(2, 1, height_ratios=[1, 0.42])

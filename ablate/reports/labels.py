@@ -39,11 +39,6 @@ def label_metric(metric: str, spec: Sweep) -> str:
     return f"{name} ({known.label})" if known and known.label else name
 
 
-def name_objective(spec: Sweep) -> str:
-    """Return the name of the objective in tables, figures and sentences."""
-    return shorten_metric(spec.objective.metric)
-
-
 def name_items(spec: Sweep) -> str:
     """Return the noun for a model's training items."""
     try:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from ablate.config.formatting import format_bytes
 from ablate.reports.columns import word_column
-from ablate.reports.labels import name_objective
 from ablate.reports.report_data import ReportData
 from ablate.reports.savings import Saving
 from ablate.reports.table import NOTHING, Column, Section, Table
@@ -22,7 +21,7 @@ def tabulate_savings(report: ReportData) -> list[Section]:
         return []
     title = f"Compute and memory, and the compute to reach the final result of {baseline}"
     tokens = {arm: one for arm, one in report.tokens_to_baseline.items() if arm in savings}
-    sentences = _explain_savings(savings, tokens, name_objective(report.record.spec), baseline)
+    sentences = _explain_savings(savings, tokens, report.record.spec.objective.title, baseline)
     return [Section(title, Table(_saving_columns(savings, tokens, savings.get(baseline))), list(sentences))]
 
 

@@ -20,7 +20,7 @@ from ablate.reports.columns import format_signed, setting_columns, word_column, 
 from ablate.reports.downstream_table import tabulate
 from ablate.reports.effects_section import effects_to_plain, tabulate_effects
 from ablate.reports.importance import MINIMUM_TRIALS, count_scored
-from ablate.reports.labels import list_searched, name_objective
+from ablate.reports.labels import list_searched
 from ablate.reports.literature import PublishedTable
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
@@ -126,7 +126,7 @@ def tabulate_search(report: ReportData) -> list[Section]:
         word_column("arm", best),
         Column("finished", [f"{count_finished(record.trials[arm])}/{record.target(arm)}" for arm in best]),
         Column(
-            name_objective(record.spec), [format_number(trial.value) if trial else NOTHING for trial in best.values()]
+            record.spec.objective.title, [format_number(trial.value) if trial else NOTHING for trial in best.values()]
         ),
         *(
             Column(m, [format_number(trial.metrics.get(m)) if trial else NOTHING for trial in best.values()])
@@ -250,7 +250,7 @@ def tabulate_trials(report: ReportData) -> list[Section]:
         word_column("arm", [t.arm for t in ordered]),
         Column("trial", [str(t.number) for t in ordered]),
         word_column("status", [f"{t.status} (stuck)" if record.is_stuck(t) else t.status for t in ordered]),
-        Column(name_objective(record.spec), [format_number(t.value) for t in ordered]),
+        Column(record.spec.objective.title, [format_number(t.value) for t in ordered]),
         *setting_columns(record, [t.params for t in ordered]),
         Column("updates", [str(t.step) for t in ordered]),
         Column("time", [format_duration(t.seconds) for t in ordered]),

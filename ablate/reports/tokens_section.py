@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from ablate.config.formatting import count_noun, format_number, format_uncertain, join_words
 from ablate.reports.columns import word_column
-from ablate.reports.labels import name_objective
 from ablate.reports.report_data import ReportData
 from ablate.reports.table import NOTHING, Column, Section, Table
 from ablate.reports.tokens_to_baseline import TokensToBaseline
@@ -21,7 +20,7 @@ def tabulate_tokens(report: ReportData) -> list[Section]:
     if not tokens:
         return []
     baseline, unit = report.record.spec.compared_with, report.usage_unit.noun
-    metric = name_objective(report.record.spec)
+    metric = report.record.spec.objective.title
     title = f"{unit.capitalize()} to reach the final {metric} of {baseline}"
     if max(one.validations for one in tokens.values()) == 1:
         text = (

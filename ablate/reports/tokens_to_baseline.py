@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,7 +107,7 @@ def find_update_at_goal(curve: Mapping[int, float], goal: float, less_is_better:
     before: tuple[int, float] | None = None
     for step, value in sorted(curve.items()):
         if sign * value <= sign * goal:
-            if before is None or value == goal:
+            if before is None or value == goal or not math.isfinite(before[1]):
                 return float(step)
             return before[0] + (step - before[0]) * (before[1] - goal) / (before[1] - value)
         before = (step, value)

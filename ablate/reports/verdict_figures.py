@@ -11,7 +11,7 @@ from ablate.plots import style
 from ablate.reports.charts.chart import choose_range, find_ends
 from ablate.reports.confirmation import name_baseline
 from ablate.reports.findings import objective_sign
-from ablate.reports.labels import choose_looks, label_metric, name_objective
+from ablate.reports.labels import choose_looks, label_metric
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Published
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_verdict
@@ -32,7 +32,7 @@ _SHARES = 0.36  # of the width of the values: that of the failures beside them
 def caption_confirmed(record: SweepRecord) -> str:
     """Return the caption of `draw_confirmed`."""
     return (
-        f"{name_objective(record.spec)} of each arm on fresh seeds: every seed, failed seeds in the grey band at the "
+        f"{record.spec.objective.title} of each arm on fresh seeds: every seed, failed seeds in the grey band at the "
         "bad edge with their number; the mean of the seeds that trained with its 95 % interval; and the share of "
         "failed seeds with its exact 95 % interval, one-sided if none or all failed."
     )
@@ -56,7 +56,7 @@ def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Fig
     beside them the share of seeds that fails."""
     objective, looks = record.spec.objective, choose_looks(record)
     figure, axes, side = _create_pair(
-        f"{record.title}: {name_objective(record.spec)} on fresh seeds",
+        f"{record.title}: {record.spec.objective.title} on fresh seeds",
         "light: each seed; strong: mean and 95 % interval where it trained"
         + ("" if record.spec.at_grid else "; line: the baseline's mean"),
     )

@@ -9,7 +9,6 @@ from ablate.config.formatting import count_noun, format_number, join_words
 from ablate.reports.columns import setting_columns, word_column
 from ablate.reports.confirmation import explain_comparison
 from ablate.reports.findings import objective_sign
-from ablate.reports.labels import name_objective
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.table import NOTHING, Column, Section, Table
@@ -28,7 +27,7 @@ def tabulate_confirmed(report: ReportData) -> list[Section]:
     record, compared = report.record, report.confirmed
     if not compared:
         return []
-    rows, metric, name = list(compared.values()), record.spec.objective.metric, name_objective(record.spec)
+    rows, metric, name = list(compared.values()), record.spec.objective.metric, record.spec.objective.title
     cells, settings = record.spec.cells, setting_columns(record, [c.params for c in rows])
     columns = [
         word_column("arm", [cells[arm].arm if cells else arm for arm in compared]),

@@ -3,6 +3,7 @@ as its paper means it, which no learning rate mends."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -18,26 +19,30 @@ FACTOR = 10.0
 
 
 def measure_initial_gradients(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> dict[str, float]:
-    """Return arm of the file -> norm of its gradient at initialisation, without arms that start from another model and
-    those of an alignment."""
+    """Return arm of the file -> norm of its gradient at initialisation, without arms that start from another model,
+    those of an alignment, and those that are too large to be measured and cannot be narrowed."""
     from ablate.training.initial_gradient import measure_initial_gradient
 
     plain = spec.without_grid()
     bases = {arm: plain.base(arm) for arm in plain.all_arms}
-    return {
+    norms = {
         arm: measure_initial_gradient(base, corpora[base.data])
         for arm, base in bases.items()
         if base.procedure == "training" and base.warm_start is None and base.lora is None
     }
+    return {arm: norm for arm, norm in norms.items() if norm is not None}
 
 
 def describe_outlying_gradients(norms: Mapping[str, float]) -> Iterator[str]:
-    """Yield a sentence for each arm whose gradient norm is `FACTOR` times the median of the others', or a `FACTOR`th of
-    it. Arms: name -> norm."""
+    """Yield a sentence for each arm whose gradient norm is not finite, is `FACTOR` times the median of the others', or
+    a `FACTOR`th of it. Arms: name -> norm."""
     for arm, norm in norms.items():
-        others = [other for name, other in norms.items() if name != arm]
+        if not math.isfinite(norm):
+            yield f"WARNING: {arm}: its gradient at initialisation is not finite, so that it cannot train"
+            continue
+        others = [other for name, other in norms.items() if name != arm and math.isfinite(other)]
         if not others:
-            return
+            continue
         median = statistics.median(others)
         if norm >= FACTOR * median or norm * FACTOR <= median:
             yield (

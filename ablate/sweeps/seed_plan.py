@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 
 from ablate.config.formatting import count_noun, join_words
-from ablate.experiment.metrics import shorten_metric
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks, plan_looks
 from ablate.verdict.power import (
@@ -80,7 +79,7 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     """Return lines on the statistical power of the planned seeds; none if no seeds are requested. Args: spec: the
     sweep. hours: GPU hours of one seed of all arms; None: unknown.
     """
-    confirm, most, name = spec.confirm, spec.confirm.most_seeds, shorten_metric(spec.objective.metric)
+    confirm, most, name = spec.confirm, spec.confirm.most_seeds, spec.objective.title
     if not most:
         return []
     if most < LEAST:
@@ -127,7 +126,7 @@ def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str
         unit = "standard deviations of a paired difference of two cells over seeds"
     else:
         source = f", from {confirm.sd_source}" if confirm.sd_source else ""
-        unit = f"of {shorten_metric(spec.objective.metric)}, by a standard deviation of {confirm.sd:g} of a paired "
+        unit = f"of {spec.objective.title}, by a standard deviation of {confirm.sd:g} of a paired "
         unit += f"difference of two cells over seeds{source}"
     yield f"{seeds} seeds, {told}; {family}: with a power of 80 % they show {shown} {unit}"
     yield (

@@ -9,7 +9,7 @@ import math
 import os
 import sqlite3
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -176,7 +176,7 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         searched,
         parents={arm: notes[arm]["parent"] for arm in ordered if "parent" in notes[arm]},
         validation_items=min((n for arm in ordered if (n := notes[arm].get("validation_items"))), default=None),
-        score_items=notes[ordered[0]].get("score_items", {}),
+        score_items=_find_fewest([notes[arm].get("score_items", {}) for arm in ordered]),
         confirmed=after.confirmed,
         candidates=after.candidates,
         chosen=after.chosen,
@@ -190,6 +190,11 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         initial_loss=notes[ordered[0]].get("initial_loss"),
         trivial_loss=_find_largest([notes[arm].get("trivial_loss") for arm in ordered]),
     )
+
+
+def _find_fewest(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Return score -> the fewest questions of an arm that has it."""
+    return {score: min(own[score] for own in counts if score in own) for own in counts for score in own}
 
 
 def _find_largest(losses: list[float | None]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ablate.config.errors import ConfigError
 from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
@@ -15,14 +16,18 @@ MOST_WEIGHTS = 2_000_000
 """Weights in the matrices of the layers; a larger model is measured narrower, at the same depth."""
 
 
-def measure_initial_gradient(experiment: Experiment, corpus: Corpus) -> float:
+def measure_initial_gradient(experiment: Experiment, corpus: Corpus) -> float | None:
     """Return the norm of the gradient of a batch's loss with respect to all weights of the initialised model, in
     float32 on the CPU: a number for comparing arms of one size on the same data. The batch has `ITEMS` items; a model
-    with more than `MOST_WEIGHTS` weights in its layers is narrowed to them. Raises DataError, OutOfMemory."""
+    with more than `MOST_WEIGHTS` weights in its layers is narrowed to them. None: it cannot be narrowed, as its library
+    or the groups of its norm layer do not allow it. Raises DataError, OutOfMemory."""
     if (weights := experiment.model.layer_parameters()) > MOST_WEIGHTS:
-        narrower = experiment.model.narrowed(MOST_WEIGHTS / weights)
-        fields = {f"model.{field}": value for field, value in narrower.items()}
-        experiment = Experiment.from_mapping(experiment.to_tree(), fields)
+        try:
+            narrower = experiment.model.narrowed(MOST_WEIGHTS / weights)
+            fields = {f"model.{field}": value for field, value in narrower.items()}
+            experiment = Experiment.from_mapping(experiment.to_tree(), fields)
+        except ConfigError:
+            return None
     inputs, targets = next(iter(corpus.train.batches(ITEMS, experiment.seed)))
     with translate_errors(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(experiment.seed)

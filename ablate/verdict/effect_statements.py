@@ -35,7 +35,7 @@ def state_effects(
         "that differ."
         for effect in interacting
     ]
-    head = f"On fresh seeds, {where}, an effect being the mean over the other components: "
+    head = f"On fresh seeds, {where}, an effect being the mean over the components that it does not name: "
     return head + " ".join([*sentences, *state_basis(effects.values())])
 
 

@@ -123,7 +123,7 @@ def test_each_gate_is_a_matrix_of_its_own(tiny):
 
 def test_matrices_are_drawn_by_init_and_biases_are_zero():
     experiment = Experiment.from_mapping(
-        {"model": {"kind": "gru", "hidden": 128}, "init": {"std": 0.1, "embedding_std": 1}}
+        {"model": {"kind": "gru", "hidden": 128}, "init": {"kind": "normal", "std": 0.1, "embedding_std": 1}}
     )
     torch.manual_seed(0)
     model = experiment.build_model(50, (12,))

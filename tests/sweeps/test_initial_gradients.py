@@ -6,6 +6,7 @@ from ablate.sweeps.dry_run import plan
 from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure_initial_gradients
 from ablate.sweeps.preparation import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.training import initial_gradient
 
 ARMS = {
     "pre": {"norm": "pre"},
@@ -38,6 +39,9 @@ def test_ten_times_the_median_of_the_others_either_way_is_told():
     assert name({"a": 1.0, "b": 1.0, "c": 0.1}) == ["c"]
     assert name({"a": 1.0, "b": 1.0, "c": 9.9}) == []
     assert name({"a": 1.0}) == []
+    assert name({"a": 1.0, "b": 1.2, "c": float("nan")}) == ["c"]
+    assert name({"a": 1.0, "b": 100.0, "c": float("inf")}) == ["a", "b", "c"]
+    assert name({"a": float("nan")}) == ["a"]
 
 
 def test_arms_that_start_from_another_model_are_left_out(store, tiny_settings):
@@ -45,3 +49,11 @@ def test_arms_that_start_from_another_model_are_left_out(store, tiny_settings):
     tree = {"name": "donors", "experiment": tiny_settings, "arms": arms, "sampler": "grid"}
     spec = Sweep.from_tree({**tree, "search": {"optimizer.lr": [1e-3]}})
     assert list(measure_initial_gradients(spec, check_sweep(spec))) == ["base"]
+
+
+def test_an_arm_that_is_too_large_and_cannot_be_narrowed_is_left_out_of_the_warnings(store, spec, monkeypatch):
+    monkeypatch.setattr(initial_gradient, "MOST_WEIGHTS", 100)
+    tree = spec.to_tree()
+    grouped = {**ARMS["pre"], "norm.layer": {"kind": "groupnorm", "groups": 8}}
+    large = Sweep.from_tree({**tree, "arms": {"pre": ARMS["pre"], "grouped": grouped}, "factor": ["norm"]})
+    assert list(measure_initial_gradients(large, check_sweep(large))) == ["pre"]

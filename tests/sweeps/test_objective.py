@@ -10,7 +10,7 @@ from sweeps.small import run_sweep
 from ablate import tracking
 from ablate.cli.mlflow_view import build_view
 from ablate.config.errors import ConfigError, DataError
-from ablate.reports.labels import label_metric, name_objective
+from ablate.reports.labels import label_metric
 from ablate.reports.report import report
 from ablate.sweeps.preparation import check_sweep
 from ablate.sweeps.simulation import simulate
@@ -106,7 +106,7 @@ def test_a_mean_over_validation_sets_is_told_in_its_unit(spec, tiny_settings, tm
     assert label_metric(losses.objective.metric, losses) == "mean(val/loss, val/wiki/loss) (nats per token)"
     perplexities = spec(experiment=settings, objective={"metric": "mean(val/perplexity, val/wiki/perplexity)"})
     assert name_unit(perplexities) == "mean(val/perplexity, val/wiki/perplexity)"
-    assert name_objective(perplexities) == "mean(val/perplexity, val/wiki/perplexity)"
+    assert perplexities.objective.title == "mean(val/perplexity, val/wiki/perplexity)"
     with pytest.raises(
         ConfigError, match=r"unknown metric val/news/loss\. Accepted: .*val/wiki/loss.*Did you mean val/"
     ):

@@ -21,7 +21,7 @@ from ablate.reports.charts.chart import (
     find_ends,
     list_values,
 )
-from ablate.reports.labels import choose_looks, label_metric, name_objective
+from ablate.reports.labels import choose_looks, label_metric
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_verdict
 from ablate.verdict.intervals import Estimate
@@ -151,7 +151,7 @@ class _Values(_Panel):
     def caption(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
         """Return what the panel shows."""
         return (
-            f"{name_objective(record.spec)}: small marks are seeds that trained, large marks their mean with its 95 % "
+            f"{record.spec.objective.title}: small marks are seeds that trained, large marks their mean with its 95 % "
             "interval; an arrow: the interval extends beyond the axis."
         )
 

@@ -19,7 +19,7 @@ from ablate.reports.charts.chart import (
 )
 from ablate.reports.figure_data import collect_courses
 from ablate.reports.findings import objective_sign
-from ablate.reports.labels import choose_looks, label_metric, name_objective
+from ablate.reports.labels import choose_looks, label_metric
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.comparison import read_outcomes
 from ablate.sweeps.records import SweepRecord
@@ -54,7 +54,7 @@ def chart_curves(record: SweepRecord) -> Chart | None:
         return None
     if not any(bundle.trained for bundle in bundles.values()):
         return _chart_search(record)
-    metric, unit = name_objective(record.spec), UsageUnit.of(record)
+    metric, unit = record.spec.objective.title, UsageUnit.of(record)
     looks = choose_looks(record)
     traces: list[Trace] = []
     for arm, bundle in bundles.items():
@@ -149,7 +149,7 @@ def _chart_search(record: SweepRecord) -> Chart | None:
     rows = [(float(x), y, y, y) for c in courses if c.best for x, y in zip(c.xs, c.ys, strict=True)]
     rows = rows or [(float(x), y, y, y) for c in courses for x, y in zip(c.xs, c.ys, strict=True)]
     caption = "Every trial of the search, one seed each; strong: the best trial of each arm, whose value is optimistic."
-    metric = name_objective(record.spec)
+    metric = record.spec.objective.title
     return Chart(
         "curves",
         f"{metric} during training, in the search",

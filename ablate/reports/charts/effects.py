@@ -17,7 +17,7 @@ from ablate.reports.charts.chart import (
     choose_symbol,
     escape,
 )
-from ablate.reports.labels import label_metric, name_objective
+from ablate.reports.labels import label_metric
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.effects import Effect
@@ -33,7 +33,7 @@ def caption_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> str:
     sharing = "one comparison" if family == 1 else f"{family} comparisons together"
     band = f" Grey: effects below the {effect:.2g} that matter." if effect else ""
     return (
-        f"Effects on {name_objective(record.spec)}: each is a mean over the other components and over the seeds on "
+        f"Effects on {record.spec.objective.title}: each is a mean over the other components and over the seeds on "
         f"which all of its cells trained, with an interval that errs in 5 % for {sharing} and all looks.{band}"
     )
 

@@ -32,7 +32,6 @@ from ablate.reports.labels import (
     choose_looks,
     label_metric,
     label_parameter,
-    name_objective,
     name_parameter,
 )
 from ablate.sweeps.records import SweepRecord
@@ -115,7 +114,7 @@ def chart_panel(record: SweepRecord, panel: Panel, confirmed: list[Confirmed]) -
         + (f"{_MEAN[bool(panel.points)]}, with its 95 % interval." if estimates else "")
         + (f" Grey band: {'diverged, or worse than the scale' if off else 'no seed trained'}." if off or lost else "")
     )
-    title = f"{name_objective(record.spec)} against {name_parameter(panel.path)}"
+    title = f"{record.spec.objective.title} against {name_parameter(panel.path)}"
     return Chart(f"parameter-{panel.file}", title, caption, traces, layout, f"{panel.file}.png")
 
 

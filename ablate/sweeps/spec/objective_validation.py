@@ -12,7 +12,12 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.fields import SweepFields
 
 
-def check_direction(sweep: SweepFields) -> Iterator[Problem]:
+def check_objective(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield the problems of the objective as it is written."""
+    yield from list(_check_direction(sweep)) or _check_units(sweep)
+
+
+def _check_direction(sweep: SweepFields) -> Iterator[Problem]:
     """Yield a problem if the worst value of a metric would win, or it is not known which is the worst."""
     objective, parts = sweep.objective, list_parts(sweep.objective.metric)
     known = {part: one.maximize for part in parts if (one := describe_metric(part))}
@@ -28,6 +33,17 @@ def check_direction(sweep: SweepFields) -> Iterator[Problem]:
         yield Problem("objective.direction", text + did_you_mean(unknown[0].rpartition("/")[2], SCORES))
     elif more and objective.direction == "minimize":
         yield Problem("objective.direction", f"a higher {objective.metric} is better: remove this", "minimize")
+
+
+def _check_units(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield a problem if a mean is of metrics without a common scale, so that the one with the largest numbers would
+    decide alone. Metrics between two bounds, such as accuracies and F1, have one."""
+    known = {part: one for part in list_parts(sweep.objective.metric) if (one := describe_metric(part))}
+    units = {part: one.label or one.name for part, one in known.items()}
+    if len({*units.values()}) > 1 and not all(math.isfinite(bound) for one in known.values() for bound in one.bounds):
+        named = join_words(f"{part} ({unit})" for part, unit in units.items())
+        text = f"is a mean of {named}: the one with the largest numbers decides alone. Take metrics of one unit"
+        yield Problem("objective.metric", text, sweep.objective.metric)
 
 
 def find_reading(experiment: Experiment) -> int | None:

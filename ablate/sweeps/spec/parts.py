@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_ITEMS, MOST_TRIALS
-from ablate.experiment.metrics import describe_metric, parse_metric
+from ablate.experiment.metrics import describe_metric, parse_metric, shorten_metric
 from ablate.sweeps.search.space import Choice, Entry
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ class Objective(Config):
             return data
         known = describe_metric(metric) if isinstance(metric := data.get("metric"), str) else None
         return {**data, "direction": "maximize"} if known and known.maximize else data
+
+    @property
+    def title(self) -> str:
+        """The metric's name in tables, figures and sentences."""
+        return shorten_metric(self.metric)
 
     @property
     def is_directed(self) -> bool:

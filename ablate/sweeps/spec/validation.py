@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.merging import iterate_leaves
-from ablate.experiment.metrics import list_parts, shorten_metric
+from ablate.experiment.metrics import list_parts
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.design_validation import check_levels, merge_alike, validate_design
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid_validation import validate_grid
-from ablate.sweeps.spec.objective_validation import check_direction, check_readings
+from ablate.sweeps.spec.objective_validation import check_objective, check_readings
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
@@ -33,8 +33,8 @@ def validate(sweep: SweepFields) -> list[Problem]:
     plain = sweep.without_grid()
     if designing := validate_design(sweep):  # so there are no arms
         base = [p.within("experiment") for p in validate_experiment(*plain.layers(next(iter(sweep.own_arms))))]
-        return [*designing, *check_direction(sweep), *_check_seeds(sweep), *([] if sweep.arms else base)]
-    problems = [*check_direction(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
+        return [*designing, *check_objective(sweep), *_check_seeds(sweep), *([] if sweep.arms else base)]
+    problems = [*check_objective(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
     problems += validate_grid(sweep) if sweep.at_grid else []
     if sweep.designed:
         return merge_alike(problems, sweep.own_arms) or [
@@ -104,7 +104,7 @@ def _check_confirmation(sweep: SweepFields) -> Iterator[Problem]:
     if confirm.is_sequential and confirm.effect is None:
         text = (
             "is required if seeds are added until every comparison is decided: the smallest difference of "
-            f"{shorten_metric(sweep.objective.metric)} that matters, within which arms are called equivalent"
+            f"{sweep.objective.title} that matters, within which arms are called equivalent"
         )
         yield Problem("confirm.effect", text)
     if confirm.is_sequential and len(sweep.all_arms) == 1:

@@ -10,11 +10,11 @@ from ablate.sweeps.spec.sweep import Sweep
 SCORE = "eval/piqa/acc_norm"
 STAGES = """
 name: s
-experiment: {norm: pre}
+experiment: {norm: pre, trainer.ema_decay: 0.9}
 search: {optimizer.lr: [1.0e-3, 1.0e-2]}
 sampler: grid
 stages:
-  first: {objective: {metric: mean(val/loss, val/bits_per_byte)}}
+  first: {objective: {metric: mean(val/loss, val/ema/loss)}}
   second: {objective: {metric: mean(eval/piqa/acc_norm, eval/sciq/acc)}, evaluation.tasks: [piqa, sciq]}
 """
 
@@ -39,6 +39,13 @@ def test_a_mean_of_opposite_directions_is_refused_whatever_direction_is_given():
         path, text = refuse("mean(val/loss, eval/piqa/acc, val/perplexity)", objective)
         assert path == "objective.metric"
         assert "more of eval/piqa/acc is better, and less of val/loss and val/perplexity" in text
+
+
+def test_a_mean_in_which_the_largest_numbers_decide_alone_is_refused():
+    path, text = refuse("mean(val/loss, val/perplexity)")
+    assert path == "objective.metric"
+    assert "val/loss (nats per token) and val/perplexity (per token): the one with the largest numbers" in text
+    assert build(f"mean({SCORE}, eval/squad/f1)").objective.direction == "maximize"  # both from 0 to 1
 
 
 def test_the_worst_mean_cannot_win():
@@ -68,10 +75,10 @@ def test_stages_and_the_command_line_take_a_mean(tmp_path):
     file = tmp_path / "s.yaml"
     file.write_text(STAGES)
     first, second = load_sweeps(file)
-    assert first.objective.metric == "mean(val/loss, val/bits_per_byte)"
+    assert first.objective.metric == "mean(val/loss, val/ema/loss)"
     assert (second.objective.metric, second.objective.direction) == (f"mean({SCORE}, eval/sciq/acc)", "maximize")
-    changed = load_sweeps(file, {"stages.first.objective.metric": "mean(val/loss,val/perplexity)"})
-    assert changed[0].objective.metric == "mean(val/loss, val/perplexity)"
+    changed = load_sweeps(file, {"stages.first.objective.metric": "mean(val/ema/loss,val/loss)"})
+    assert changed[0].objective.metric == "mean(val/ema/loss, val/loss)"
 
 
 @pytest.mark.parametrize(
