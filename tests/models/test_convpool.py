@@ -235,7 +235,7 @@ def test_a_layer_that_cannot_norm_so_many_logits_is_refused():
 
 @pytest.mark.parametrize("layer", ["layernorm", "centernorm"])
 def test_a_layer_that_centres_one_position_is_refused_as_its_output_would_be_constant(layer):
-    message = rf"norm\.layer\.kind: re-centres, .* of a channel, 1 in the last layers\. .*last_padding=1"
+    message = r"norm\.layer\.kind: re-centres, .* of a channel, 1 in the last layers\. .*last_padding=1"
     with pytest.raises(ConfigError, match=message):
         build(layer, shape=(1, 12, 12))
     for accepted, fields in [(layer, {"last_padding": 1}), (layer, {"norm_over": "channels"}), ("rmsnorm", {})]:

@@ -109,7 +109,7 @@ def test_an_optimum_at_an_end_is_pointed_out_unless_nothing_lies_beyond(spec: An
     ("items", "metric", "told"),
     [
         (36, "val/accuracy", "only 36 images (one image changes val/accuracy by 0.028): differences"),
-        (50, "mean(val/accuracy, val/accuracy_top5)", "(one image changes mean(val/accuracy, val/accuracy_top5) by 0.01)"),
+        (50, "mean(val/accuracy, val/accuracy_top5)", "changes mean(val/accuracy, val/accuracy_top5) by 0.01)"),
         (99, "val/loss", "The validation set has only 99 images: differences between settings may be noise"),
         (1, "val/loss", "only 1 image: "),
         (100, "val/accuracy", ""),
