@@ -98,13 +98,15 @@ def plan_files(
 
 
 def describe_cost(spec: Sweep) -> str:
-    """Return the cost of a new sweep, in the format of the headers of sweeps/, without pruning and crossed runs; if
-    seeds are added until a decision, the minimum and the maximum."""
+    """Return the cost of a new sweep, in the format of the headers of sweeps/, without pruning: the minimum, and the
+    maximum with all seeds that may be added and all runs at each other's settings."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = _count_left(spec, items, None, None)
     least = {arm: runs.sure for arm, runs in left.items()}
     most = {arm: runs.sure + runs.more for arm, runs in left.items()}
     each, unit = max(items.values()), spec.base(next(iter(spec.all_arms))).unit
+    dearest = max(spec.all_arms, key=lambda arm: items[arm])
+    most[dearest] += count_crossed_runs(spec)
     trainings = _format_range(str(sum(least.values())), str(sum(most.values())))
     hours = _format_range(_format_hours(spec, least), _format_hours(spec, most))
     estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ import yaml
 
 from ablate.cli.pages.markdown import build_table
 from ablate.sweeps.dry_run import describe_cost
-from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
+
+Load = Callable[[Path, str | None], Sequence[Sweep]]
 
 _HEAD = """\
 # Papers
@@ -23,8 +25,10 @@ run of it and at which scale, and what is not covered. `make docs` writes this p
 sweep files.
 
 Costs are estimates for H100s at the utilisation that `ablate plan` assumes, for the search and the fresh seeds of all
-arms. Published figures are those that a report shows beside yours. Where nothing is said under *Run*, the tests trained
-every arm of the file for two updates at its smallest size: that shows that the file works, and nothing else.
+arms; from the fewest runs to the most, with seeds that are added until a decision and runs of arms at each other's
+settings. Sweeps that a command runs first, since it starts from their models, are listed before it. Published figures
+are those that a report shows beside yours. Where nothing is said under *Run*, the tests trained every arm of the file
+for two updates at its smallest size: that shows that the file works, and nothing else.
 [Run a table of a paper](how-to/papers.md) says how to run one smaller.
 """
 
@@ -53,25 +57,31 @@ def _describe_part(part: Mapping[str, Any], root: Path) -> str:
     if commands := part.get("commands", ()):
         lines += ["```bash", *commands, "```\n"]
     sweeps = list(list_sweeps(commands, root))
-    facts = [f"Cost: {_describe_costs(sweeps)}."] if sweeps else []
+    costed = list(list_sweeps(commands, root, _load_with_earlier))
+    facts = [f"Cost: {_describe_costs(costed)}."] if costed else []
     facts += [f"Run: {part['ran']}."] if "ran" in part else []
     facts += [f"Not covered: {part['missing']}."] if "missing" in part else []
     lines += [f"- {' '.join(fact.split())}" for fact in facts]
     return "\n".join([*lines, "", *_build_published(sweeps)])
 
 
-def list_sweeps(commands: Sequence[str], root: Path) -> Iterator[Sweep]:
-    """Yield the sweeps of the files that `commands` run, those of the size alone where a command gives one. `root` is
-    the folder that the paths of the files begin in."""
-    for words in map(shlex.split, commands):
-        if words[:2] == ["ablate", "sweep"]:
-            size = words[words.index("--size") + 1] if "--size" in words else None
-            yield from _load(root / words[2], size)
-
-
 @cache
 def _load(file: Path, size: str | None) -> tuple[Sweep, ...]:
     return tuple(load_sweeps(file, size=size))
+
+
+@cache
+def _load_with_earlier(file: Path, size: str | None) -> tuple[Sweep, ...]:
+    return tuple(add_earlier_sweeps(file, _load(file, size), {}))
+
+
+def list_sweeps(commands: Sequence[str], root: Path, load: Load = _load) -> Iterator[Sweep]:
+    """Yield the sweeps of the files that `commands` run, those of the size alone where a command gives one. `root` is
+    the folder that the paths of the files begin in; `load` returns the sweeps of a file and a size."""
+    for words in map(shlex.split, commands):
+        if words[:2] == ["ablate", "sweep"]:
+            size = words[words.index("--size") + 1] if "--size" in words else None
+            yield from load(root / words[2], size)
 
 
 def _describe_costs(sweeps: Sequence[Sweep]) -> str:
