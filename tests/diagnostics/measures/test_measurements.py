@@ -188,6 +188,27 @@ def test_the_spectral_norm_of_the_identity_is_one_also_where_there_is_padding():
     assert found.facts["samples"] == 8
 
 
+@pytest.mark.parametrize("broken", [1, 3])
+def test_a_sequence_that_overflows_has_no_spectral_norm_and_did_not_converge(broken):
+    class Power(torch.nn.Module):
+        """y = x^60, which overflows at 10."""
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return (x * self.weight) ** 60
+
+    x = torch.linspace(0.9, 1.0, 24).view(3, 2, 4).flip(0)  # several steps
+    x[:broken] = 10.0
+    measured = one(Spectral, subject_of(Network([Power()], 3), x))
+    assert math.isnan(measured.column("spectral_norm")[0])
+    assert measured.facts["converged"] == pytest.approx((3 - broken) / 3)
+    whole = one(Spectral, subject_of(Network([Power()], 3), torch.ones(2, 2, 4)))
+    assert whole.column("spectral_norm") == pytest.approx([60.0])
+
+
 def run_block(model, block, tokens, x):
     """The output of `block` where `x` is its input."""
     outputs = []
