@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ablate.diagnostics.measures import Result
+from ablate.diagnostics.measures.block_jacobian import read_matrices, store_matrices
 from ablate.verdict.intervals import Estimate, bound_mean
 
 KEYS = ("update", "layer", "distance")
 """What identifies a row; all else in a row is a number of it."""
 LEVEL = 0.05
 """1 - LEVEL is the confidence of the intervals, of each number alone."""
-DIGITS = 4  # after the point, of matrices
 ERROR = "_error"
 """Of a column's name: in a measurement its standard error within the model, in a mean over seeds the half width of the
 interval."""
@@ -58,8 +58,8 @@ def average(seeds: Sequence[Result]) -> Result:
             if estimate.half_width is not None:
                 row[f"{column}{ERROR}"] = estimate.half_width
         rows.append(row)
-    matrices = [result.facts["matrices"] for result in seeds if "matrices" in result.facts]
-    return Result(rows, {"matrices": np.round(np.mean(matrices, axis=0), DIGITS).tolist()} if matrices else {})
+    matrices = [read_matrices(result) for result in seeds if "matrices" in result.facts]
+    return Result(rows, {"matrices": store_matrices(np.mean(matrices, axis=0).tolist())} if matrices else {})
 
 
 def drop_errors(result: Result) -> Result:

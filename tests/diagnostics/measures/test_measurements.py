@@ -3,11 +3,13 @@
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from diagnostics.models import Linear, Network, Scaled, loss_by_hand, subject_of
 
 from ablate.config.errors import AblateError
+from ablate.diagnostics.figures.averages import average
 from ablate.diagnostics.measures import (
     Batch,
     BlockJacobian,
@@ -264,6 +266,25 @@ def test_of_a_wide_layer_the_jacobian_of_a_block_of_features_is_kept(monkeypatch
 def test_the_jacobian_of_a_layer_that_does_nothing_is_the_identity():
     found = one(BlockJacobian, subject_of(Network([Scaled(8, 0.0)], 3), torch.randn(3, 6, 8)))
     assert found.rows == [{"layer": 1, "diagonal_share": 1.0, "identity_distance": 0.0}]
+
+
+def test_of_a_jacobian_what_is_not_finite_is_blank(tmp_path):
+    weight = torch.eye(4)
+    weight[1, 2], weight[3, 0] = math.nan, math.inf
+    subject = subject_of(Network([Linear(weight), Linear(torch.eye(4))], 3), torch.randn(3, 6, 4))
+    measured = one(BlockJacobian, subject, results=tmp_path)
+    assert one(BlockJacobian, subject, results=tmp_path).facts == measured.facts  # JSON has no NaN
+    averaged = average([measured, measured])
+    for result in (measured, averaged):
+        broken, whole = result.facts["matrices"]
+        assert broken[1][2] is broken[3][0] is None
+        assert broken[0] == [1.0, 0.0, 0.0, 0.0]
+        assert whole == torch.eye(4).tolist()
+        shown = [panel.images[0].get_array() for panel in BlockJacobian.draw({"model": result}).axes[:2]]
+        blank = np.zeros((4, 4), dtype=bool)
+        blank[1, 2] = blank[3, 0] = True
+        assert (np.ma.getmaskarray(shown[0]) == blank).all()
+        assert not np.ma.getmaskarray(shown[1]).any()
 
 
 def test_how_it_is_batched_does_not_matter(inputs, targets):
