@@ -108,8 +108,8 @@ def measure_model(
 
     Args:
         label: its name in tables and figures; by default that of the model.
-        metrics: scores for layer removal, by name: a function of the model. With them nothing is stored, as two
-            functions cannot be compared.
+        metrics: scores for layer removal, by name: a function of the model. With them layer removal is not
+            stored, as two functions cannot be compared.
         benchmarks: scores for layer removal that are loaded for each model, such as tasks of lm-evaluation-harness.
     """
     opened = open_model(name, replace(settings.opening, questions=benchmarks.questions if benchmarks else None))
