@@ -118,10 +118,10 @@ def measure_model(
     subject = opened.subject
     left = {kind.name: reason for kind in kinds if (reason := _find_obstacle(kind, opened))}
     fitting = [kind for kind in kinds if kind.name not in left]
-    scores = dict(metrics or {})
+    scores, known = dict(metrics or {}), None if metrics else ""
     if benchmarks and Pruning in fitting:
         scores |= _load_scores(opened, benchmarks)
-    known = None if metrics else benchmarks.identify() if benchmarks else ""
+        known = None if metrics else benchmarks.identify()
     results = measure(
         subject,
         fitting,

@@ -80,7 +80,17 @@ def _key(subject: Subject, kinds: Sequence[type[Measurement]], options: Options,
     """Return a text that is equal for two measurements only if their numbers would be equal."""
     scores = (sorted(options.metrics), options.metrics_identity) if any(kind.uses_scores for kind in kinds) else ()
     names = [kind.name for kind in kinds]
-    words = (VERSION, subject.identity, names, options.positions, options.seed, scores, items, size)
+    words = (
+        VERSION,
+        subject.identity,
+        subject.device.type,
+        names,
+        options.positions,
+        options.seed,
+        scores,
+        items,
+        size,
+    )
     return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,11 @@ class Benchmarks:
         return partial(squad.load_questions, self.task_data, self.limit) if squad.NAME in self.names else None
 
     def identify(self) -> str:
-        """Return a text that changes with the tasks, their number of questions, and local files of their data."""
-        return f"{list(self.names)} {self.limit} {identify_files(str(self.task_data))}"
+        """Return a text that changes with the tasks, their number of questions, and local files of their data; with the
+        harness's version, whose tasks they are. Of the hub's data the version is not known."""
+        files = "" if self.task_data is None else identify_files(str(self.task_data))
+        harness = metadata.version("lm_eval") if any(name != squad.NAME for name in self.names) else ""
+        return f"{list(self.names)} {harness} {self.limit} {files}"
 
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
         """Return TASK/METRIC -> a function of the subject's model in its state at the call. Raises AblateError for a

@@ -105,6 +105,13 @@ def test_what_was_measured_otherwise_is_not_read(subject, tmp_path, changes, opt
     assert loaded
 
 
+def test_a_gpu_has_its_own_numbers(subject):
+    gpu = replace(subject, device=torch.device("cuda", 1))
+    words = [Angular], Options(), 10, 2
+    assert streaming._key(gpu, *words) != streaming._key(subject, *words)
+    assert streaming._key(gpu, *words) == streaming._key(replace(gpu, device=torch.device("cuda", 0)), *words)
+
+
 @pytest.mark.parametrize("identity", ["piqa", None])  # None: functions of the user's own
 def test_scores_belong_to_layer_removal_alone(subject, tmp_path, identity):
     taken = measure(subject, [Angular, Pruning], results=tmp_path)
