@@ -18,7 +18,7 @@ from ablate.data.progress import show_progress
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result
 from ablate.diagnostics.measures.subject import Subject
 
-VERSION = 1
+VERSION = 2
 """Of stored results: raise it when the numbers of a measurement change, so that none of before are read."""
 SAVED_EVERY = 20.0
 """Seconds between two times of saving the sums."""
