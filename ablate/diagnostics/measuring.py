@@ -86,10 +86,7 @@ class Measured:
 
     def describe_left(self, label: str) -> list[str]:
         """Return a sentence for each reason for which measurements of the model `label` were not taken."""
-        names: dict[str, list[str]] = {}
-        for name, reason in self.left.items():
-            names.setdefault(reason, []).append(name)
-        return [f"{label}: {reason}, so {join_words(own)} cannot be measured." for reason, own in names.items()]
+        return _describe_left(label, self.left)
 
 
 def measure_model(
@@ -101,6 +98,7 @@ def measure_model(
     label: str = "",
     metrics: Mapping[str, Metric] | None = None,
     benchmarks: MetricSource | None = None,
+    require_all: bool = False,
 ) -> Measured:
     """Return the measurements `kinds` of the model `name` (see `open_model`). Each one is stored when it is complete,
     and read instead of taken again for the same weights, data and settings; an interrupted one continues from its state
@@ -111,12 +109,15 @@ def measure_model(
         metrics: scores for layer removal, by name: a function of the model. With them layer removal is not
             stored, as two functions cannot be compared.
         benchmarks: scores for layer removal that are loaded for each model, such as tasks of lm-evaluation-harness.
+        require_all: whether a model is refused, before anything is measured, if one of `kinds` cannot be.
     """
     opened = open_model(name, replace(settings.opening, questions=benchmarks.questions if benchmarks else None))
     if label:
         opened = replace(opened, subject=replace(opened.subject, label=label))
     subject = opened.subject
     left = {kind.name: reason for kind in kinds if (reason := _find_obstacle(kind, opened))}
+    if left and require_all:
+        raise AblateError(" ".join(_describe_left(subject.label, left)))
     fitting = [kind for kind in kinds if kind.name not in left]
     scores, known = dict(metrics or {}), None if metrics else ""
     if benchmarks and Pruning in fitting:
@@ -132,6 +133,13 @@ def measure_model(
         results=tracking.open_folder("diagnostics/measured"),
     )
     return Measured(subject.label, opened.data, results, opened.run_id, left, _note_shortage(opened, settings.tokens))
+
+
+def _describe_left(label: str, left: Mapping[str, str]) -> list[str]:
+    names: dict[str, list[str]] = {}
+    for name, reason in left.items():
+        names.setdefault(reason, []).append(name)
+    return [f"{label}: {reason}, so {join_words(own)} cannot be measured." for reason, own in names.items()]
 
 
 def _find_obstacle(kind: type[Measurement], opened: Opened) -> str:

@@ -139,9 +139,7 @@ def _measure(
         if not keys:
             continue
         scores = benchmarks if Pruning in keys else None
-        measured = measure_model(model, list(keys), settings, folder, label=label, benchmarks=scores)
-        if measured.left:
-            raise AblateError(" ".join(measured.describe_left(label)))
+        measured = measure_model(model, list(keys), settings, folder, label=label, benchmarks=scores, require_all=True)
         notes += measured.notes
         results |= {key: measured.results[one.name] for one, key in keys.items()}
     return results, notes
