@@ -29,8 +29,19 @@ class MetricSource(Protocol):
     """Source of scores for layer removal that depend on the model, such as
     `ablate.evaluation.layer_removal.Benchmarks`."""
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The tasks."""
+
+    def select(self, subject: Subject) -> MetricSource:
+        """Return the source of the scores that the model can have. Raises AblateError if there is none."""
+
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
         """Return name -> a function of the subject's model."""
+
+    @property
+    def needs_span_head(self) -> bool:
+        """Whether there is no score for a model without a span head."""
 
     @property
     def questions(self) -> Callable[[], Sequence[SpanQuestion]] | None:
@@ -111,7 +122,10 @@ def measure_model(
         benchmarks: scores for layer removal that are loaded for each model, such as tasks of lm-evaluation-harness.
         require_all: whether a model is refused, before anything is measured, if one of `kinds` cannot be.
     """
-    opened = open_model(name, replace(settings.opening, questions=benchmarks.questions if benchmarks else None))
+    opening = settings.opening
+    if benchmarks:
+        opening = replace(opening, questions=benchmarks.questions, needs_span_head=benchmarks.needs_span_head)
+    opened = open_model(name, opening)
     if label:
         opened = replace(opened, subject=replace(opened.subject, label=label))
     subject = opened.subject
@@ -120,9 +134,13 @@ def measure_model(
         raise AblateError(" ".join(_describe_left(subject.label, left)))
     fitting = [kind for kind in kinds if kind.name not in left]
     scores, known = dict(metrics or {}), None if metrics else ""
+    notes = _note_shortage(opened, settings.tokens)
     if benchmarks and Pruning in fitting:
-        scores |= _load_scores(opened, benchmarks)
-        known = None if metrics else benchmarks.identify()
+        _refuse_images(subject)
+        own = benchmarks.select(subject)
+        scores |= own.load_metrics(subject, opened.tokenizer)
+        known = None if metrics else own.identify()
+        notes += _note_tasks(subject, own.names, benchmarks.names)
     results = measure(
         subject,
         fitting,
@@ -132,7 +150,7 @@ def measure_model(
         folder=folder,
         results=tracking.open_folder("diagnostics/measured"),
     )
-    return Measured(subject.label, opened.data, results, opened.run_id, left, _note_shortage(opened, settings.tokens))
+    return Measured(subject.label, opened.data, results, opened.run_id, left, notes)
 
 
 def _describe_left(label: str, left: Mapping[str, str]) -> list[str]:
@@ -151,13 +169,19 @@ def _find_obstacle(kind: type[Measurement], opened: Opened) -> str:
     return ""
 
 
-def _load_scores(opened: Opened, benchmarks: MetricSource) -> Mapping[str, Metric]:
-    if opened.subject.unit == "images":
+def _refuse_images(subject: Subject) -> None:
+    if subject.unit == "images":
         raise AblateError(
-            f"{opened.subject.label} is a model of images, which --tasks cannot score: leave it out, and layer removal "
-            "is measured by loss and accuracy."
+            f"{subject.label} is a model of images, which --tasks cannot score: leave it out, and layer removal is "
+            "measured by loss and accuracy."
         )
-    return benchmarks.load_metrics(opened.subject, opened.tokenizer)
+
+
+def _note_tasks(subject: Subject, own: Sequence[str], names: Sequence[str]) -> list[str]:
+    if not (others := [name for name in names if name not in own]):
+        return []
+    head = "a span head" if subject.score is not None else "no span head"
+    return [f"{subject.label}: scored on {join_words(own)} and not on {join_words(others)}, as it has {head}."]
 
 
 def _check(name: str, value: str, accepted: Sequence[str] | Mapping[str, Any]) -> None:

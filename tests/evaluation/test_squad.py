@@ -13,6 +13,8 @@ from torch import nn
 
 from ablate.cli import main
 from ablate.config.errors import DataError
+from ablate.diagnostics.figures.run import figure
+from ablate.evaluation.layer_removal import Benchmarks
 from ablate.evaluation.squad import load_questions
 
 transformers = pytest.importorskip("transformers")
@@ -178,6 +180,32 @@ def test_what_is_printed_and_the_other_measurements(store, bert, questions, tmp_
     assert "gradients: norm" in text
 
 
+def test_each_model_is_scored_on_the_tasks_that_it_can_answer(store, bert, questions, trained, tmp_path, monkeypatch):
+    """As the papers' figures of BERT on SQuAD beside LLaMA on MMLU, which here is PIQA."""
+    monkeypatch.setattr("ablate.diagnostics.figures.run.save", lambda *words: [])
+    run = trained("llama").run_id
+    folder = write_squad(write_piqa(tmp_path / "tasks"), questions)
+    alone = figure("removal", f"hf:{bert}", tokens=96, benchmarks=Benchmarks(["squad"], folder)).rows["pruning"]
+    other = figure("removal", run, tokens=96, benchmarks=Benchmarks(["piqa"], folder)).rows["pruning"]
+    drawing = figure("lns-2", [f"hf:{bert}", run], tokens=96, benchmarks=Benchmarks(["squad", "piqa"], folder))
+    spans, causal = drawing.rows["pruning"].values()
+    assert spans.mean.rows == alone["bert"].mean.rows
+    assert causal.mean.rows == next(iter(other.values())).mean.rows
+    assert "squad/f1_change" in spans.mean.rows[0]
+    assert "piqa/acc_norm_change" in causal.mean.rows[0]
+    first, second = (note for note in drawing.notes if "scored on" in note)
+    assert first == "bert: scored on squad and not on piqa, as it has a span head."
+    assert second.endswith(": scored on piqa and not on squad, as it has no span head.")
+
+
+def write_piqa(folder):
+    folder.mkdir()
+    rows = [{"goal": f"w{n}", "sol1": "yes", "sol2": "no", "label": n % 2} for n in range(4)]
+    (folder / "piqa").mkdir()
+    (folder / "piqa" / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
 def test_both_forms_are_the_same_questions(questions, tmp_path):
     forms = [write(tmp_path / write.__name__, questions) for write in (write_squad, write_hub)]
     one, other = map(load_questions, forms)
@@ -229,9 +257,8 @@ def test_models_and_tasks_that_do_not_fit(store, bert, questions, trained, tmp_p
     for model, words, message in [
         (f"hf:{plain}", ["--tasks", "squad"], "has no span head, which the task squad needs"),
         (f"hf:{headless}", ["--tasks", "squad"], "has no tokenizer"),
-        (trained("llama").run_id, ["--tasks", "squad"], "needs a model of transformers with a span head"),
+        (trained("llama").run_id, ["--tasks", "squad"], "has no span head, which squad needs"),
         (f"hf:{twofold}", ["--tasks", "squad"], "has an encoder and a decoder"),
-        (f"hf:{bert}", ["--tasks", "squad,piqa"], "its only task is squad: omit piqa"),
         (f"hf:{bert}", ["--tasks", "piqa"], "so it is measured on questions of SQuAD"),
         (f"hf:{bert}", [], "--tasks squad --task-data FOLDER"),
     ]:

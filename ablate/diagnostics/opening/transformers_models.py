@@ -33,7 +33,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=opening.trust_remote_code)
     if is_span_model(config):
         return open_span_model(name, config, opening)
-    if opening.questions is not None:
+    if opening.needs_span_head:
         raise AblateError(
             f"hf:{name} has no span head, which the task squad needs: give a model that was fine-tuned on SQuAD "
             f"(AutoModelForQuestionAnswering). Its architectures: {', '.join(config.architectures or ['unknown'])}."
