@@ -30,7 +30,9 @@ class Numbers:
     mean: Result
     """Over the seeds, with the half width of its 95 % interval as COLUMN_error."""
     arm: str = ""
-    """The arm of a sweep, whose depths are one line."""
+    """The arm of a sweep, whose depths are one line; the user's name for it, if there is one."""
+    sweep: str = ""
+    """The title of its sweep; "" for a model that is not of a sweep."""
 
     @property
     def seed_count(self) -> int:

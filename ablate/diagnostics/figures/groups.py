@@ -26,9 +26,11 @@ class Group:
     models: dict[int | None, str]
     """Seed -> a model's name for `open_model`; None for a model that is no seed of a sweep."""
     arm: str = ""
-    """The arm in the sweep's file, whose depths are one line."""
+    """The arm in the sweep's file, whose depths are one line; the user's name for it, if there is one."""
     runs: tuple[TrialRecord, ...] = ()
     """Those of the seeds of a sweep, in the order of `models`."""
+    sweep: str = ""
+    """The title of the sweep; "" for a model that is not of a sweep."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
 
     Raises AblateError, for all names together, if there is an unknown one, and if a name has no model.
     """
-    entries: list[tuple[str, str, Group]] = []
+    entries: list[tuple[str, Group]] = []
     notes: list[str] = []
     problems: list[str] = []
     started = list_sweeps(storage_url(storage))
@@ -57,7 +59,7 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
         label, rest = split_label(name)
         reference = parse_reference(rest)
         if reference is None and _is_model(rest, started):
-            entries.append((label or rest.rpartition("/")[2], "", Group("", {None: rest})))
+            entries.append((label or rest.rpartition("/")[2], Group("", {None: rest})))
             continue
         title = reference.sweep if reference else rest
         record = sweeps[title] = sweeps[title] if title in sweeps else read_sweep(title, storage)
@@ -70,7 +72,7 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
         if not own:
             problems.append("\n".join([f"{rest} has no model to draw.", *missing]))
         notes += missing
-        entries += [(label if len(own) == 1 else f"{label} " if label else "", record.title, group) for group in own]
+        entries += [(label if len(own) == 1 else f"{label} " if label else "", group) for group in own]
     if problems:
         raise AblateError("\n".join(problems))
     groups = _label_groups(entries)
@@ -82,17 +84,18 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
     return Sources(groups, notes)
 
 
-def _label_groups(entries: Sequence[tuple[str, str, Group]]) -> list[Group]:
-    """Return the groups of (label of the user or its beginning or "", title of the sweep, group) with their labels: by
-    default the arm, with its point of the grid where it is drawn at several, and its sweep where there are several."""
-    arms = [(title, group.arm) for _, title, group in entries]
-    several = len({title for title, _ in arms if title}) > 1
+def _label_groups(entries: Sequence[tuple[str, Group]]) -> list[Group]:
+    """Return the groups of (label of the user or its beginning or "", group) with their labels: by default the arm,
+    with its point of the grid where it is drawn at several, and its sweep where there are several."""
+    arms = [(group.sweep, group.arm) for _, group in entries]
+    several = len({sweep for sweep, _ in arms if sweep}) > 1
     groups = []
-    for label, title, group in entries:
+    for label, group in entries:
+        arm = label + group.arm if label.endswith(" ") else label or group.arm
         if not label or label.endswith(" "):
-            short = group.arm if arms.count((title, group.arm)) == 1 else group.label
-            label += f"{title}/{short}" if several and not label else short
-        groups.append(replace(group, label=label))
+            short = group.arm if arms.count((group.sweep, group.arm)) == 1 else group.label
+            label += f"{group.sweep}/{short}" if several and not label else short
+        groups.append(replace(group, label=label, arm=arm))
     return groups
 
 
@@ -144,7 +147,7 @@ def _find_seeds(record: SweepRecord, arm: str, checkpoints: bool) -> tuple[Group
             "all in its file, and run it again with --fresh."
         )
     models: dict[int | None, str] = {seed: str(run.run_id) for seed, run in kept.items()}
-    return Group(arm, models, cell.arm if cell else arm, tuple(kept.values())), notes
+    return Group(arm, models, cell.arm if cell else arm, tuple(kept.values()), record.title), notes
 
 
 def _list_seeds(seeds: Sequence[int]) -> str:

@@ -102,7 +102,7 @@ def figure(
                 taken[key][seed] = result
             notes += told
         for key, seeds in taken.items():
-            rows[key][group.label] = Numbers(seeds, average(list(seeds.values())), group.arm or group.label)
+            rows[key][group.label] = Numbers(seeds, average(list(seeds.values())), group.arm, group.sweep)
     return _write(kind, Drawing(kind.name, rows, folder, [], list(dict.fromkeys(notes))))
 
 

@@ -27,6 +27,14 @@ def test_labels(sweep):
     assert label("A=small", "timm:some/model") == ["A pre", "A post", "model"]
 
 
+def test_the_name_that_the_user_gives_is_that_of_the_line(sweep):
+    def line(*names):
+        return [(group.arm, group.sweep) for group in find_groups(names).groups]
+
+    assert line("small", "A=small") == [(arm, "small") for arm in ("pre", "post", "A pre", "A post")]
+    assert line("Pre-LN=sweep:small/pre", "B=hf:some/model") == [("Pre-LN", "small"), ("B", "")]
+
+
 def test_a_diverged_seed_is_left_out_and_a_stuck_one_is_not(sweep, runs):
     first, second = runs["pre"]
     sweep({"pre": [replace(first, status="diverged"), replace(second, metrics={"val/loss": 3.95})]})
