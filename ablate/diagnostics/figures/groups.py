@@ -31,6 +31,8 @@ class Group:
     """Those of the seeds of a sweep, in the order of `models`."""
     sweep: str = ""
     """The title of the sweep; "" for a model that is not of a sweep."""
+    choice: str = ""
+    """How its point of a grid was chosen; "" without a choice."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Sources:
 
     groups: list[Group]
     notes: list[str]
-    """Seeds that are missing, and what to do about it."""
+    """Which points of grids are drawn; seeds that are missing, and what to do about it."""
 
 
 def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: bool = True) -> Sources:
@@ -63,11 +65,11 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
             continue
         title = reference.sweep if reference else rest
         record = sweeps[title] = sweeps[title] if title in sweeps else read_sweep(title, storage)
-        arms = [find_arm(rest, record, reference.arm)] if reference and reference.arm else list_arms(record)
+        arms = _choose_arm(rest, record, reference.arm) if reference and reference.arm else choose_arms(record)
         own, missing = [], []
-        for arm in arms:
+        for arm, choice in arms.items():
             group, told = _find_seeds(record, arm, checkpoints)
-            own += [group] if group.models else []
+            own += [replace(group, choice=choice)] if group.models else []
             missing += told
         if not own:
             problems.append("\n".join([f"{rest} has no model to draw.", *missing]))
@@ -81,7 +83,7 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
         raise AblateError(
             f"Two models are called {join_words(twice)}: give one of them another name, LABEL={names[-1]}."
         )
-    return Sources(groups, notes)
+    return Sources(groups, [f"{group.label}: {group.choice}." for group in groups if group.choice] + notes)
 
 
 def _label_groups(entries: Sequence[tuple[str, Group]]) -> list[Group]:
@@ -99,12 +101,33 @@ def _label_groups(entries: Sequence[tuple[str, Group]]) -> list[Group]:
     return groups
 
 
-def list_arms(record: SweepRecord) -> list[str]:
-    """Return the arms of a sweep; of one that tests all points of a grid, the best point of each arm and depth."""
+def choose_arms(record: SweepRecord) -> dict[str, str]:
+    """Return the arms of a sweep; of one that tests all points of a grid, the best point of each arm and depth -> how
+    it was chosen."""
     cells: dict[tuple[str, int], list[str]] = {}
     for name, cell in record.spec.cells.items():
         cells.setdefault((cell.arm, record.spec.base(name).model.layers), []).append(name)
-    return [record.pick_cell(names) for names in cells.values()] or list(record.trials)
+    several = len(cells) > len({arm for arm, _ in cells})
+    chosen: dict[str, str] = {}
+    for (_, depth), names in cells.items():
+        points = count_noun(len(names), "point") + (f" with {count_noun(depth, 'layer')}" if several else "")
+        chosen |= _describe_choice(record, record.pick_cell(names), names, points)
+    return chosen or dict.fromkeys(record.trials, "")
+
+
+def _choose_arm(name: str, record: SweepRecord, arm: str) -> dict[str, str]:
+    """Return an arm of a sweep, as it is called in its file, or an arm at a point of its grid -> how it was chosen."""
+    found = find_arm(name, record, arm)
+    names = [found] if found == arm else [cell for cell, one in record.spec.cells.items() if one.arm == arm]
+    return _describe_choice(record, found, names, count_noun(len(names), "point"))
+
+
+def _describe_choice(record: SweepRecord, chosen: str, names: Sequence[str], points: str) -> dict[str, str]:
+    """Return {the arm at the point that was chosen of `names`: the point, and that it was chosen on what is shown}."""
+    if len(names) < 2:
+        return {chosen: ""}
+    point = chosen.removeprefix(record.spec.cells[chosen].arm).strip()
+    return {chosen: f"at {point}, the best of its {points} on these seeds"}
 
 
 def _is_model(name: str, started: Collection[str]) -> bool:
