@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -91,13 +91,8 @@ class Measured:
     """Measurement -> numbers."""
     run_id: str | None
     """The MLflow run that trained the model."""
-    left: dict[str, str]
-    """Measurement that was not taken -> why it cannot be."""
     notes: list[str]
-
-    def describe_left(self, label: str) -> list[str]:
-        """Return a sentence for each reason for which measurements of the model `label` were not taken."""
-        return _describe_left(label, self.left)
+    """Sentences about it, without its label: what cannot be measured of it, and what is to be known of the rest."""
 
 
 def measure_model(
@@ -131,10 +126,10 @@ def measure_model(
     subject = opened.subject
     left = {kind.name: reason for kind in kinds if (reason := _find_obstacle(kind, opened))}
     if left and require_all:
-        raise AblateError(" ".join(_describe_left(subject.label, left)))
+        raise AblateError(" ".join(f"{subject.label}: {sentence}" for sentence in _describe_left(left)))
     fitting = [kind for kind in kinds if kind.name not in left]
     scores, known = dict(metrics or {}), None if metrics else ""
-    notes = _note_shortage(opened, settings.tokens)
+    notes = [*_describe_left(left), *_note_shortage(opened, settings.tokens)]
     if benchmarks and Pruning in fitting:
         _refuse_images(subject)
         own = benchmarks.select(subject)
@@ -150,14 +145,27 @@ def measure_model(
         folder=folder,
         results=tracking.open_folder("diagnostics/measured"),
     )
-    return Measured(subject.label, opened.data, results, opened.run_id, left, notes)
+    return Measured(subject.label, opened.data, results, opened.run_id, notes)
 
 
-def _describe_left(label: str, left: Mapping[str, str]) -> list[str]:
+def join_notes(notes: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the notes of models (label -> sentences), each once, with the labels of all models that it is about."""
+    labels: dict[str, dict[str, None]] = {}
+    for label, sentences in notes.items():
+        for sentence in sentences:
+            labels.setdefault(sentence, {})[label] = None
+    return [
+        f"{'All models' if len(own) == len(notes) > 1 else join_words(own)}: {sentence}"
+        for sentence, own in labels.items()
+    ]
+
+
+def _describe_left(left: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each reason for which measurements (name -> reason) are not taken."""
     names: dict[str, list[str]] = {}
     for name, reason in left.items():
         names.setdefault(reason, []).append(name)
-    return [f"{label}: {reason}, so {join_words(own)} cannot be measured." for reason, own in names.items()]
+    return [f"{reason}, so {join_words(own)} cannot be measured." for reason, own in names.items()]
 
 
 def _find_obstacle(kind: type[Measurement], opened: Opened) -> str:
@@ -181,7 +189,7 @@ def _note_tasks(subject: Subject, own: Sequence[str], names: Sequence[str]) -> l
     if not (others := [name for name in names if name not in own]):
         return []
     head = "a span head" if subject.score is not None else "no span head"
-    return [f"{subject.label}: scored on {join_words(own)} and not on {join_words(others)}, as it has {head}."]
+    return [f"scored on {join_words(own)} and not on {join_words(others)} ({head})."]
 
 
 def _check(name: str, value: str, accepted: Sequence[str] | Mapping[str, Any]) -> None:
@@ -202,4 +210,4 @@ def _find_device(name: str | None) -> torch.device:
 def _note_shortage(opened: Opened, tokens: int) -> list[str]:
     there = opened.subject.items * opened.subject.per_item
     unit = opened.subject.unit
-    return [f"{opened.subject.label}: the data has {there:,} {unit}, fewer than {tokens:,}."] if there < tokens else []
+    return [f"the data has {there:,} {unit}, fewer than {tokens:,}."] if there < tokens else []

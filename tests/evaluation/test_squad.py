@@ -194,8 +194,8 @@ def test_each_model_is_scored_on_the_tasks_that_it_can_answer(store, bert, quest
     assert "squad/f1_change" in spans.mean.rows[0]
     assert "piqa/acc_norm_change" in causal.mean.rows[0]
     first, second = (note for note in drawing.notes if "scored on" in note)
-    assert first == "bert: scored on squad and not on piqa, as it has a span head."
-    assert second.endswith(": scored on piqa and not on squad, as it has no span head.")
+    assert first == "bert: scored on squad and not on piqa (a span head)."
+    assert second.endswith(": scored on piqa and not on squad (no span head).")
 
 
 def write_piqa(folder):

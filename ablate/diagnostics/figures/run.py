@@ -17,7 +17,7 @@ from ablate.diagnostics.figures.groups import Group, find_groups
 from ablate.diagnostics.figures.papers import PaperFigure
 from ablate.diagnostics.figures.rows import Row, choose_looks, state_seeds
 from ablate.diagnostics.measures import Measurement, Pruning, Result
-from ablate.diagnostics.measuring import MetricSource, Settings, measure_model
+from ablate.diagnostics.measuring import MetricSource, Settings, join_notes, measure_model
 from ablate.diagnostics.run import choose_folder, make_folder
 from ablate.plots import style
 from ablate.plots.layers import add_legend
@@ -93,17 +93,18 @@ def figure(
         row.key: read_courses(kind.name, row.measurement, sources.groups) for row in kind.rows if row.in_training
     }
     rows: dict[str, dict[str, Numbers]] = {row.key: {} for row in kind.rows}
-    notes = [*sources.notes, *_describe_paper(paper, benchmarks)]
+    notes: dict[str, list[str]] = {group.label: [] for group in sources.groups}
     for group in sources.groups:
         taken: dict[str, dict[int | None, Result]] = {key: {} for key in rows}
         for seed, model in group.models.items():
-            results, told = _measure(kind, group.label, model, measuring, folder, benchmarks)
+            results, own = _measure(kind, group.label, model, measuring, folder, benchmarks)
             for key, result in {**results, **{key: course[model] for key, course in courses.items()}}.items():
                 taken[key][seed] = result
-            notes += told
+            notes[group.label] += own
         for key, seeds in taken.items():
             rows[key][group.label] = Numbers(seeds, average(list(seeds.values())), group.arm, group.sweep)
-    return _write(kind, Drawing(kind.name, rows, folder, [], list(dict.fromkeys(notes))))
+    told = [*sources.notes, *_describe_paper(paper, benchmarks), *join_notes(notes)]
+    return _write(kind, Drawing(kind.name, rows, folder, [], list(dict.fromkeys(told))))
 
 
 def _refuse_foreign(kind: type[LayerFigure], groups: Sequence[Group]) -> None:
