@@ -124,6 +124,12 @@ def check_transformers(tmp_path, text, kind, capsys):
     assert whole["facts"]["tokens"] == 160
 
 
+def test_the_help_names_all_measurements(capsys):
+    with pytest.raises(SystemExit):
+        main(["diagnose", "--help"])
+    assert f"comma-separated list of {', '.join(measurements)} (default" in " ".join(capsys.readouterr().out.split())
+
+
 def test_masked_models_are_asked_for_masked_tokens_alone():
     inputs = torch.arange(4, 204).view(10, 20)
 

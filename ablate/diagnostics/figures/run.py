@@ -18,6 +18,7 @@ from ablate.diagnostics.figures.papers import PaperFigure
 from ablate.diagnostics.figures.rows import Row, choose_looks, state_seeds
 from ablate.diagnostics.measures import Measurement, Pruning, Result
 from ablate.diagnostics.measuring import MetricSource, Settings, join_notes, measure_model
+from ablate.diagnostics.opening import has_initial
 from ablate.diagnostics.run import choose_folder, make_folder
 from ablate.plots import style
 from ablate.plots.layers import add_legend
@@ -109,7 +110,7 @@ def figure(
 
 def _refuse_foreign(kind: type[LayerFigure], groups: Sequence[Group]) -> None:
     """Raise AblateError if the figure shows initial weights, and they are not known of some model."""
-    names = [name for group in groups for name in group.models.values() if name.startswith(("hf:", "timm:", "init:"))]
+    names = [name for group in groups for name in group.models.values() if not has_initial(name)]
     if names and any(row.when == "initial" for row in kind.rows):
         text = f"{kind.name} shows models before and after training, of which there is one in {', '.join(names)}"
         raise AblateError(f"{text}. Give sweeps or runs.")

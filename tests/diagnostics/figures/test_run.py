@@ -150,6 +150,7 @@ def test_a_number_of_a_paper_says_which_tasks_it_measures(sweep, tmp_path, capsy
         (["spectral", "small", "--tasks", "arc_easy"], "--tasks is for layer removal, which spectral does not show"),
         (["variance-course", "timm:vit"], "vit: variance-course shows what is measured in training"),
         (["mixing", "small", "hf:some/model"], "before and after training, of which there is one in hf:some/model"),
+        (["mixing", "timm:one", "init:two"], "before and after training, of which there is one in timm:one, init:two"),
         (["removal", "small", "--positions", "some"], "must be one of all, last"),
     ],
 )
