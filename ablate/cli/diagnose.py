@@ -28,7 +28,7 @@ ablate diagnose sweep:demo/pre sweep:demo/post sweep:demo/mix
   ablate diagnose LLaMA-2=hf:meta-llama/Llama-2-7b-hf hf:bert-large-uncased --data texts.jsonl --tokens 256000
   ablate diagnose hf:BERT_FOLDER --what pruning --tasks squad --task-data FOLDER
   ablate diagnose timm:vit_small_patch16_224 --data image_folder root=images"""
-_WHAT = (
+_WHAT = (  # a test compares them with the registry, whose import would take a second of each `ablate --help`
     "comma-separated list of angular, pruning, gradients, jacobian, spectral, block_jacobian, variance (default: all)"
 )
 

@@ -25,7 +25,7 @@ _EXAMPLE = """\
 ablate figure removal depth
   ablate figure lns-4 depth
   ablate figure spectral sweep:depth/pre sweep:depth/mix
-  ablate figure mixln-2 hf:meta-llama/Llama-2-7b-hf hf:Qwen/Qwen-7B --data texts.jsonl --tasks mmlu"""
+  ablate figure mixln-2 hf:BERT_FOLDER hf:meta-llama/Llama-2-7b-hf --data texts.jsonl --tasks squad,mmlu"""
 _FIGURE = "name of a figure, or its number in a paper, such as mixln-3; ablate list figures has them all"
 
 

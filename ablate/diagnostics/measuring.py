@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,8 +29,19 @@ class MetricSource(Protocol):
     """Source of scores for layer removal that depend on the model, such as
     `ablate.evaluation.layer_removal.Benchmarks`."""
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The tasks."""
+
+    def select(self, subject: Subject) -> MetricSource:
+        """Return the source of the scores that the model can have. Raises AblateError if there is none."""
+
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
         """Return name -> a function of the subject's model."""
+
+    @property
+    def needs_span_head(self) -> bool:
+        """Whether there is no score for a model without a span head."""
 
     @property
     def questions(self) -> Callable[[], Sequence[SpanQuestion]] | None:
@@ -80,16 +91,8 @@ class Measured:
     """Measurement -> numbers."""
     run_id: str | None
     """The MLflow run that trained the model."""
-    left: dict[str, str]
-    """Measurement that was not taken -> why it cannot be."""
     notes: list[str]
-
-    def describe_left(self, label: str) -> list[str]:
-        """Return a sentence for each reason for which measurements of the model `label` were not taken."""
-        names: dict[str, list[str]] = {}
-        for name, reason in self.left.items():
-            names.setdefault(reason, []).append(name)
-        return [f"{label}: {reason}, so {join_words(own)} cannot be measured." for reason, own in names.items()]
+    """Sentences about it, without its label: what cannot be measured of it, and what is to be known of the rest."""
 
 
 def measure_model(
@@ -101,6 +104,7 @@ def measure_model(
     label: str = "",
     metrics: Mapping[str, Metric] | None = None,
     benchmarks: MetricSource | None = None,
+    require_all: bool = False,
 ) -> Measured:
     """Return the measurements `kinds` of the model `name` (see `open_model`). Each one is stored when it is complete,
     and read instead of taken again for the same weights, data and settings; an interrupted one continues from its state
@@ -108,20 +112,30 @@ def measure_model(
 
     Args:
         label: its name in tables and figures; by default that of the model.
-        metrics: scores for layer removal, by name: a function of the model. With them nothing is stored, as two
-            functions cannot be compared.
+        metrics: scores for layer removal, by name: a function of the model. With them layer removal is not
+            stored, as two functions cannot be compared.
         benchmarks: scores for layer removal that are loaded for each model, such as tasks of lm-evaluation-harness.
+        require_all: whether a model is refused, before anything is measured, if one of `kinds` cannot be.
     """
-    opened = open_model(name, replace(settings.opening, questions=benchmarks.questions if benchmarks else None))
+    opening = settings.opening
+    if benchmarks:
+        opening = replace(opening, questions=benchmarks.questions, needs_span_head=benchmarks.needs_span_head)
+    opened = open_model(name, opening)
     if label:
         opened = replace(opened, subject=replace(opened.subject, label=label))
     subject = opened.subject
     left = {kind.name: reason for kind in kinds if (reason := _find_obstacle(kind, opened))}
+    if left and require_all:
+        raise AblateError(" ".join(f"{subject.label}: {sentence}" for sentence in _describe_left(left)))
     fitting = [kind for kind in kinds if kind.name not in left]
-    scores = dict(metrics or {})
+    scores, known = dict(metrics or {}), None if metrics else ""
+    notes = [*_describe_left(left), *_note_shortage(opened, settings.tokens)]
     if benchmarks and Pruning in fitting:
-        scores |= _load_scores(opened, benchmarks)
-    known = None if metrics else benchmarks.identify() if benchmarks else ""
+        _refuse_images(subject)
+        own = benchmarks.select(subject)
+        scores |= own.load_metrics(subject, opened.tokenizer)
+        known = None if metrics else own.identify()
+        notes += _note_tasks(subject, own.names, benchmarks.names)
     results = measure(
         subject,
         fitting,
@@ -131,7 +145,27 @@ def measure_model(
         folder=folder,
         results=tracking.open_folder("diagnostics/measured"),
     )
-    return Measured(subject.label, opened.data, results, opened.run_id, left, _note_shortage(opened, settings.tokens))
+    return Measured(subject.label, opened.data, results, opened.run_id, notes)
+
+
+def join_notes(notes: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the notes of models (label -> sentences), each once, with the labels of all models that it is about."""
+    labels: dict[str, dict[str, None]] = {}
+    for label, sentences in notes.items():
+        for sentence in sentences:
+            labels.setdefault(sentence, {})[label] = None
+    return [
+        f"{'All models' if len(own) == len(notes) > 1 else join_words(own)}: {sentence}"
+        for sentence, own in labels.items()
+    ]
+
+
+def _describe_left(left: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each reason for which measurements (name -> reason) are not taken."""
+    names: dict[str, list[str]] = {}
+    for name, reason in left.items():
+        names.setdefault(reason, []).append(name)
+    return [f"{reason}, so {join_words(own)} cannot be measured." for reason, own in names.items()]
 
 
 def _find_obstacle(kind: type[Measurement], opened: Opened) -> str:
@@ -143,13 +177,19 @@ def _find_obstacle(kind: type[Measurement], opened: Opened) -> str:
     return ""
 
 
-def _load_scores(opened: Opened, benchmarks: MetricSource) -> Mapping[str, Metric]:
-    if opened.subject.unit == "images":
+def _refuse_images(subject: Subject) -> None:
+    if subject.unit == "images":
         raise AblateError(
-            f"{opened.subject.label} is a model of images, which --tasks cannot score: leave it out, and layer removal "
-            "is measured by loss and accuracy."
+            f"{subject.label} is a model of images, which --tasks cannot score: leave it out, and layer removal is "
+            "measured by loss and accuracy."
         )
-    return benchmarks.load_metrics(opened.subject, opened.tokenizer)
+
+
+def _note_tasks(subject: Subject, own: Sequence[str], names: Sequence[str]) -> list[str]:
+    if not (others := [name for name in names if name not in own]):
+        return []
+    head = "a span head" if subject.score is not None else "no span head"
+    return [f"scored on {join_words(own)} and not on {join_words(others)} ({head})."]
 
 
 def _check(name: str, value: str, accepted: Sequence[str] | Mapping[str, Any]) -> None:
@@ -170,4 +210,4 @@ def _find_device(name: str | None) -> torch.device:
 def _note_shortage(opened: Opened, tokens: int) -> list[str]:
     there = opened.subject.items * opened.subject.per_item
     unit = opened.subject.unit
-    return [f"{opened.subject.label}: the data has {there:,} {unit}, fewer than {tokens:,}."] if there < tokens else []
+    return [f"the data has {there:,} {unit}, fewer than {tokens:,}."] if there < tokens else []

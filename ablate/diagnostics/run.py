@@ -15,7 +15,7 @@ from ablate import tracking
 from ablate.config.errors import AblateError
 from ablate.diagnostics.measures import Metric, Pruning, Result, measurements, select
 from ablate.diagnostics.measures.base import FOLDER, MEASURED
-from ablate.diagnostics.measuring import TOKENS, MetricSource, Settings, measure_model
+from ablate.diagnostics.measuring import TOKENS, MetricSource, Settings, join_notes, measure_model
 from ablate.plots import style
 from ablate.plots.panels import save
 
@@ -30,7 +30,7 @@ class Diagnosis:
     """The folder of the figures and numbers."""
     files: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Warnings about comparing these models."""
+    """What is to be known of these models."""
     models: dict[str, str] = field(default_factory=dict)
     """Label -> the data that the model was measured on."""
 
@@ -94,19 +94,19 @@ def diagnose(
     results: dict[str, dict[str, Result]] = {kind.name: {} for kind in kinds}
     runs: dict[str, str] = {}
     described: dict[str, str] = {}
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}
     for name in models:
-        measured = measure_model(name, kinds, settings, folder, metrics=metrics, benchmarks=benchmarks)
+        measured = measure_model(
+            name, kinds, settings, folder, metrics=metrics, benchmarks=benchmarks, require_all=bool(what)
+        )
         label = number_label(measured.label, described)
         described[label] = measured.data
-        if what and measured.left:
-            raise AblateError(" ".join(measured.describe_left(label)))
-        notes += [*measured.describe_left(label), *measured.notes]
+        notes[label] = measured.notes
         for kind, result in measured.results.items():
             results[kind][label] = result
         if measured.run_id:
             runs[label] = measured.run_id
-    diagnosis = _write(Diagnosis({k: v for k, v in results.items() if v}, folder, [], notes, described))
+    diagnosis = _write(Diagnosis({k: v for k, v in results.items() if v}, folder, [], join_notes(notes), described))
     _log(diagnosis, runs)
     return diagnosis
 

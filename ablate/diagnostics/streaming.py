@@ -18,7 +18,7 @@ from ablate.data.progress import show_progress
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result
 from ablate.diagnostics.measures.subject import Subject
 
-VERSION = 1
+VERSION = 2
 """Of stored results: raise it when the numbers of a measurement change, so that none of before are read."""
 SAVED_EVERY = 20.0
 """Seconds between two times of saving the sums."""
@@ -41,8 +41,7 @@ def measure(
     """
     items = min(subject.items, max(1, -(-(tokens or subject.items * subject.per_item) // subject.per_item)))
     size = max(1, batch_tokens // subject.per_item)
-    keeps = results if options.metrics_identity is not None else None
-    files = {kind.name: _locate(keeps, _key(subject, [kind.name], options, items, size)) for kind in kinds}
+    files = {kind.name: _locate(results, subject, kind, options, items, size) for kind in kinds}
     known = {name: result for name, file in files.items() if (result := _read(file)) is not None}
     taken = [kind for kind in kinds if kind.name not in known]
     if taken:
@@ -57,7 +56,7 @@ def _take(
 ) -> dict[str, Result]:
     """Return name of each of `kinds` -> its numbers over `items` items, `size` at a time."""
     active = [kind(subject, options) for kind in kinds]
-    key = _key(subject, [kind.name for kind in kinds], options, items, size)
+    key = _key(subject, kinds, options, items, size)
     state = folder / f".state-{key}.pt" if folder else None
     done = _resume(state, active)
     saved = time.monotonic()
@@ -77,14 +76,31 @@ def _take(
     return {name: Result(result.rows, {**facts, **result.facts}) for name, result in results.items()}
 
 
-def _key(subject: Subject, names: Sequence[str], options: Options, items: int, size: int) -> str:
-    scores = (sorted(options.metrics), options.metrics_identity)
-    words = (VERSION, subject.identity, names, options.positions, options.seed, scores, items, size)
+def _key(subject: Subject, kinds: Sequence[type[Measurement]], options: Options, items: int, size: int) -> str:
+    """Return a text that is equal for two measurements only if their numbers would be equal."""
+    scores = (sorted(options.metrics), options.metrics_identity) if any(kind.uses_scores for kind in kinds) else ()
+    names = [kind.name for kind in kinds]
+    words = (
+        VERSION,
+        subject.identity,
+        subject.device.type,
+        names,
+        options.positions,
+        options.seed,
+        scores,
+        items,
+        size,
+    )
     return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
 
 
-def _locate(results: Path | None, key: str) -> Path | None:
-    return results / f"{key}.json" if results else None
+def _locate(
+    results: Path | None, subject: Subject, kind: type[Measurement], options: Options, items: int, size: int
+) -> Path | None:
+    """Return the file of the complete measurement; None if it is not stored, as unknown scores cannot be compared."""
+    if results is None or (kind.uses_scores and options.metrics_identity is None):
+        return None
+    return results / f"{_key(subject, [kind], options, items, size)}.json"
 
 
 def _read(file: Path | None) -> Result | None:

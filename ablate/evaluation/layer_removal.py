@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,19 +38,33 @@ class Benchmarks:
         """Reads the questions of `squad`; None if it is not among the tasks."""
         return partial(squad.load_questions, self.task_data, self.limit) if squad.NAME in self.names else None
 
+    @property
+    def needs_span_head(self) -> bool:
+        """Whether `squad` is the only task."""
+        return set(self.names) == {squad.NAME}
+
+    def select(self, subject: Subject) -> Benchmarks:
+        """Return those of the tasks that the model can answer: `squad` with a span head, all others without one. Raises
+        AblateError if there are none."""
+        spans = subject.score is not None
+        names = [name for name in self.names if (name == squad.NAME) == spans]
+        if not names:
+            kind = "has a span head, so its only task is squad" if spans else "has no span head, which squad needs"
+            raise AblateError(f"{subject.label} {kind}: it has no score on {', '.join(self.names)}.")
+        return replace(self, names=names)
+
     def identify(self) -> str:
-        """Return a text that changes with the tasks, their number of questions, and local files of their data."""
-        return f"{list(self.names)} {self.limit} {identify_files(str(self.task_data))}"
+        """Return a text that changes with the tasks, their number of questions, and local files of their data; with the
+        harness's version, whose tasks they are. Of the hub's data the version is not known."""
+        files = "" if self.task_data is None else identify_files(str(self.task_data))
+        harness = metadata.version("lm_eval") if any(name != squad.NAME for name in self.names) else ""
+        return f"{list(self.names)} {harness} {self.limit} {files}"
 
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
-        """Return TASK/METRIC -> a function of the subject's model in its state at the call. Raises AblateError for a
-        model that the tasks cannot score, unknown tasks, missing data, and without the extra `eval`. `squad` is scored
-        by the subject itself, whose data its questions are."""
+        """Return TASK/METRIC -> a function of the subject's model in its state at the call, for tasks that it can
+        answer (see `select`). Raises AblateError for a model that is no language model, unknown tasks, missing data,
+        and without the extra `eval`. `squad` is scored by the subject itself, whose data its questions are."""
         names = [name for name in self.names if name != squad.NAME]
-        if squad.NAME in self.names and subject.score is None:
-            raise AblateError(f"{subject.label}: the task squad needs a model of transformers with a span head.")
-        if subject.score is not None and names:
-            raise AblateError(f"{subject.label} has a span head, so its only task is squad: omit {', '.join(names)}.")
         if not names:
             return {}
         import_library("lm_eval", "eval")

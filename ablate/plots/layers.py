@@ -104,15 +104,25 @@ def draw_by_layer_and_depth(title: str, tables: Mapping[str, LayerTable], column
         return draw_lines(title, tables, {column: label}, log=True)
     figure, (by_layer, by_depth) = create_panels(title, ["layer", "depth"], width=10)
     draw_line_panel(by_layer, tables, column, label, log=True)
-    for name, (colour, marker) in style.choose_looks(tables).items():
-        first, *_ = tables[name].column(column)
-        by_depth.plot(depths[name], first, color=colour, marker=marker, markersize=6, linestyle="none")
-    by_depth.set_xlabel("number of layers L")
-    by_depth.set_ylabel("the same, from layer 1")
-    clear_frame(by_depth)
-    scale_log(by_depth, [value for table in tables.values() for value in table.column(column)[:1]])
+    points = {name: [(depths[name], table.column(column)[0])] for name, table in tables.items()}
+    draw_depth_panel(by_depth, points, "the same, from layer 1", style.choose_looks(tables))
     add_legend(figure, style.choose_looks(tables))
     return figure
+
+
+def draw_depth_panel(
+    panel: Axes, lines: Mapping[str, Sequence[tuple[int, float]]], label: str, looks: style.Looks
+) -> None:
+    """Draw a line for each name through its points (number of layers, value), logarithmic."""
+    for name, points in lines.items():
+        depths, values = zip(*sorted(points), strict=True)
+        colour, marker = looks[name]
+        panel.plot(depths, values, color=colour, marker=marker, linewidth=1.4, label=style.escape_math(name))
+    panel.set_xlabel("number of layers L")
+    panel.set_ylabel(fold_label(label))
+    clear_frame(panel)
+    panel.set_xticks(sorted({depth for points in lines.values() for depth, _ in points}))
+    scale_log(panel, [value for points in lines.values() for _, value in points])
 
 
 def draw_line_panel(

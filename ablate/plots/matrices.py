@@ -12,7 +12,6 @@ from ablate.plots.layers import MAP, Matrix
 from ablate.plots.panels import fold_label
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
 
 MOST = 6
@@ -39,16 +38,14 @@ def find_size(matrices: Mapping[str, Sequence[tuple[str, Matrix]]]) -> tuple[flo
     return max(6.0, SIZE * across + 1.4), (SIZE + 0.35) * len(matrices)
 
 
-def fill_matrices(
-    figure: FigureBase, matrices: Mapping[str, Sequence[tuple[str, Matrix]]], label: str
-) -> dict[str, list[Axes]]:
+def fill_matrices(figure: FigureBase, matrices: Mapping[str, Sequence[tuple[str, Matrix]]], label: str) -> None:
     """Draw the rows of heat maps into a figure or a part of one, coloured from 0 to the largest value of all, and at
-    most to `HIGHEST`."""
+    most to `HIGHEST`; NaN is blank."""
     picked = {name: pick_spread(maps) for name, maps in matrices.items()}
-    top = max((float(np.nanmax(m)) for maps in picked.values() for _, m in maps), default=1.0) or 1.0
+    finite = [float(np.nanmax(m)) for maps in picked.values() for _, m in maps if not np.isnan(m).all()]
+    top = max(finite, default=0.0) or 1.0
     across = max(map(len, picked.values()))
     grid = figure.subplots(len(picked), across, squeeze=False)
-    drawn: dict[str, list[Axes]] = {}
     image: Any = None
     for panels, (name, maps) in zip(grid, picked.items(), strict=True):
         for panel, (heading, matrix) in zip(panels, maps, strict=False):
@@ -59,9 +56,7 @@ def fill_matrices(
         for panel in panels[len(maps) :]:
             panel.set_visible(False)
         panels[0].set_ylabel(fold_label(name, 20))
-        drawn[name] = list(panels[: len(maps)])
     figure.colorbar(image, ax=grid, label=label, shrink=0.9, pad=0.015, extend="max" if top > HIGHEST else "neither")
-    return drawn
 
 
 def pick_spread(items: Sequence[Any], most: int = MOST) -> list[Any]:

@@ -7,12 +7,10 @@ of them, all is the whole model.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
@@ -25,6 +23,7 @@ from ablate.experiment.warm_start import WarmStart
 from ablate.models.base import Model, freeze, list_filled_parts, list_tensors, list_tensors_in, match_parts
 from ablate.models.config import ALL
 from ablate.parallel.deferred import Recipes
+from ablate.training.checkpoints import hash_weights
 from ablate.training.trained import TrainedModel, open_trained
 
 
@@ -107,16 +106,6 @@ def describe_donor(source: TrainedModel) -> dict[str, Any]:
     """Return the fields of `WarmStart` that a run which starts from `source` records."""
     flops = count_spent_flops(source.experiment, source.inputs, source.step)
     return {"sha256": hash_weights(source.state), "flops": flops}
-
-
-def hash_weights(state: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of weights: names, types, shapes and bytes, however they are stored."""
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        tensor = state[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 # ---------------------------------------------------------------------------------------------------- what is wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import shutil
@@ -124,6 +125,16 @@ def find_misshapen(weights: object) -> str:
         if value.untyped_storage().nbytes() < value.numel() * value.element_size():  # one number, shown as many
             return f"{name} is {list(value.shape)}, and the file has fewer numbers"
     return ""
+
+
+def hash_weights(state: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of weights: names, types, shapes and bytes, however they are stored."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def move_into_place(part: Path, folder: Path) -> None:

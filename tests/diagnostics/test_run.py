@@ -9,7 +9,9 @@ import torch.nn.functional as F
 
 from ablate import tracking
 from ablate.cli import main
+from ablate.config.errors import AblateError
 from ablate.data import IGNORED
+from ablate.diagnostics.figures.run import figure
 from ablate.diagnostics.measures import Batch, measurements
 from ablate.diagnostics.opening.data import mask_tokens
 from ablate.diagnostics.run import diagnose
@@ -122,6 +124,12 @@ def check_transformers(tmp_path, text, kind, capsys):
     assert whole["facts"]["tokens"] == 160
 
 
+def test_the_help_names_all_measurements(capsys):
+    with pytest.raises(SystemExit):
+        main(["diagnose", "--help"])
+    assert f"comma-separated list of {', '.join(measurements)} (default" in " ".join(capsys.readouterr().out.split())
+
+
 def test_masked_models_are_asked_for_masked_tokens_alone():
     inputs = torch.arange(4, 204).view(10, 20)
 
@@ -187,6 +195,21 @@ def test_a_classifier_has_an_accuracy(trained):
     (result,) = found.values()
     assert result.facts["whole"]["accuracy"] == pytest.approx(run.metrics["val/accuracy"])
     assert result.has("accuracy_change")
+
+
+@pytest.mark.usefixtures("_plain_figures")
+def test_a_model_that_cannot_be_measured_so_is_refused_before_it_is_measured(store, vit_settings, monkeypatch):
+    layers = {"kind": "convpool", "width": 4, "last_padding": 1}
+    run = train(Experiment.from_mapping({**vit_settings, "model": layers}, {"trainer.max_steps": 4})).run_id
+    found = diagnose([run], tokens=4)
+    assert {"variance", "gradients", "jacobian"} == set(found.results)
+    assert any("so angular, pruning, spectral and block_jacobian cannot" in note for note in found.notes)
+    monkeypatch.setattr("ablate.diagnostics.measuring.measure", None)
+    message = "its layers change the shape of the hidden state, so pruning cannot be measured"
+    with pytest.raises(AblateError, match=message):
+        diagnose([run], ["variance", "pruning"])
+    with pytest.raises(AblateError, match=message.replace("pruning", "angular and pruning")):
+        figure("contribution", [run])
 
 
 @pytest.mark.usefixtures("_plain_figures")

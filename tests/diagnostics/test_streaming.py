@@ -95,8 +95,6 @@ def test_what_was_measured_is_read_and_only_the_rest_is_taken(subject, tmp_path)
         ({}, {"positions": "last"}, {}),
         ({}, {}, {"tokens": 8}),
         ({}, {}, {"batch_tokens": 12}),
-        ({}, {"metrics_identity": "piqa"}, {}),
-        ({}, {"metrics_identity": None}, {}),  # functions of the user's own
     ],
 )
 def test_what_was_measured_otherwise_is_not_read(subject, tmp_path, changes, options, words):
@@ -105,3 +103,25 @@ def test_what_was_measured_otherwise_is_not_read(subject, tmp_path, changes, opt
     counted, loaded = count_loads(subject, **changes)
     measure(counted, [Angular], Options(**options), results=tmp_path, **words)
     assert loaded
+
+
+def test_a_gpu_has_its_own_numbers(subject):
+    gpu = replace(subject, device=torch.device("cuda", 1))
+    words = [Angular], Options(), 10, 2
+    assert streaming._key(gpu, *words) != streaming._key(subject, *words)
+    assert streaming._key(gpu, *words) == streaming._key(replace(gpu, device=torch.device("cuda", 0)), *words)
+
+
+@pytest.mark.parametrize("identity", ["piqa", None])  # None: functions of the user's own
+def test_scores_belong_to_layer_removal_alone(subject, tmp_path, identity):
+    taken = measure(subject, [Angular, Pruning], results=tmp_path)
+    counted, loaded = count_loads(subject)
+    scored = Options(metrics={"one": lambda model: 1.0}, metrics_identity=identity)
+    assert measure(counted, [Angular], scored, results=tmp_path)["angular"] == taken["angular"]
+    assert not loaded
+    assert measure(counted, [Pruning], scored, results=tmp_path)["pruning"].has("one_change")
+    assert loaded
+    for _ in range(2):
+        loaded.clear()
+        measure(counted, [Pruning], scored, results=tmp_path)
+    assert bool(loaded) == (identity is None)

@@ -6,8 +6,8 @@ from norms.cases import PROFILED
 
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.post_training.warm_start import hash_weights
 from ablate.tracking.facts import read_facts
+from ablate.training.checkpoints import hash_weights
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train

@@ -7,13 +7,13 @@ import yaml
 from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
 from ablate.experiment.lora import Lora
-from ablate.post_training.warm_start import hash_weights
 from ablate.sweeps.run import sweep
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import add_earlier_sweeps, is_shared, load_sweeps
 from ablate.sweeps.spec.references import find_donor, list_earlier_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
+from ablate.training.checkpoints import hash_weights
 from ablate.training.trained import open_trained
 
 SMALL = {

@@ -68,9 +68,9 @@ def choose_answers(windows: Windows, spans: Spans) -> list[str]:
 
 
 def score_answers(questions: Sequence[SpanQuestion], answers: Sequence[str]) -> dict[str, float]:
-    """Return `exact_match` and `f1` of SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250), in percent: after lower-casing
-    and without punctuation and articles, each the maximum over the answers that count as right, averaged over
-    questions."""
+    """Return `exact_match` and `f1` of SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250) from 0 to 1, as all scores of
+    tasks are: after lower-casing and without punctuation and articles, each the maximum over the answers that count as
+    right, averaged over questions."""
     from torchmetrics.functional.text import squad
 
     scores = squad(
@@ -80,4 +80,4 @@ def score_answers(questions: Sequence[SpanQuestion], answers: Sequence[str]) -> 
             for question in questions
         ],
     )
-    return {name: float(value) for name, value in scores.items()}
+    return {name: float(value) / 100 for name, value in scores.items()}  # torchmetrics has percent

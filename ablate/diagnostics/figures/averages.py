@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ablate.diagnostics.measures import Result
+from ablate.diagnostics.measures.block_jacobian import read_matrices, store_matrices
 from ablate.verdict.intervals import Estimate, bound_mean
 
 KEYS = ("update", "layer", "distance")
 """What identifies a row; all else in a row is a number of it."""
 LEVEL = 0.05
 """1 - LEVEL is the confidence of the intervals, of each number alone."""
-DIGITS = 4  # after the point, of matrices
 ERROR = "_error"
 """Of a column's name: in a measurement its standard error within the model, in a mean over seeds the half width of the
 interval."""
@@ -30,7 +30,9 @@ class Numbers:
     mean: Result
     """Over the seeds, with the half width of its 95 % interval as COLUMN_error."""
     arm: str = ""
-    """The arm of a sweep, whose depths are one line."""
+    """The arm of a sweep, whose depths are one line; the user's name for it, if there is one."""
+    sweep: str = ""
+    """The title of its sweep; "" for a model that is not of a sweep."""
 
     @property
     def seed_count(self) -> int:
@@ -58,8 +60,8 @@ def average(seeds: Sequence[Result]) -> Result:
             if estimate.half_width is not None:
                 row[f"{column}{ERROR}"] = estimate.half_width
         rows.append(row)
-    matrices = [result.facts["matrices"] for result in seeds if "matrices" in result.facts]
-    return Result(rows, {"matrices": np.round(np.mean(matrices, axis=0), DIGITS).tolist()} if matrices else {})
+    matrices = [read_matrices(result) for result in seeds if "matrices" in result.facts]
+    return Result(rows, {"matrices": store_matrices(np.mean(matrices, axis=0).tolist())} if matrices else {})
 
 
 def drop_errors(result: Result) -> Result:

@@ -26,9 +26,13 @@ class Group:
     models: dict[int | None, str]
     """Seed -> a model's name for `open_model`; None for a model that is no seed of a sweep."""
     arm: str = ""
-    """The arm in the sweep's file, whose depths are one line."""
+    """The arm in the sweep's file, whose depths are one line; the user's name for it, if there is one."""
     runs: tuple[TrialRecord, ...] = ()
     """Those of the seeds of a sweep, in the order of `models`."""
+    sweep: str = ""
+    """The title of the sweep; "" for a model that is not of a sweep."""
+    choice: str = ""
+    """How its point of a grid was chosen; "" without a choice."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Sources:
 
     groups: list[Group]
     notes: list[str]
-    """Seeds that are missing, and what to do about it."""
+    """Which points of grids are drawn; seeds that are missing, and what to do about it."""
 
 
 def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: bool = True) -> Sources:
@@ -48,7 +52,7 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
 
     Raises AblateError, for all names together, if there is an unknown one, and if a name has no model.
     """
-    entries: list[tuple[str, str, Group]] = []
+    entries: list[tuple[str, Group]] = []
     notes: list[str] = []
     problems: list[str] = []
     started = list_sweeps(storage_url(storage))
@@ -57,20 +61,20 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
         label, rest = split_label(name)
         reference = parse_reference(rest)
         if reference is None and _is_model(rest, started):
-            entries.append((label or rest.rpartition("/")[2], "", Group("", {None: rest})))
+            entries.append((label or rest.rpartition("/")[2], Group("", {None: rest})))
             continue
         title = reference.sweep if reference else rest
         record = sweeps[title] = sweeps[title] if title in sweeps else read_sweep(title, storage)
-        arms = [find_arm(rest, record, reference.arm)] if reference and reference.arm else list_arms(record)
+        arms = _choose_arm(rest, record, reference.arm) if reference and reference.arm else choose_arms(record)
         own, missing = [], []
-        for arm in arms:
+        for arm, choice in arms.items():
             group, told = _find_seeds(record, arm, checkpoints)
-            own += [group] if group.models else []
+            own += [replace(group, choice=choice)] if group.models else []
             missing += told
         if not own:
             problems.append("\n".join([f"{rest} has no model to draw.", *missing]))
         notes += missing
-        entries += [(label if len(own) == 1 else f"{label} " if label else "", record.title, group) for group in own]
+        entries += [(label if len(own) == 1 else f"{label} " if label else "", group) for group in own]
     if problems:
         raise AblateError("\n".join(problems))
     groups = _label_groups(entries)
@@ -79,29 +83,51 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
         raise AblateError(
             f"Two models are called {join_words(twice)}: give one of them another name, LABEL={names[-1]}."
         )
-    return Sources(groups, notes)
+    return Sources(groups, [f"{group.label}: {group.choice}." for group in groups if group.choice] + notes)
 
 
-def _label_groups(entries: Sequence[tuple[str, str, Group]]) -> list[Group]:
-    """Return the groups of (label of the user or its beginning or "", title of the sweep, group) with their labels: by
-    default the arm, with its point of the grid where it is drawn at several, and its sweep where there are several."""
-    arms = [(title, group.arm) for _, title, group in entries]
-    several = len({title for title, _ in arms if title}) > 1
+def _label_groups(entries: Sequence[tuple[str, Group]]) -> list[Group]:
+    """Return the groups of (label of the user or its beginning or "", group) with their labels: by default the arm,
+    with its point of the grid where it is drawn at several, and its sweep where there are several."""
+    arms = [(group.sweep, group.arm) for _, group in entries]
+    several = len({sweep for sweep, _ in arms if sweep}) > 1
     groups = []
-    for label, title, group in entries:
+    for label, group in entries:
+        arm = label + group.arm if label.endswith(" ") else label or group.arm
         if not label or label.endswith(" "):
-            short = group.arm if arms.count((title, group.arm)) == 1 else group.label
-            label += f"{title}/{short}" if several and not label else short
-        groups.append(replace(group, label=label))
+            short = group.arm if arms.count((group.sweep, group.arm)) == 1 else group.label
+            label += f"{group.sweep}/{short}" if several and not label else short
+        groups.append(replace(group, label=label, arm=arm))
     return groups
 
 
-def list_arms(record: SweepRecord) -> list[str]:
-    """Return the arms of a sweep; of one that tests all points of a grid, the best point of each arm and depth."""
+def choose_arms(record: SweepRecord) -> dict[str, str]:
+    """Return the arms of a sweep; of one that tests all points of a grid, the best point of each arm and depth -> how
+    it was chosen."""
     cells: dict[tuple[str, int], list[str]] = {}
     for name, cell in record.spec.cells.items():
         cells.setdefault((cell.arm, record.spec.base(name).model.layers), []).append(name)
-    return [record.pick_cell(names) for names in cells.values()] or list(record.trials)
+    several = len(cells) > len({arm for arm, _ in cells})
+    chosen: dict[str, str] = {}
+    for (_, depth), names in cells.items():
+        points = count_noun(len(names), "point") + (f" with {count_noun(depth, 'layer')}" if several else "")
+        chosen |= _describe_choice(record, record.pick_cell(names), names, points)
+    return chosen or dict.fromkeys(record.trials, "")
+
+
+def _choose_arm(name: str, record: SweepRecord, arm: str) -> dict[str, str]:
+    """Return an arm of a sweep, as it is called in its file, or an arm at a point of its grid -> how it was chosen."""
+    found = find_arm(name, record, arm)
+    names = [found] if found == arm else [cell for cell, one in record.spec.cells.items() if one.arm == arm]
+    return _describe_choice(record, found, names, count_noun(len(names), "point"))
+
+
+def _describe_choice(record: SweepRecord, chosen: str, names: Sequence[str], points: str) -> dict[str, str]:
+    """Return {the arm at the point that was chosen of `names`: the point, and that it was chosen on what is shown}."""
+    if len(names) < 2:
+        return {chosen: ""}
+    point = chosen.removeprefix(record.spec.cells[chosen].arm).strip()
+    return {chosen: f"at {point}, the best of its {points} on these seeds"}
 
 
 def _is_model(name: str, started: Collection[str]) -> bool:
@@ -144,7 +170,7 @@ def _find_seeds(record: SweepRecord, arm: str, checkpoints: bool) -> tuple[Group
             "all in its file, and run it again with --fresh."
         )
     models: dict[int | None, str] = {seed: str(run.run_id) for seed, run in kept.items()}
-    return Group(arm, models, cell.arm if cell else arm, tuple(kept.values())), notes
+    return Group(arm, models, cell.arm if cell else arm, tuple(kept.values()), record.title), notes
 
 
 def _list_seeds(seeds: Sequence[int]) -> str:

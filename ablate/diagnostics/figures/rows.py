@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -15,7 +16,7 @@ from ablate.diagnostics.measures import Angular, BlockJacobian, Gradients, Measu
 from ablate.diagnostics.measures.angular import distance_matrix
 from ablate.diagnostics.measures.block_jacobian import list_matrices
 from ablate.plots import style
-from ablate.plots.layers import clear_frame, draw_bar_panel, draw_heat_map, draw_line_panel, scale_log
+from ablate.plots.layers import clear_frame, draw_bar_panel, draw_depth_panel, draw_heat_map, draw_line_panel
 from ablate.plots.matrices import fill_matrices, find_size
 from ablate.plots.panels import PANEL, fold_label
 
@@ -153,30 +154,23 @@ class LayerLines(Row):
 
 @dataclass(frozen=True)
 class DepthLines(Row):
-    """A number of layer 1 over the number of layers, a line for each arm. For models of one depth it is not drawn."""
+    """A number of layer 1 over the number of layers, a line for each arm (see `name_lines`). For models of one depth it
+    is not drawn."""
 
     def applies(self, tables: Tables) -> bool:
         return len({len(table.mean.rows) for table in tables.values()}) > 1
 
     def draw(self, part: FigureBase, tables: Tables) -> None:
         ((column, label),) = self.list_columns(tables).items()
-        panel = part.subplots()
-        arms: dict[str, list[tuple[int, float]]] = {}
-        for table in tables.values():
-            arms.setdefault(table.arm, []).append((len(table.mean.rows), table.mean.rows[0][column]))
-        looks = style.choose_looks(arms)
-        for arm, points in arms.items():
-            depths, values = zip(*sorted(points), strict=True)
-            colour, marker = looks[arm]
-            panel.plot(depths, values, color=colour, marker=marker, linewidth=1.4, label=arm)
-        for table in tables.values():
+        panel, names = part.subplots(), name_lines(tables)
+        lines: dict[str, list[tuple[int, float]]] = {}
+        for name, table in tables.items():
+            lines.setdefault(names[name], []).append((len(table.mean.rows), table.mean.rows[0][column]))
+        looks = style.choose_looks(lines)
+        draw_depth_panel(panel, lines, f"{label}, of layer 1", looks)
+        for name, table in tables.items():
             for seed in table.seeds.values():
-                panel.plot(len(seed.rows), seed.rows[0][column], ".", color=looks[table.arm][0], markersize=4)
-        panel.set_xlabel("number of layers L")
-        panel.set_ylabel(fold_label(f"{label}, of layer 1"))
-        clear_frame(panel)
-        panel.set_xticks(sorted({depth for points in arms.values() for depth, _ in points}))
-        scale_log(panel, [value for points in arms.values() for _, value in points])
+                panel.plot(len(seed.rows), seed.rows[0][column], ".", color=looks[names[name]][0], markersize=4)
         panel.legend(frameon=False, fontsize=8)
 
     def measure_size(self, tables: Tables) -> tuple[float, float]:
@@ -255,13 +249,26 @@ def create_grid(part: FigureBase, names: Tables, share: bool = False) -> list[Ax
     return axes[: len(names)]
 
 
+def name_lines(tables: Tables) -> dict[str, str]:
+    """Return label of a model -> the line that joins it with its other depths: its arm, of whichever sweep, if that is
+    there once at each depth; else its arm in its sweep; where that too is there twice at a depth, the model alone."""
+    lines = {label: table.arm or label for label, table in tables.items()}
+    full = {label: f"{table.sweep}/{table.arm}" if table.sweep else label for label, table in tables.items()}
+    for longer in (full, {label: label for label in tables}):
+        counts = Counter((lines[label], len(table.mean.rows)) for label, table in tables.items())
+        twice = {line for (line, _), count in counts.items() if count > 1}
+        lines = {label: longer[label] if line in twice else line for label, line in lines.items()}
+    return lines
+
+
 def choose_looks(tables: Tables) -> style.Looks:
-    """Return the colour and marker of each model: of arms at several depths, the colour of the arm and a marker for
-    each depth."""
-    arms = style.choose_looks(dict.fromkeys(table.arm for table in tables.values()))
+    """Return the colour and marker of each model: of lines through several depths (see `name_lines`), the colour of the
+    line and a marker for each depth."""
+    lines = name_lines(tables)
+    arms = style.choose_looks(dict.fromkeys(lines.values()))
     depths = sorted({len(table.mean.rows) for table in tables.values()})
     looks = {
-        name: (arms[table.arm][0], style.MARKERS[depths.index(len(table.mean.rows)) % len(style.MARKERS)])
+        name: (arms[lines[name]][0], style.MARKERS[depths.index(len(table.mean.rows)) % len(style.MARKERS)])
         for name, table in tables.items()
     }
     return looks if len(set(looks.values())) == len(tables) > len(arms) else style.choose_looks(tables)

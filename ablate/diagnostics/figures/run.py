@@ -17,7 +17,8 @@ from ablate.diagnostics.figures.groups import Group, find_groups
 from ablate.diagnostics.figures.papers import PaperFigure
 from ablate.diagnostics.figures.rows import Row, choose_looks, state_seeds
 from ablate.diagnostics.measures import Measurement, Pruning, Result
-from ablate.diagnostics.measuring import MetricSource, Settings, measure_model
+from ablate.diagnostics.measuring import MetricSource, Settings, join_notes, measure_model
+from ablate.diagnostics.opening import has_initial
 from ablate.diagnostics.run import choose_folder, make_folder
 from ablate.plots import style
 from ablate.plots.layers import add_legend
@@ -93,22 +94,23 @@ def figure(
         row.key: read_courses(kind.name, row.measurement, sources.groups) for row in kind.rows if row.in_training
     }
     rows: dict[str, dict[str, Numbers]] = {row.key: {} for row in kind.rows}
-    notes = [*sources.notes, *_describe_paper(paper, benchmarks)]
+    notes: dict[str, list[str]] = {group.label: [] for group in sources.groups}
     for group in sources.groups:
         taken: dict[str, dict[int | None, Result]] = {key: {} for key in rows}
         for seed, model in group.models.items():
-            results, told = _measure(kind, group.label, model, measuring, folder, benchmarks)
+            results, own = _measure(kind, group.label, model, measuring, folder, benchmarks)
             for key, result in {**results, **{key: course[model] for key, course in courses.items()}}.items():
                 taken[key][seed] = result
-            notes += told
+            notes[group.label] += own
         for key, seeds in taken.items():
-            rows[key][group.label] = Numbers(seeds, average(list(seeds.values())), group.arm or group.label)
-    return _write(kind, Drawing(kind.name, rows, folder, [], list(dict.fromkeys(notes))))
+            rows[key][group.label] = Numbers(seeds, average(list(seeds.values())), group.arm, group.sweep)
+    told = [*sources.notes, *_describe_paper(paper, benchmarks), *join_notes(notes)]
+    return _write(kind, Drawing(kind.name, rows, folder, [], list(dict.fromkeys(told))))
 
 
 def _refuse_foreign(kind: type[LayerFigure], groups: Sequence[Group]) -> None:
     """Raise AblateError if the figure shows initial weights, and they are not known of some model."""
-    names = [name for group in groups for name in group.models.values() if name.startswith(("hf:", "timm:", "init:"))]
+    names = [name for group in groups for name in group.models.values() if not has_initial(name)]
     if names and any(row.when == "initial" for row in kind.rows):
         text = f"{kind.name} shows models before and after training, of which there is one in {', '.join(names)}"
         raise AblateError(f"{text}. Give sweeps or runs.")
@@ -139,9 +141,7 @@ def _measure(
         if not keys:
             continue
         scores = benchmarks if Pruning in keys else None
-        measured = measure_model(model, list(keys), settings, folder, label=label, benchmarks=scores)
-        if measured.left:
-            raise AblateError(" ".join(measured.describe_left(label)))
+        measured = measure_model(model, list(keys), settings, folder, label=label, benchmarks=scores, require_all=True)
         notes += measured.notes
         results |= {key: measured.results[one.name] for one, key in keys.items()}
     return results, notes

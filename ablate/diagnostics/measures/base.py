@@ -97,6 +97,8 @@ class Measurement(ABC):
     """Whether it needs the targets."""
     needs_same_shape: ClassVar[bool] = False
     """Whether it needs layers that return a hidden state of the shape of their input."""
+    uses_scores: ClassVar[bool] = False
+    """Whether its numbers depend on `Options.metrics`."""
     during_training: ClassVar[bool] = True
     """Whether it can be taken during training; one that costs many updates cannot."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ablate.config.lazy import LazyModule
-from ablate.diagnostics.measures.base import Measurement, Result, register
+from ablate.diagnostics.measures.base import Measurement, Result, register, to_json_number
 from ablate.diagnostics.measures.subject import Batch
 from ablate.plots.layers import Matrix
 from ablate.plots.matrices import draw_matrices
@@ -33,7 +33,8 @@ class BlockJacobian(Measurement):
     Measured are the derivatives of the first 64 features of the output with respect to all of the input. Of the average
     J, `diagonal_share` is the sum of |J_ii| over that of all |J_ij|: 1 for a diagonal matrix; it falls with the width,
     so that only models of one width can be compared. `identity_distance` is |J - I| / |I| (Frobenius norms of these
-    rows): 0 for the identity. The facts contain |J| of the first 64 features of both sides (`matrices`).
+    rows): 0 for the identity. The facts contain |J| of the first 64 features of both sides (`matrices`); what is not
+    finite is None there, and blank in the maps.
     """
 
     name = "block_jacobian"
@@ -80,8 +81,7 @@ class BlockJacobian(Measurement):
             {"layer": layer, "diagonal_share": s, "identity_distance": d}
             for layer, (s, d) in enumerate(zip(share.tolist(), distance.tolist(), strict=True), 1)
         ]
-        shown = mean[:, :, : mean.shape[1]].abs().nan_to_num(0.0).tolist()
-        matrices = [[[float(f"{value:.{DIGITS}g}") for value in row] for row in matrix] for matrix in shown]
+        matrices = store_matrices(mean[:, :, : mean.shape[1]].abs().tolist())
         return Result(rows, {"vectors": int(self.sums["count"]), "features": mean.shape[1], "matrices": matrices})
 
     @classmethod
@@ -96,7 +96,17 @@ class BlockJacobian(Measurement):
 def list_matrices(result: Result) -> list[tuple[str, Matrix]]:
     """Return (title, |J| [features, features]) of each layer."""
     titles = [f"layer {i}, diagonal {100 * share:.0f} %" for i, share in enumerate(result.column("diagonal_share"), 1)]
-    return list(zip(titles, map(np.array, result.facts["matrices"]), strict=True))
+    return list(zip(titles, read_matrices(result), strict=True))
+
+
+def store_matrices(matrices: Sequence[Sequence[Sequence[float]]]) -> list[list[list[float | None]]]:
+    """Return matrices in three significant digits for the facts of a result; None for a number that is not finite."""
+    return [[[to_json_number(float(f"{value:.{DIGITS}g}")) for value in row] for row in matrix] for matrix in matrices]
+
+
+def read_matrices(result: Result) -> Matrix:
+    """Return |J| of each layer [layers, features, features] as `store_matrices` wrote it; NaN for None."""
+    return np.array(result.facts["matrices"], dtype=float)
 
 
 def _sum_jacobians(x: Tensor, y: Tensor, positions: Tensor) -> Tensor:

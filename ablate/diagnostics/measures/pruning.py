@@ -34,6 +34,7 @@ class Pruning(Measurement):
     }
     needs_targets = True
     needs_same_shape = True
+    uses_scores = True
 
     def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
         super().__init__(subject, options)

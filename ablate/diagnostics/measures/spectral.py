@@ -83,7 +83,8 @@ class Spectral(Measurement):
 
 def _find_norm(x: Tensor, y: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return (spectral norm [batch], whether the iteration converged [batch]) of the derivative J of y [batch, ..., d]
-    with respect to x of the same shape, both restricted to `mask` [batch, ...], iterating from `v`."""
+    with respect to x of the same shape, both restricted to `mask` [batch, ...], iterating from `v`. The norm of a
+    sequence whose products overflow is NaN, and has not converged."""
     w = torch.zeros_like(y, requires_grad=True)
     (pulled,) = torch.autograd.grad(y, x, w, create_graph=True)  # J^T w: its derivative by w, times v, is J v
     norm = torch.zeros(len(y), dtype=torch.float64, device=y.device)
@@ -94,14 +95,16 @@ def _find_norm(x: Tensor, y: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, T
         image = image * mask.unsqueeze(-1)
         images.append(image.flatten(1))
         stacked = torch.stack(images, 1).double()  # [batch, steps, n]
-        grown = torch.linalg.eigvalsh(stacked @ stacked.mT)[:, -1].clamp(min=0).sqrt()
+        finite = stacked.isfinite().flatten(1).all(1)
+        kept = stacked.where(finite[:, None, None], 0.0)  # eigvalsh raises if one matrix of a batch is not finite
+        grown = torch.linalg.eigvalsh(kept @ kept.mT)[:, -1].clamp(min=0).sqrt()
         growing = grown - norm > TOLERANCE * grown
-        norm = grown
+        norm = grown.where(finite, torch.nan)
         if not growing.any():
             break
         (v,) = torch.autograd.grad(y, x, image, retain_graph=True)
         basis.append(_normalise(v * mask.unsqueeze(-1), basis))
-    return norm, ~growing
+    return norm, finite & ~growing
 
 
 def _normalise(vector: Tensor, basis: list[Tensor]) -> Tensor:

@@ -5,21 +5,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.runs import open_arm, open_initial, open_run
 from ablate.diagnostics.opening.timm_models import open_timm
 from ablate.diagnostics.opening.transformers_models import open_transformers
 
-OPENERS: dict[str, Callable[[str, Opening], Opened]] = {
-    "sweep:": open_arm,
-    "init:": open_initial,
-    "hf:": open_transformers,
-    "timm:": open_timm,
-    "": open_run,
+
+@dataclass(frozen=True)
+class Opener:
+    """How the models are opened whose names have a certain prefix."""
+
+    open: Callable[[str, Opening], Opened]
+    """Opens the model that is named after the prefix."""
+    has_initial: bool = False
+    """Whether `init:` before such a name is the model before its first update."""
+
+
+OPENERS: dict[str, Opener] = {
+    "sweep:": Opener(open_arm, has_initial=True),
+    "init:": Opener(open_initial),
+    "hf:": Opener(open_transformers),
+    "timm:": Opener(open_timm),
+    "": Opener(open_run, has_initial=True),
 }
-"""Prefix of a name -> the function that opens the model named after the prefix."""
+"""Prefix of a name -> how the model is opened."""
 
 
 def split_label(name: str) -> tuple[str, str]:
@@ -33,6 +44,15 @@ def split_label(name: str) -> tuple[str, str]:
 def open_model(name: str, opening: Opening) -> Opened:
     """Return the model with this name, which may start with LABEL=. Raises AblateError."""
     label, rest = split_label(name)
-    prefix = next(prefix for prefix in OPENERS if rest.startswith(prefix))
-    opened = OPENERS[prefix](rest.removeprefix(prefix), opening)
+    prefix = _find_prefix(rest)
+    opened = OPENERS[prefix].open(rest.removeprefix(prefix), opening)
     return replace(opened, subject=replace(opened.subject, label=label)) if label else opened
+
+
+def has_initial(name: str) -> bool:
+    """Return whether the model before its first update can be opened of the model with this name, without LABEL=."""
+    return OPENERS[_find_prefix(name)].has_initial
+
+
+def _find_prefix(name: str) -> str:
+    return next(prefix for prefix in OPENERS if name.startswith(prefix))

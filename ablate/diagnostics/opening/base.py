@@ -27,6 +27,8 @@ class Opening:
     """Whether code that comes with a model may be run."""
     questions: Callable[[], Sequence[SpanQuestion]] | None = None
     """Reads the questions that models with a span head answer; None: none are given."""
+    needs_span_head: bool = False
+    """Whether models without a span head are refused, as there is nothing to score them on."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from typing import Any
 from ablate import tracking
 from ablate.config.errors import AblateError
 from ablate.config.extras import import_library
+from ablate.data.files import identify_files
 from ablate.data.text.tokenizers import keep_tokenizer
+from ablate.training.checkpoints import hash_weights
 
 _VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 
@@ -35,6 +37,17 @@ def translate_errors(name: str) -> Iterator[None]:
         message = " ".join(str(error).split())
         hint = " Add --trust-remote-code if you trust it." if "trust_remote_code" in message else ""
         raise AblateError(f"The model hf:{name} cannot be loaded: {message[:400].rstrip('.')}.{hint}") from None
+
+
+def identify_model(name: str, model: Any) -> str:
+    """Return a text that is equal for two models of this name only if they are equal: of a folder its files, of the hub
+    the commit of its repository, or its weights where that is not known."""
+    if os.path.isdir(Path(name).expanduser()):
+        return identify_files(name)
+    hub = import_transformers().utils.hub
+    with translate_errors(name):
+        commit = hub.extract_commit_hash(hub.cached_file(name, "config.json"), None)
+    return f"{name} {commit or hash_weights(model.state_dict())}"
 
 
 def find_tokenizer(name: str) -> str | None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ablate import tracking
+from ablate.config import plugins
 from ablate.config.errors import DataError
 from ablate.data.files import identify_files
 from ablate.data.text.tokenizers import load_data_tokenizer
@@ -19,6 +20,7 @@ from ablate.diagnostics.opening.data import load_data
 from ablate.models import Model
 from ablate.sweeps.donors import resolve_run
 from ablate.sweeps.spec.references import PREFIX
+from ablate.training.runs import describe_plugins
 from ablate.training.trained import TrainedModel, open_trained
 
 
@@ -33,7 +35,8 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
         raise DataError(f"{name} takes images of {shape}, and the data has {corpus.shape}.")
     model = _build_initial(source) if initial else source.model()
     model = model.to(opening.device, opening.dtype)
-    files = identify_files(str(source.file))
+    weights = f"{initial} {identify_files(str(source.file))}"
+    code = f"{describe_plugins(experiment)} {plugins.list_installed()}"
     task, is_text = experiment.task, experiment.task.inputs == "tokens"
 
     def forward(inputs: Any) -> Tensor:
@@ -51,7 +54,7 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
         classifies=task.classifies,
         sum_losses=lambda batch: task.sum_losses(model, forward, batch.inputs, batch.targets),
         device=opening.device,
-        identity=f"{initial} {files} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
+        identity=f"{weights} {code} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )
     own = partial(load_data_tokenizer, source.experiment.data, tracking.cache_folder()) if is_text else None
     has_targets = classes in (0, corpus.classes) or is_text

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.errors import AblateError, DataError
-from ablate.data.files import identify_files
 from ablate.data.spans.answers import Spans, choose_answers, find_spans, score_answers
 from ablate.data.spans.questions import SpanQuestion
 from ablate.data.spans.windows import Windows, build_windows
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.opening.base import Opened, Opening
-from ablate.diagnostics.opening.loading import find_tokenizer, import_transformers, translate_errors
+from ablate.diagnostics.opening.loading import find_tokenizer, identify_model, import_transformers, translate_errors
 
 HEADS = ("ForQuestionAnswering", "ForQuestionAnsweringSimple")
 BATCH = 16
@@ -71,7 +70,7 @@ def open_span_model(name: str, config: Any, opening: Opening) -> Opened:
         sum_losses=lambda batch: _sum_losses(_forward(model, batch), batch),
         score=lambda: {f"squad/{metric}": value for metric, value in _score(subject, windows).items()},
         device=opening.device,
-        identity=f"{identify_files(name)} {_digest(questions)} {windows.length} {opening.dtype}",
+        identity=f"{identify_model(name, model)} {_digest(questions)} {windows.length} {opening.dtype}",
     )
     return Opened(
         subject, f"squad: {len(questions):,} questions in {len(windows):,} windows of {windows.length} tokens"

@@ -12,6 +12,7 @@ from ablate.diagnostics.measures import Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.data import list_datasets, load_data
+from ablate.training.checkpoints import hash_weights
 
 
 def open_timm(name: str, opening: Opening) -> Opened:
@@ -25,6 +26,7 @@ def open_timm(name: str, opening: Opening) -> Opened:
         model = timm.create_model(f"local-dir:{folder.absolute()}" if os.path.isdir(folder) else name, pretrained=True)
     except Exception as error:  # whatever timm, torch, the disk and the hub raise
         raise AblateError(f"The model timm:{name} cannot be loaded: {' '.join(str(error).split())[:400]}") from None
+    weights = hash_weights(model.state_dict())  # a name on the hub does not tell them
     model = model.to(opening.device, opening.dtype).eval()
     if not opening.data:
         raise DataError(
@@ -54,6 +56,6 @@ def open_timm(name: str, opening: Opening) -> Opened:
         unit="images",
         classifies=True,
         device=opening.device,
-        identity=f"{identify_files(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
+        identity=f"{identify_files(name)} {weights} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )
     return Opened(subject, corpus.description, has_targets=corpus.classes == model.num_classes)

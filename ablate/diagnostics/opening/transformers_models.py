@@ -13,13 +13,12 @@ import torch
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
 from ablate.data import Corpus
-from ablate.data.files import identify_files
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.data import list_datasets, load_data, mask_tokens
-from ablate.diagnostics.opening.loading import find_tokenizer, import_transformers, translate_errors
+from ablate.diagnostics.opening.loading import find_tokenizer, identify_model, import_transformers, translate_errors
 from ablate.diagnostics.opening.span_models import is_span_model, open_span_model
 
 MASKS = ("[MASK]", "<mask>")
@@ -34,7 +33,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=opening.trust_remote_code)
     if is_span_model(config):
         return open_span_model(name, config, opening)
-    if opening.questions is not None:
+    if opening.needs_span_head:
         raise AblateError(
             f"hf:{name} has no span head, which the task squad needs: give a model that was fine-tuned on SQuAD "
             f"(AutoModelForQuestionAnswering). Its architectures: {', '.join(config.architectures or ['unknown'])}."
@@ -75,7 +74,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
         per_item=corpus.shape[0],
         unit="tokens",
         device=opening.device,
-        identity=f"{identify_files(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
+        identity=f"{identify_model(name, model)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )
     own = partial(load_data_tokenizer, experiment.data, tracking.cache_folder())
     return Opened(subject, corpus.description, tokenizer=None if masked else own)

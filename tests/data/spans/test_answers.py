@@ -70,5 +70,5 @@ def test_exact_match_and_f1_by_hand():
     ]
     questions = [SpanQuestion(str(n), "?", "", right, (0,)) for n, (_, right, _, _) in enumerate(answers)]
     scores = score_answers(questions, [prediction for prediction, *_ in answers])
-    assert scores["exact_match"] == pytest.approx(100 * 1 / 5)
-    assert scores["f1"] == pytest.approx(100 * sum(f1 for *_, f1 in answers) / 5)
+    assert scores["exact_match"] == pytest.approx(1 / 5)
+    assert scores["f1"] == pytest.approx(sum(f1 for *_, f1 in answers) / 5)

@@ -27,6 +27,14 @@ def test_labels(sweep):
     assert label("A=small", "timm:some/model") == ["A pre", "A post", "model"]
 
 
+def test_the_name_that_the_user_gives_is_that_of_the_line(sweep):
+    def line(*names):
+        return [(group.arm, group.sweep) for group in find_groups(names).groups]
+
+    assert line("small", "A=small") == [(arm, "small") for arm in ("pre", "post", "A pre", "A post")]
+    assert line("Pre-LN=sweep:small/pre", "B=hf:some/model") == [("Pre-LN", "small"), ("B", "")]
+
+
 def test_a_diverged_seed_is_left_out_and_a_stuck_one_is_not(sweep, runs):
     first, second = runs["pre"]
     sweep({"pre": [replace(first, status="diverged"), replace(second, metrics={"val/loss": 3.95})]})
@@ -94,8 +102,17 @@ def test_of_a_grid_each_arm_and_depth_is_drawn_at_its_best_point(sweep, runs):
     cells = sweep({}, tree).spec.cells
     point = {name: (cell.point["model.layers"], cell.point["optimizer.lr"]) for name, cell in cells.items()}
     sweep({name: [replace(run, arm=name, value=losses[point[name]])] for name in cells}, tree)
-    drawn = find_groups(["small"]).groups
+    sources = find_groups(["small"])
+    drawn = sources.groups
+    assert [note for note in sources.notes if "best" in note] == [
+        "pre layers=2 lr=0.01: at layers=2 lr=0.01, the best of its 2 points with 2 layers on these seeds.",
+        "pre layers=4 lr=0.001: at layers=4 lr=0.001, the best of its 2 points with 4 layers on these seeds.",
+    ]
+    assert find_groups(["Mine=sweep:small/pre"]).notes[0] == (
+        "Mine: at layers=2 lr=0.01, the best of its 4 points on these seeds."
+    )
     assert [(group.arm, point[group.label]) for group in drawn] == [("pre", (2, 1e-2)), ("pre", (4, 1e-3))]
     named = find_groups([f"sweep:small/{group.label}" for group in drawn]).groups
     assert [group.label for group in named] == [group.label for group in drawn]
+    assert not any(group.choice for group in named)
     assert [group.label for group in find_groups([f"sweep:small/{drawn[0].label}"]).groups] == ["pre"]

@@ -9,9 +9,9 @@ from ablate.diagnostics.measures import Result, Spectral
 ROW = DepthLines(Spectral, "title")
 
 
-def numbers(arm, *seeds, column="spectral_norm"):
+def numbers(arm, *seeds, column="spectral_norm", sweep=""):
     results = {s: Result([{"layer": n, column: v} for n, v in enumerate(values, 1)]) for s, values in enumerate(seeds)}
-    return Numbers(results, average(list(results.values())), arm)
+    return Numbers(results, average(list(results.values())), arm, sweep)
 
 
 def test_depth_is_a_line_for_each_arm():
@@ -28,6 +28,48 @@ def test_depth_is_a_line_for_each_arm():
     assert (list(pre.get_xdata()), list(pre.get_ydata())) == ([1, 2], [2.0, 4.0])
     assert (list(mix.get_xdata()), list(mix.get_ydata())) == ([2], [9.0])
     assert [list(dot.get_ydata()) for dot in dots] == [[3.0], [5.0], [2.0], [9.0]]
+
+
+def draw_lines(tables):
+    """Name of a line -> its depths and numbers."""
+    figure = Figure()
+    ROW.draw(figure, tables)
+    (panel,) = figure.axes
+    names = [text.get_text() for text in panel.get_legend().get_texts()]
+    return {
+        name: list(zip(line.get_xdata(), line.get_ydata(), strict=True))
+        for name, line in zip(names, panel.lines, strict=False)
+    }
+
+
+def of_sweeps(*words):
+    """'SWEEP/ARM DEPTH' -> numbers, of which that of layer 1 is ten times the depth and the place among the words."""
+    tables = {}
+    for place, word in enumerate(words):
+        name, depth = word.split()
+        sweep, arm = name.split("/")
+        tables[word] = numbers(arm, [10.0 * int(depth) + place] + [1.0] * (int(depth) - 1), sweep=sweep)
+    return tables
+
+
+def test_sweeps_of_one_depth_each_are_joined():
+    tables = of_sweeps("shallow/pre 2", "shallow/mix 2", "deep/pre 4", "deep/mix 4")
+    assert draw_lines(tables) == {"pre": [(2, 20), (4, 42)], "mix": [(2, 21), (4, 43)]}
+
+
+def test_sweeps_that_share_a_depth_are_not_joined():
+    tables = of_sweeps("a/pre 4", "a2/pre 4", "b/pre 8", "a2/pre 8", "a/mix 4", "b/mix 8")
+    lines = {"a/pre": [(4, 40)], "a2/pre": [(4, 41), (8, 83)], "b/pre": [(8, 82)], "mix": [(4, 44), (8, 85)]}
+    assert draw_lines(tables) == lines
+    colours = {label: colour for label, (colour, _) in choose_looks(tables).items()}
+    assert colours["a2/pre 4"] == colours["a2/pre 8"]
+    assert colours["a/mix 4"] == colours["b/mix 8"]
+    assert len(set(colours.values())) == 4
+
+
+def test_an_arm_that_is_there_twice_at_a_depth_is_not_joined():
+    tables = {"small lr": numbers("pre", [1.0], sweep="a"), "large lr": numbers("pre", [2.0], sweep="a")}
+    assert draw_lines(tables) == {"small lr": [(1, 1.0)], "large lr": [(1, 2.0)]}
 
 
 def test_arms_of_several_depths_have_a_colour_for_each_arm_and_a_marker_for_each_depth():

@@ -12,7 +12,9 @@ from ablate.diagnostics.figures import PAPERS, figures
 from ablate.diagnostics.figures.averages import KEYS
 from ablate.diagnostics.figures.run import draw, figure
 from ablate.diagnostics.measures import measurements
+from ablate.diagnostics.measuring import join_notes
 from ablate.diagnostics.opening import Opening, open_model
+from ablate.diagnostics.run import diagnose
 from ablate.diagnostics.streaming import measure
 from ablate.evaluation.layer_removal import Benchmarks
 
@@ -118,6 +120,16 @@ def test_a_model_is_drawn_beside_arms_without_seeds(sweep, runs, tmp_path):
     assert drawing.rows["variance"]["one"].mean.rows == next(iter(drawing.rows["variance"]["pre"].seeds.values())).rows
 
 
+def test_a_note_is_said_once_for_all_models_that_it_is_about(sweep, runs, tmp_path):
+    tokens = open_model(runs["pre"][0].run_id, Opening()).subject.items * 32
+    few = f"the data has {tokens} tokens, fewer than 256,000."
+    assert figure("variance", "small", output=tmp_path).notes == [f"All models: {few}"]
+    models = [f"one={runs['pre'][0].run_id}", f"other={runs['post'][0].run_id}"]
+    assert diagnose(models, ["variance"], output=tmp_path).notes == [f"All models: {few}"]
+    assert diagnose(models[:1], ["variance"], output=tmp_path).notes == [f"one: {few}"]
+    assert join_notes({"a": ["x."], "b": ["y.", "x."], "c": ["y."]}) == ["a and b: x.", "b and c: y."]
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_number_of_a_paper_is_drawn_by_a_figure(name):
     assert PAPERS[name].figure in figures
@@ -138,6 +150,7 @@ def test_a_number_of_a_paper_says_which_tasks_it_measures(sweep, tmp_path, capsy
         (["spectral", "small", "--tasks", "arc_easy"], "--tasks is for layer removal, which spectral does not show"),
         (["variance-course", "timm:vit"], "vit: variance-course shows what is measured in training"),
         (["mixing", "small", "hf:some/model"], "before and after training, of which there is one in hf:some/model"),
+        (["mixing", "timm:one", "init:two"], "before and after training, of which there is one in timm:one, init:two"),
         (["removal", "small", "--positions", "some"], "must be one of all, last"),
     ],
 )

@@ -3,11 +3,13 @@
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from diagnostics.models import Linear, Network, Scaled, loss_by_hand, subject_of
 
 from ablate.config.errors import AblateError
+from ablate.diagnostics.figures.averages import average
 from ablate.diagnostics.measures import (
     Batch,
     BlockJacobian,
@@ -188,6 +190,27 @@ def test_the_spectral_norm_of_the_identity_is_one_also_where_there_is_padding():
     assert found.facts["samples"] == 8
 
 
+@pytest.mark.parametrize("broken", [1, 3])
+def test_a_sequence_that_overflows_has_no_spectral_norm_and_did_not_converge(broken):
+    class Power(torch.nn.Module):
+        """y = x^60, which overflows at 10."""
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return (x * self.weight) ** 60
+
+    x = torch.linspace(0.9, 1.0, 24).view(3, 2, 4).flip(0)  # several steps
+    x[:broken] = 10.0
+    measured = one(Spectral, subject_of(Network([Power()], 3), x))
+    assert math.isnan(measured.column("spectral_norm")[0])
+    assert measured.facts["converged"] == pytest.approx((3 - broken) / 3)
+    whole = one(Spectral, subject_of(Network([Power()], 3), torch.ones(2, 2, 4)))
+    assert whole.column("spectral_norm") == pytest.approx([60.0])
+
+
 def run_block(model, block, tokens, x):
     """The output of `block` where `x` is its input."""
     outputs = []
@@ -243,6 +266,24 @@ def test_of_a_wide_layer_the_jacobian_of_a_block_of_features_is_kept(monkeypatch
 def test_the_jacobian_of_a_layer_that_does_nothing_is_the_identity():
     found = one(BlockJacobian, subject_of(Network([Scaled(8, 0.0)], 3), torch.randn(3, 6, 8)))
     assert found.rows == [{"layer": 1, "diagonal_share": 1.0, "identity_distance": 0.0}]
+
+
+def test_of_a_jacobian_what_is_not_finite_is_blank(tmp_path):
+    weight = torch.eye(4)
+    weight[1, 2], weight[3, 0] = math.nan, math.inf
+    subject = subject_of(Network([Linear(weight), Linear(torch.eye(4))], 3), torch.randn(3, 6, 4))
+    measured = one(BlockJacobian, subject, results=tmp_path)
+    assert one(BlockJacobian, subject, results=tmp_path).facts == measured.facts  # JSON has no NaN
+    averaged = average([measured, measured])
+    for result in (measured, averaged):
+        broken, whole = result.facts["matrices"]
+        assert broken == [[None, float(row == 1), None, float(row == 3)] for row in range(4)]  # 0 times NaN is NaN
+        assert whole == torch.eye(4).tolist()
+        shown = [panel.images[0].get_array() for panel in BlockJacobian.draw({"model": result}).axes[:2]]
+        blank = np.zeros((4, 4), dtype=bool)
+        blank[:, [0, 2]] = True
+        assert (np.ma.getmaskarray(shown[0]) == blank).all()
+        assert not np.ma.getmaskarray(shown[1]).any()
 
 
 def test_how_it_is_batched_does_not_matter(inputs, targets):
