@@ -4,7 +4,7 @@ import itertools
 import os
 from typing import get_args
 
-from norms.cases import sensible
+from norms.cases import list_placements, sensible
 
 from ablate.experiment.trainer import TrainerConfig
 from ablate.models import models
@@ -17,9 +17,9 @@ PRECISIONS = [name for name in get_args(TrainerConfig.model_fields["precision"].
 def each_once():
     """(family, placement, norm layer, precision): every family with every precision, every placement and every norm
     layer that a family can have, once."""
-    families, layers = itertools.cycle(SIZED), list(norm_layers)
-    for number, kind in enumerate(placements):
-        family = next(families)
+    families, layers = itertools.cycle(kind for kind in SIZED if models[kind].has_residuals), list(norm_layers)
+    others = [(family, "summed_inputs") for family in SIZED if not models[family].has_residuals]
+    for number, (family, kind) in enumerate([*zip(families, placements, strict=False), *others]):
         layer = next(layer for layer in layers if sensible(family, layer))  # that which was longest not taken
         layers.remove(layer)
         layers.append(layer)
@@ -28,9 +28,9 @@ def each_once():
 
 def all_of_them():
     """The full product of these."""
-    for case in itertools.product(SIZED, placements, norm_layers, PRECISIONS):
-        if sensible(case[0], case[2]):
-            yield case
+    for family, layer, precision in itertools.product(SIZED, norm_layers, PRECISIONS):
+        for kind in list_placements(family) if sensible(family, layer) else ():
+            yield family, kind, layer, precision
 
 
 FULL = os.environ.get("ABLATE_GPU_CASES") == "all"

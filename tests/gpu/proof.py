@@ -31,6 +31,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
+from ablate.models import models
 from ablate.norms.residuals import lift_factors
 from ablate.parallel import deferred, strategies
 from ablate.training import fit
@@ -168,9 +169,8 @@ TRAINER = {"batch_size": 4, "max_steps": UPDATES, "val_check_interval": UPDATES 
 
 def train_case(family, kind, layer, precision):
     layers = 2 if kind in ("lns", "mix", "by_depth") else 1  # those that are alike in one layer
-    size = {"kind": family, "hidden": 16, "layers": layers, "heads": 2}
-    if family == "vit":
-        size["drop_path"] = 0.1
+    size = {"hidden": 16, "layers": layers, "heads": 2} if models[family].has_residuals else models[family].example
+    size = {"kind": family, **size, **({"drop_path": 0.1} if family == "vit" else {})}
     return train({"model": size, "trainer": TRAINER}, precision, settings_of(kind, layer))
 
 

@@ -18,7 +18,7 @@ def results_of(found):
 def test_every_family_placement_norm_layer_and_precision_is_among_the_cases():
     families, kinds, layers, precisions = map(set, zip(*STEPS.values(), strict=True))
     assert families == set(SIZED)  # what a library names has its own layers
-    assert kinds == set(placements)
+    assert kinds == {*placements, "summed_inputs"}
     assert layers == set(norm_layers)
     assert precisions == set(PRECISIONS) == set(NARROW)
 

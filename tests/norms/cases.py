@@ -16,10 +16,15 @@ def sensible(family, layer):
     return layer != "batchnorm" or models[family].task != "language_modeling"
 
 
+def list_placements(family):
+    """The placements that a model family can have."""
+    return [*placements] if models[family].has_residuals else ["summed_inputs"]
+
+
 COMBINATIONS = [
     (family, kind, layer)
     for family in list_families()
-    for kind in (placements if family in RESIDUAL else ["summed_inputs"])
+    for kind in list_placements(family)
     for layer in norm_layers
     if sensible(family, layer)
 ]
