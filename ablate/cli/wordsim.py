@@ -21,7 +21,7 @@ else:
     donors = LazyModule("ablate.sweeps.donors")
     wordsim = LazyModule("ablate.diagnostics.wordsim")
 
-_EXAMPLE = "ablate wordsim RUN_ID sweep:reuse-570m/baseline --pairs SimLex-999.txt combined.csv"
+_EXAMPLE = "ablate wordsim RUN_ID sweep:reuse-570m/baseline --pairs SimLex-999.txt wordsim_similarity_goldstandard.txt"
 _PAIRS = "word pairs with scores: SimLex-999 and WordSim-353 in their original formats, or word, word, score"
 _NEIGHBOURS = "number of nearest tokens of each token to compare between each two models (default: 100)"
 
