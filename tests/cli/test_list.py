@@ -68,7 +68,7 @@ def test_without_a_list_it_says_which_there_are(listed):
     assert lists.keys() >= {"samplers", "pruners", "callbacks", "loggers", "metrics", "measurements"}
     assert len(lists) >= len(Registry.all)
     for what, path in lists.items():
-        assert path or what in ("metrics", "measurements", "sweeps") or what.startswith("library-")
+        assert path or what in ("figures", "metrics", "measurements", "sweeps") or what.startswith("library-")
     assert (lists["norms"], lists["callbacks"], lists["samplers"]) == ("norm.layer", "trainer.callbacks", "sampler")
 
 

@@ -122,7 +122,7 @@ def test_initial_logits_are_near_guessing_evenly(family, init):
     model = experiment.model.build(experiment.norm, experiment.init, 10, (16,) if language else (1, 8, 8))
     logits = model(torch.randint(10, (4, 16)) if language else torch.randn(4, 1, 8, 8))
     assert logits.dtype == torch.float32
-    assert logits.abs().max() < 2
+    assert logits.abs().max() < (2 if init != "fan_in" else 6)  # of variance 1, as all summed inputs
 
 
 @pytest.mark.parametrize("family", RESIDUAL)
