@@ -137,6 +137,17 @@ def find_registry(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str
     return find_part(cls, tree, path[-1])[0]
 
 
+def adds_entry(cls: Any, before: Mapping[str, Any], after: Mapping[str, Any], path: list[str]) -> bool:
+    """Return whether the setting at `path`, which has changed the tree `before` into `after`, has added an entry to a
+    mapping from names to parts."""
+    for key in path:
+        if isinstance(cls, Each) and key not in before:
+            return True
+        _, cls = find_part(cls, after, key)
+        before, after = _number_items(before.get(key)), _number_items(after.get(key))
+    return False
+
+
 def iterate_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the dotted paths that `cls` has, with the kinds that `tree` chooses."""
     for key in tree if isinstance(cls, (Each, Several)) else (f.alias or name for name, f in cls.model_fields.items()):
