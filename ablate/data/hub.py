@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import DataError
+from ablate.config.hub import TIMEOUT, is_path
 from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path, explain, suggest_name
-
-TIMEOUT = 10.0
-"""Seconds until the hub is reported as unreachable."""
 
 RETRIES = 5
 """Number of times, five seconds apart, that an interrupted download is resumed."""
@@ -40,7 +38,7 @@ def find_folder(name: str) -> Path | None:
         raise DataError(
             f"{path} is a file, and `dataset` must be a folder or a dataset on the hub. Give the file in `files`."
         )
-    if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
+    if is_path(name):
         raise DataError(f"There is no folder {path}.{suggest_name(path)}")
     return None
 
