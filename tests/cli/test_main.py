@@ -323,6 +323,29 @@ def test_sigterm_ends_a_sweep_in_order_before_its_first_trial(store, tmp_path, m
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_sigterm_in_a_callback_of_the_garbage_collection_is_not_lost(store, tmp_path, monkeypatch, capsys):
+    """There Python reports an exception and goes on. `timeout` sends two signals, and neither is told."""
+    (tmp_path / "early.yaml").write_text("{name: early, sampler: grid, search: {optimizer.lr: [0.001]}}")
+
+    class Garbage:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def prepare(*_, **__):
+        del (rubbish := [Garbage()])[0]
+        assert not rubbish
+        signal.pause()
+
+    monkeypatch.setattr("ablate.sweeps.run.sweep", prepare)
+    hook = sys.unraisablehook
+    assert main(["sweep", str(tmp_path / "early.yaml")]) == 130
+    told = capsys.readouterr().err
+    assert told.startswith("\nStopped.")
+    assert "KeyboardInterrupt" not in told
+    assert sys.unraisablehook is hook
+
+
 def test_a_verb_that_does_not_exist(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["trian", "norm=pre"])
