@@ -4,8 +4,10 @@ import itertools
 
 import pytest
 
+from ablate.config.errors import ConfigError
 from ablate.config.merging import merge
 from ablate.config.yaml import parse_overrides
+from ablate.data.text.config import ExtraText
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.tree import Experiment
 from ablate.models.llama import Llama
@@ -88,3 +90,75 @@ def test_merge_leaves_its_arguments_alone():
 )
 def test_overrides_go_over_instances(given, override, expected):
     assert load(given, override) == load(expected)
+
+
+C4 = {"data": "c4"}
+ALPACA = {"kind": "instructions", "dataset": "tatsu-lab/alpaca", "val_split": "test"}
+
+
+@pytest.mark.parametrize(
+    ("layers", "data"),
+    [
+        ([C4, {"data.files": "a"}], {"files": ("a",), "dataset": None, "subset": None, "val_split": None}),
+        ([C4, {"data": {"files": "a"}}], {"files": ("a",), "dataset": None}),
+        ([{"data": "c4", "data.files": "a"}], {"files": ("a",), "dataset": None}),
+        ([{"data": {"kind": "text", "files": "a"}}, C4], {"files": (), "dataset": "allenai/c4", "subset": "en"}),
+        ([C4, {"data.files": "a", "data.val_files": "b"}], {"val_files": ("b",), "val_split": None}),
+        (
+            [C4, {"data.val_files": "b"}],
+            {"dataset": "allenai/c4", "subset": "en", "val_files": ("b",), "val_split": None},
+        ),
+        ([C4, {"data.files": "a"}, {"data.dataset": "b"}], {"files": (), "dataset": "b", "subset": None}),
+        ([C4, {"data.dataset": "b"}], {"dataset": "b", "subset": "en", "val_split": "validation"}),
+        ([C4, {"data.files": []}], {"files": (), "dataset": "allenai/c4", "subset": "en"}),
+        ([{"data": ALPACA}, {"data.files": "a"}], {"files": ("a",), "dataset": None, "val_split": None}),
+    ],
+)
+def test_files_take_the_place_of_a_dataset_below_and_the_other_way_round(layers, data):
+    loaded = load(*layers).data
+    assert {field: getattr(loaded, field) for field in data} == data
+    if "c4" in str(layers[0]["data"]):
+        assert (loaded.tokenizer, loaded.layout, loaded.seq_len) == ("t5-base", "documents", 256)
+
+
+def test_files_and_a_dataset_in_one_layer_are_refused():
+    with pytest.raises(ConfigError, match="needs either files or dataset, and both are given"):
+        load(C4, {"data.files": "a", "data.dataset": "b"})
+
+
+WIKI = {"dataset": "wiki", "subset": "raw", "split": "test", "column": "page", "tokens": 300}
+SETS = {"data": {"kind": "text", "files": "a", "val_sets": {"wiki": WIKI, "mine": {"files": "b"}}}}
+
+
+@pytest.mark.parametrize(
+    ("word", "sets"),
+    [
+        ("data.val_sets=null", {}),
+        ("data.val_sets={}", {}),
+        ("data.val_sets.wiki=null", {"mine": {"files": ("b",)}}),
+        ("data.val_sets={wiki: null}", {"mine": {"files": ("b",)}}),
+        (
+            "data.val_sets.wiki.files=c",
+            {"wiki": {"files": ("c",), "column": "page", "tokens": 300}, "mine": {"files": ("b",)}},
+        ),
+        (
+            "data.val_sets={mine: {dataset: c}}",
+            {"wiki": WIKI, "mine": {"dataset": "c"}},
+        ),
+    ],
+)
+def test_validation_sets_are_replaced_and_removed(word, sets):
+    loaded = load(SETS, parse_overrides([word])).data.val_sets
+    assert loaded == {name: ExtraText(**fields) for name, fields in sets.items()}
+    arm = merge(Experiment, {}, parse_overrides([word]))  # as the settings of an arm, which are merged twice
+    assert load(SETS, arm).data.val_sets == loaded
+
+
+def test_sets_are_removed_before_others_are_added():
+    words = parse_overrides(["data.val_sets.new.files=c", "data.val_sets=null"])
+    assert load(SETS, words).data.val_sets == {"new": ExtraText(files=("c",))}
+
+
+def test_a_set_that_is_not_there_is_not_removed_silently():
+    with pytest.raises(ConfigError, match=r"there is no validation set wikki to remove. Validation sets: wiki, mine"):
+        load(SETS, {"data.val_sets.wikki": None})

@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import ablate
 from ablate import tracking
@@ -67,9 +68,16 @@ exit status: 0 done, 1 some trials failed, 2 a mistake in the input, or an unrea
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells a wrong argument in one line, as every other mistake is told, and not below the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with all verbs."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="ablate",
         description="Ablations and sweeps of Transformer normalisation, on language and on vision.",
         epilog=_EXAMPLES,

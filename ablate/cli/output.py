@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import io
 import json
+import os
 import shlex
 import signal
 import sys
@@ -69,14 +70,35 @@ def print_json(content: Any) -> None:
 
 @contextlib.contextmanager
 def interrupt_on_sigterm() -> Iterator[None]:
-    """Make SIGTERM raise KeyboardInterrupt within this context, as Ctrl-C does. Outside the main thread, do nothing."""
+    """Make the first SIGTERM raise KeyboardInterrupt within this context, as Ctrl-C does; `timeout` sends it twice. An
+    interrupt that falls into a callback of Python's memory management, where it is reported and forgotten, is raised
+    again instead. Outside the main thread, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    again: list[threading.Timer] = []
+    report = sys.unraisablehook
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    def repeat(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            report(lost)
+            return
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, interrupt)
+        again.append(threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)))
+        again[-1].start()
+
+    before, sys.unraisablehook = signal.signal(signal.SIGTERM, interrupt), repeat
     try:
         yield
     finally:
+        for timer in again:
+            timer.cancel()
+        sys.unraisablehook = report
         signal.signal(signal.SIGTERM, before)
 
 

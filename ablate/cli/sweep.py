@@ -21,7 +21,7 @@ from ablate.cli.arguments import (
 )
 from ablate.cli.output import build_console, interrupt_on_sigterm, print_json, repeat_command
 from ablate.config.errors import DataError
-from ablate.config.formatting import count_noun, join_words
+from ablate.config.formatting import count_noun, format_settings, join_words
 from ablate.config.lazy import LazyModule, postpone_collection
 from ablate.config.logs import print_wrapped
 from ablate.config.yaml import parse_overrides
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ablate.reports.report import Report
     from ablate.sweeps import dry_run, gpu_sharing, progress, slurm_jobs
     from ablate.sweeps import run as sweep_run
-    from ablate.sweeps.spec import files, library, references
+    from ablate.sweeps.spec import files, library, references, scale
     from ablate.sweeps.spec.sweep import Sweep
 else:
     terminal = LazyModule("ablate.reports.terminal")
@@ -42,6 +42,7 @@ else:
     slurm_jobs = LazyModule("ablate.sweeps.slurm_jobs")
     references = LazyModule("ablate.sweeps.spec.references")
     files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
+    scale = LazyModule("ablate.sweeps.spec.scale")
 
 _EXAMPLE = """\
 ablate sweep demo --workers 2
@@ -164,6 +165,8 @@ def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespa
         except DataError as error:
             text = dry_run.outline(spec)
             missing += [str(error)] if str(error) not in missing else []
+        if spec.name not in requested:
+            text = f"{_announce(spec, specs, options)}\n{text}"
         plans.append({"sweep": spec.name, "plan": text})
         if not options.json:
             print(f"{text}\n" if spec is not specs[-1] else text, flush=True)
@@ -181,16 +184,27 @@ def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespac
     reports: list[Report] = []
     for spec in specs:
         if spec.name not in requested:
-            after = [other.name for other in specs if spec.name in references.list_earlier_sweeps(other)]
-            print(f"{spec.name} runs first: {join_words(after)} start{'' if after[1:] else 's'} from its trials.")
-            if words := [word for word in options.words if files.is_shared(word.partition("=")[0])]:
-                print(f"  {' '.join(words)} applies to it too.")
+            print(_announce(spec, specs, options))
         worst = max(worst, _run_one(spec, options, options.fresh and spec.name in requested, reports))
         if worst == 130:
             break
     if options.json:
         print_json({"sweeps": [content.to_dict() for content in reports]})
     return worst
+
+
+def _announce(spec: Sweep, specs: Sequence[Sweep], options: argparse.Namespace) -> str:
+    """Return the sentences on an earlier sweep: which ones wait for it, and which settings apply to it too."""
+    after = [other.name for other in specs if spec.name in references.list_earlier_sweeps(other)]
+    lines = [f"{spec.name} runs first: {join_words(after)} start{'' if after[1:] else 's'} from its trials."]
+    overrides = parse_overrides(options.words)
+    name = spec.name.removesuffix(scale.format_suffix(options.scale, options.scale_model))
+    passed = files.select_passed_on(options.file, name, overrides)
+    given = {word: word.removeprefix("experiment.") for word in overrides}
+    own = [word for word, path in given.items() if not any(f"{known}.".startswith(f"{path}.") for known in passed)]
+    lines += [f"  Passed on to it: {format_settings(passed, {})}"] if passed else []
+    lines += [f"  Not passed on: {join_words(own)}"] if own else []
+    return "\n".join(lines)
 
 
 def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool, reports: list[Report]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import (
@@ -31,6 +32,10 @@ class Config(BaseModel):
         allow_inf_nan=False,
         serialize_by_alias=True,
     )
+
+    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Field -> the fields for which it is an alternative: a layer of settings that gives it drops them from the layers
+    below, unless it gives them too (`merging.merge`)."""
 
     @field_validator("*", mode="wrap")
     @classmethod

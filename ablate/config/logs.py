@@ -97,6 +97,20 @@ def log_where_unheard() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def silence(*names: str) -> Iterator[None]:
+    """Drop messages below errors of the loggers `names` within this context."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextlib.contextmanager
 def log_to_stderr() -> Iterator[None]:
     """Write Ablate's log messages within this context to stderr, from level INFO."""
     logger, handler = logging.getLogger("ablate"), _StderrHandler()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args, get_origin
@@ -34,15 +34,20 @@ def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) ->
 
     Kinds are set before the fields of their part, wherever they stand. A new kind drops the fields of the old kind and
     keeps those that both kinds inherit: `norm=post` over `norm: {kind: mix, alpha: 0.25, layer: rmsnorm}` leaves
-    `{kind: post, layer: rmsnorm}`. `plugins` lists are concatenated.
+    `{kind: post, layer: rmsnorm}`. A field drops those for which it is an alternative (`Config.replaces`): `files` over
+    `{dataset: allenai/c4, subset: en}` leaves `{files: ...}`. null removes an entry of a mapping from names to parts;
+    null or {} for the mapping removes all. `plugins` lists are concatenated.
     """
     result = _copy(tree)
     paths = [
         (path[:-1] if path[-1] == "kind" and len(path) > 1 else path, value)
         for path, value in ((key.split("."), value) for key, value in iterate_leaves(update))
     ]
+    named = {tuple(path) for path, _ in paths}
     for path, value in sorted(paths, key=lambda item: (len(item[0]), find_registry(cls, result, item[0]) is None)):
         _assign(cls, result, path, value)
+        if value:
+            _drop_alternatives(cls, result, path, named)
     if tree.get("plugins") and update.get("plugins"):
         result["plugins"] = plugins.merge_plugins(tree["plugins"], update["plugins"])
     return result
@@ -69,11 +74,31 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
         if new is not old:
             kept = registry.list_kept(old, new)
             part = {k: v for k, v in part.items() if k in kept}
-        tree[key] = {**part, **fields}
+        replaced = _list_replaced(new, (field for field, given in fields.items() if given))
+        tree[key] = {**{k: v for k, v in part.items() if k not in replaced}, **fields}
+    elif isinstance(child, Each) and not value:
+        tree[key] = {}
+    elif isinstance(cls, Each) and value is None and key in tree:
+        del tree[key]
     elif value != {} or (child is None and registry is None):  # nothing given for a part changes nothing
         tree[key] = value
     elif _may_be_none(cls, key) and tree.get(key) is None:  # but that it is there, with its defaults
         tree[key] = {}
+
+
+def _drop_alternatives(cls: type[Any], tree: Tree, path: list[str], named: set[tuple[str, ...]]) -> None:
+    """Drop from `tree` the fields for which the field at `path` is an alternative and that are not `named` with it."""
+    *above, field = path
+    part, inside = _find_part_at(cls, tree, above)
+    for other in _list_replaced(part, [field]):
+        if (*above, other) not in named and isinstance(inside, dict):
+            inside.pop(other, None)
+
+
+def _list_replaced(cls: Any, fields: Iterable[str]) -> set[str]:
+    """Return the fields of `cls` for which one of `fields` is an alternative."""
+    known: Mapping[str, tuple[str, ...]] = getattr(cls, "replaces", {})
+    return {other for field in fields for other in known.get(field, ())}
 
 
 @dataclass(frozen=True)
@@ -131,10 +156,27 @@ def _is_config(annotation: Any) -> bool:
 
 
 def find_registry(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str]) -> Registry[Any] | None:
-    for key in path[:-1]:
+    part, inside = _find_part_at(cls, tree, path[:-1])
+    return find_part(part, inside, path[-1])[0]
+
+
+def _find_part_at(cls: Any, tree: Mapping[str, Any], path: list[str]) -> tuple[Any, Mapping[str, Any]]:
+    """Return the class of the part at `path` and its settings in `tree`."""
+    for key in path:
         _, cls = find_part(cls, tree, key)
         tree = _number_items(tree.get(key))
-    return find_part(cls, tree, path[-1])[0]
+    return cls, tree
+
+
+def adds_entry(cls: Any, before: Mapping[str, Any], after: Mapping[str, Any], path: list[str]) -> bool:
+    """Return whether the setting at `path`, which has changed the tree `before` into `after`, has added an entry to a
+    mapping from names to parts."""
+    for key in path:
+        if isinstance(cls, Each) and key not in before:
+            return True
+        _, cls = find_part(cls, after, key)
+        before, after = _number_items(before.get(key)), _number_items(after.get(key))
+    return False
 
 
 def iterate_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

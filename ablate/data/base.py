@@ -294,6 +294,15 @@ class DataConfig(Kind):
 data_kinds: Registry[DataConfig] = Registry("data", DataConfig)
 
 
+ORIGINS = {
+    "files": ("dataset", "subset", "train_split", "val_split", "split", "revision"),
+    "dataset": ("files",),
+    "val_files": ("val_split",),
+    "val_split": ("val_files",),
+}
+"""`Config.replaces` of data that comes from files or from a dataset."""
+
+
 def check_one_origin(files: Sequence[str], dataset: str | None) -> None:
     """Raise ValueError unless either files or a dataset is given, and not both."""
     if bool(files) == (dataset is not None):

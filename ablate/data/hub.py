@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import DataError
+from ablate.config.hub import TIMEOUT, is_path
 from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path, explain, suggest_name
-
-TIMEOUT = 10.0
-"""Seconds until the hub is reported as unreachable."""
 
 RETRIES = 5
 """Number of times, five seconds apart, that an interrupted download is resumed."""
 
-INSTEAD = "A downloaded copy also works: give its folder as data.dataset, or its files as data.files."
+INSTEAD = (
+    "A downloaded copy also works: give its folder as data.dataset, or its files as data.files, which replace dataset, "
+    "subset and splits (of a further validation set: data.val_sets.NAME.dataset or data.val_sets.NAME.files)."
+)
 
 
 def find_folder(name: str) -> Path | None:
@@ -37,7 +38,7 @@ def find_folder(name: str) -> Path | None:
         raise DataError(
             f"{path} is a file, and `dataset` must be a folder or a dataset on the hub. Give the file in `files`."
         )
-    if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
+    if is_path(name):
         raise DataError(f"There is no folder {path}.{suggest_name(path)}")
     return None
 
@@ -160,7 +161,16 @@ def open_folder(folder: Path, subset: str | None, split: str) -> Any:
     except DataError:
         raise
     except Exception as error:
-        raise DataError(f"The dataset in {folder} cannot be read: {explain(error)}") from error
+        text = f"The dataset in {folder} cannot be read: {explain(error)}."
+        raise DataError(text + (_advise_on_parts(subset, split) if isinstance(error, ValueError) else "")) from error
+
+
+def _advise_on_parts(subset: str | None, split: str) -> str:
+    """Return what to set for a folder that may lack the requested subset or split; "" for the default ones."""
+    ways = [f"without a subset {subset!r} needs data.subset=null"] if subset else []
+    ways += [f"without a split {split!r} needs data.val_split=null, or data.val_files"] if split != "train" else []
+    own = " (of a further validation set: data.val_sets.NAME.subset, data.val_sets.NAME.split)"
+    return f" A folder {'; one '.join(ways)}{own}." if ways else ""
 
 
 def import_datasets() -> Any:

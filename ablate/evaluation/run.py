@@ -13,6 +13,7 @@ import torch
 
 from ablate.config.errors import AblateError
 from ablate.config.formatting import to_json
+from ablate.config.hub import find_model
 from ablate.evaluation.scoring import score, score_hf
 from ablate.evaluation.tasks import load_tasks
 from ablate.export import tokenizer
@@ -83,7 +84,7 @@ def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evalua
 def _find(model: str) -> TrainedModel | str:
     """Return a trained language model; for `hf:`, the name that transformers loads."""
     if model.startswith(HF):
-        return model.removeprefix(HF)
+        return find_model(model.removeprefix(HF))
     source = open_trained(model)
     if (task := source.experiment.task.kind) != "language_modeling":
         raise AblateError(f"{model} is for {task.replace('_', ' ')}; the tasks are for language models.")

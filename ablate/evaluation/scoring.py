@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from torch import nn
 
 from ablate.config.errors import AblateError
 from ablate.config.extras import import_library
+from ablate.config.hub import find_model
 from ablate.evaluation.tasks import list_leaves, load_tasks, silence_harness
 from ablate.training.undisturbed import undisturbed
 from ablate.verdict.questions import Question, Score
@@ -74,12 +74,12 @@ def score_hf(
     """Return task -> score, as `score`, of a model of `transformers`: a folder or a name of the hub, whose own code is
     only run with `trust_remote_code`. Raises AblateError for a model that cannot be loaded."""
     import_library("lm_eval", "eval")
+    name = find_model(path)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots, limit)
     with silence_harness(progress):
         from ablate.evaluation.harness import CountingModel
 
-        name = str(Path(path).expanduser()) if os.path.isdir(Path(path).expanduser()) else path
         try:
             model = CountingModel(name, device=device, batch_size=batch_size, trust_remote_code=trust_remote_code)
         except (OSError, ValueError) as error:

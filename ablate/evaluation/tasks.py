@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import AblateError, DataError
+from ablate.config.logs import silence
 from ablate.evaluation.catalog import index_tasks
 from ablate.evaluation.localize import LocalTasks
 from ablate.tracking.scores import name_metrics
@@ -139,13 +140,6 @@ def _find_fault(task: Any, question: Mapping[str, Any]) -> str:
 @contextlib.contextmanager
 def silence_harness(progress: bool = False) -> Iterator[None]:
     """Silence the harness and the hub in this context, including progress bars unless `progress` is set."""
-    loggers = [logging.getLogger(name) for name in ("lm_eval", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with contextlib.nullcontext() if progress else contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    shown = contextlib.nullcontext() if progress else contextlib.redirect_stderr(io.StringIO())
+    with silence("lm_eval", "huggingface_hub"), shown:
+        yield

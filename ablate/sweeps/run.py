@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 import warnings
 from collections.abc import Mapping
@@ -328,7 +329,8 @@ class _Runner:
     def _stop(self, number: int, frame: object) -> None:
         """Let Ctrl-C and SIGTERM end the sweep in order; a second Ctrl-C does not wait for checkpoints."""
         self.signals.append(number)
-        self.stopping += 1 if ranks.world_size() == 1 else not self.stopping  # torchrun passes on what reached us too
+        pressed = number == signal.SIGINT and ranks.world_size() == 1  # torchrun passes on what reached us too
+        self.stopping += pressed or not self.stopping  # `timeout` sends SIGTERM to us, and to our group
 
     # ------------------------------------------------------------------ after
 

@@ -82,10 +82,9 @@ def _create_tables(uri: str) -> None:
 def explain_errors(uri: str) -> Iterator[None]:
     """Raise errors of MLflow and its database as a StoreError that says what to do."""
     import sqlalchemy.exc
+    from mlflow.exceptions import MlflowException  # not within: Ctrl-C may end the import
 
     try:
-        from mlflow.exceptions import MlflowException
-
         yield
     except (MlflowException, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         text = "No answer." if "Max retries exceeded" in str(error) else shorten(error).rstrip(".") + "."

@@ -92,7 +92,9 @@ def test_options_that_do_not_exist(words, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(words)
     assert stopped.value.code == 2
-    assert "error:" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.startswith(("ablate: unrecognized arguments: ", "ablate sweep: ambiguous option: "))
+    assert told.count("\n") == 1
 
 
 def test_what_is_missing_is_named(ablate, capsys):
@@ -108,7 +110,7 @@ def test_what_is_missing_is_named(ablate, capsys):
 def test_a_scale_out_of_range_is_refused(share, capsys):
     with pytest.raises(SystemExit):
         main(["sweep", "x.yaml", "--scale", share])
-    assert f"must be a number above 0 and at most 1, given {share}" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"ablate sweep: --scale: must be a number above 0 and at most 1, given {share}\n"
 
 
 def test_all_files_are_planned_without_their_data_and_a_broken_one_stops_no_other(ablate, tmp_path):
@@ -319,6 +321,29 @@ def test_sigterm_ends_a_sweep_in_order_before_its_first_trial(store, tmp_path, m
     assert main(["sweep", str(tmp_path / "early.yaml")]) == 130
     assert "Stopped." in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_in_a_callback_of_the_garbage_collection_is_not_lost(store, tmp_path, monkeypatch, capsys):
+    """There Python reports an exception and goes on. `timeout` sends two signals, and neither is told."""
+    (tmp_path / "early.yaml").write_text("{name: early, sampler: grid, search: {optimizer.lr: [0.001]}}")
+
+    class Garbage:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def prepare(*_, **__):
+        del (rubbish := [Garbage()])[0]
+        assert not rubbish
+        signal.pause()
+
+    monkeypatch.setattr("ablate.sweeps.run.sweep", prepare)
+    hook = sys.unraisablehook
+    assert main(["sweep", str(tmp_path / "early.yaml")]) == 130
+    told = capsys.readouterr().err
+    assert told.startswith("\nStopped.")
+    assert "KeyboardInterrupt" not in told
+    assert sys.unraisablehook is hook
 
 
 def test_a_verb_that_does_not_exist(capsys):

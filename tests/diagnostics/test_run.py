@@ -245,7 +245,7 @@ def models(tmp_path_factory, text):
     ("words", "message"),
     [
         (["nobody"], "neither a checkpoint nor a run"),
-        (["hf:{tmp}/nowhere"], "cannot be loaded"),
+        (["hf:{tmp}/nowhere"], "There is no folder "),
         (["hf:{tmp}/bare"], "needs text for the measurement"),
         (["hf:{tmp}/bare", "--data", "{tmp}/text.txt"], "has no tokenizer"),
         (["hf:{tmp}/bare", "--data", "{tmp}/text.txt", "tokenizer=bytes"], "has 256 tokens and"),

@@ -356,7 +356,8 @@ def alignable(folder):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tmp_path):
-    """The smallest size of each file at a thousandth, every arm: a trial of the study, trained, without a process."""
+    """The smallest size of each file at a thousandth, or at one update, every arm: a trial of the study, trained,
+    without a process."""
     first = load_sweeps(file)[0]
     model = first.without_grid().base(next(iter(first.without_grid().all_arms))).model
     data = {"data": "topics", "data.seq_len": 16} if model.per_token else {"data": "digits"}
@@ -376,7 +377,8 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
         small["budget.trials"] = 1
     if load_sweeps(file)[0].at_grid:
         small["confirm.seeds"] = 1
-    scale = {"factor": 0.001, "model": True}
+    updates = min(spec.base(arm).trainer.max_steps for spec in load_sweeps(file) for arm in spec.all_arms)
+    scale = {"factor": max(0.001, 1 / updates), "model": True}
     if load_sweeps(file)[0].contrasts:  # of a factorial; many arms
         small["model.layers"] = 4
     if file.stem == "dispute-small-mix":  # where the number of updates is a factor, which only a file can set

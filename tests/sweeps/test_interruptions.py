@@ -264,6 +264,26 @@ def test_a_stop_while_the_workers_server_starts_is_a_stop(store, spec, monkeypat
     assert read_sweep("small").counts()["interrupted"] == 1
 
 
+@pytest.mark.parametrize(
+    ("numbers", "waits"),
+    [
+        ([signal.SIGINT], True),
+        ([signal.SIGTERM, signal.SIGTERM], True),
+        ([signal.SIGINT, signal.SIGTERM], True),
+        ([signal.SIGINT, signal.SIGINT], False),
+        ([signal.SIGTERM, signal.SIGINT], False),
+    ],
+)
+def test_only_a_second_ctrl_c_does_not_wait_for_checkpoints(numbers, waits):
+    """`timeout` sends SIGTERM to the sweep and then to its process group."""
+    runner = run._Runner.__new__(run._Runner)
+    runner.stopping, runner.signals = 0, []
+    for number in numbers:
+        runner._stop(number, None)
+    assert runner.signals == numbers
+    assert (runner.stopping < 2) == waits
+
+
 def test_a_server_that_dies_is_told(store, spec, monkeypatch):
     def dead(*_):
         raise EOFError("unexpected EOF")

@@ -9,7 +9,7 @@ from ablate.config.errors import ConfigError, SweepError
 from ablate.experiment.lora import Lora
 from ablate.sweeps.run import sweep
 from ablate.sweeps.simulation import simulate
-from ablate.sweeps.spec.files import add_earlier_sweeps, is_shared, load_sweeps
+from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps, select_passed_on
 from ablate.sweeps.spec.references import find_donor, list_earlier_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
@@ -184,10 +184,60 @@ def test_a_size_of_a_file_is_found_by_its_whole_name(tmp_path):
     assert found[0].base("none").model.hidden == 32
 
 
+WIKI = {"files": "wiki.txt"}
+
+
 @pytest.mark.parametrize(
-    ("path", "shared"),
-    [("trainer.max_steps", True), ("search.optimizer.lr", True), ("lora", False), ("search.lora.rank", False),
-     ("experiment.lora.rank", False), ("name", False), ("stages.policy.seed", False)],
-)  # fmt: skip
-def test_what_the_command_line_says_holds_for_the_earlier_sweeps_but_what_is_for_the_later_alone(path, shared):
-    assert is_shared(path) == shared
+    ("setting", "passed"),
+    [
+        ({"trainer.max_steps": 3}, True),
+        ({"experiment.trainer.max_steps": 3}, True),
+        ({"data.seq_len": 32}, True),
+        ({"name": "mine"}, False),
+        ({"confirm.seeds": 2}, False),
+        ({"search.optimizer.lr": [1e-3]}, False),
+        ({"objective.metric": "val/loss"}, False),
+        ({"budget.trials": 1}, False),
+        ({"sampler": "random"}, False),
+        ({"pruner": "median"}, False),
+        ({"lora.rank": 2}, False),
+        ({"search.lora.rank": [1]}, False),
+        ({"warm_start.freeze": ["head"]}, False),
+        ({"stages.policy.seed": 1}, False),
+        ({"evaluation.shots": 1}, False),
+        (
+            {"data": {"kind": "text", "files": "a.txt", "val_sets": {"wiki": WIKI}}},
+            {"data.kind": "text", "data.files": "a.txt"},
+        ),
+        (
+            {"data": "text", "data.files": "a.txt", "data.val_sets.wiki.files": "wiki.txt"},
+            {"data": "text", "data.files": "a.txt"},
+        ),
+    ],
+)
+def test_only_settings_of_the_experiment_are_passed_on_to_another_file(setting, passed, files):
+    plain = {path.removeprefix("experiment."): value for path, value in setting.items()}
+    assert select_passed_on(files, "first", setting) == (plain if passed is True else passed or {})
+
+
+def test_what_the_earlier_file_has_itself_is_passed_on(files):
+    evaluated = {"data": {"kind": "text", "files": "a", "val_sets": {"wiki": WIKI}}, "evaluation": {"shots": 0}}
+    files.with_name("one.yaml").write_text(yaml.safe_dump({**FIRST, "experiment": {**SMALL, **evaluated}}))
+    said = {"data.val_sets.wiki.files": "b", "data.val_sets.more.files": "c", "evaluation.shots": 1}
+    assert select_passed_on(files, "first", said) == {"data.val_sets.wiki.files": "b", "evaluation.shots": 1}
+
+
+def test_the_plan_says_what_is_passed_on(store, files, capsys):
+    words = ["trainer.max_steps=3", "confirm.seeds=2", "search.optimizer.lr=[1e-3]", "objective.metric=val/perplexity"]
+    assert main(["sweep", str(files), "--dry-run", *words]) == 0
+    first, second = capsys.readouterr().out.split("\nsweep second: ")
+    assert first.startswith(
+        "first runs first: second starts from its trials.\n  Passed on to it: trainer.max_steps=3\n"
+        "  Not passed on: confirm.seeds, search.optimizer.lr and objective.metric\nsweep first: minimize val/loss\n"
+    )
+    assert "optimizer.lr [0.001, 0.01]" in first
+    assert "fresh seeds" not in first
+    assert "2 trials of 3 updates" in first
+    assert second.startswith("minimize val/perplexity")
+    assert "optimizer.lr [0.001]" in second
+    assert "fresh seeds 1, 2" in second

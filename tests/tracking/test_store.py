@@ -1,5 +1,6 @@
 """The store: created once however many processes start, nothing lost while it is away, no secrets shown."""
 
+import builtins
 import contextlib
 import json
 import os
@@ -231,3 +232,16 @@ def test_verbs_that_read_say_that_the_studies_are_damaged(store, capsys, verb, a
     assert "Traceback" not in told
     assert "optuna.db" in told
     assert re.search("damaged", told)
+
+
+def test_a_stop_while_mlflow_is_imported_is_a_stop(monkeypatch):
+    load = builtins.__import__
+
+    def stopped(name, *more):
+        if name == "mlflow.exceptions":
+            raise KeyboardInterrupt
+        return load(name, *more)
+
+    monkeypatch.setattr(builtins, "__import__", stopped)
+    with pytest.raises(KeyboardInterrupt), tracking.explain_errors("sqlite:///nowhere"):
+        pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +11,7 @@ from pydantic import Field, model_validator
 from ablate.config.base import Names
 from ablate.config.bounds import MOST_LENGTH
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, check_one_origin, data_kinds
+from ablate.data.base import ORIGINS, Corpus, DataConfig, check_one_origin, data_kinds
 from ablate.data.cache import combine_fingerprints
 from ablate.data.conversations.example_cache import load_examples
 from ablate.data.conversations.packing import AnswerRows, Examples
@@ -31,6 +32,7 @@ class Instructions(DataConfig):
 
     kind: Literal["instructions"] = "instructions"
     task: ClassVar[str] = "language_modeling"
+    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = ORIGINS
     files: Names = ()
     """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
     val_files: Names = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from ablate.config.base import Names
 from ablate.config.bounds import MOST_LENGTH
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, check_one_origin, data_kinds
+from ablate.data.base import ORIGINS, Corpus, DataConfig, check_one_origin, data_kinds
 from ablate.data.conversations.example_cache import load_examples
 from ablate.data.conversations.packing import AnswerRows, Examples
 from ablate.data.conversations.pairs import Pair, UsablePairs, read_pairs
@@ -76,6 +76,7 @@ class Preferences(DataConfig):
 
     kind: Literal["preferences"] = "preferences"
     task: ClassVar[str] = "language_modeling"
+    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = ORIGINS
     files: Names = ()
     """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
     dataset: str | None = None

@@ -9,16 +9,16 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ablate.config.base import Config, Former, Names
 from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, check_one_origin, data_kinds
+from ablate.data.base import ORIGINS, Corpus, DataConfig, TrainSet, ValSet, check_one_origin, data_kinds
 from ablate.data.cache import combine_fingerprints
 from ablate.data.splits import split_text, split_windows
 from ablate.data.text.bpe import check_bpe_name, parse_bpe_size, train_bpe
@@ -95,6 +95,7 @@ class Topics(DataConfig):
 class ExtraText(Config):
     """A further validation set: files, or a split of a dataset."""
 
+    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = ORIGINS
     files: Names = ()
     """Paths or globs, as in `data.files`."""
     dataset: str | None = None
@@ -137,6 +138,7 @@ class Text(DataConfig):
     kind: Literal["text"] = "text"
     task: ClassVar[str] = "language_modeling"
     former: ClassVar[Mapping[str, Former]] = {"held_out": Former("windows", until=1)}
+    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = ORIGINS
     files: Names = ()
     """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
     val_files: Names = ()
@@ -175,6 +177,15 @@ class Text(DataConfig):
     fit on the disk; the validation set is stored."""
     val_sets: dict[str, ExtraText] = {}
     """Further validation sets by name, such as {wiki: {files: wiki.jsonl}}, reported as val/wiki/loss and so on."""
+
+    @field_validator("val_sets", mode="before")
+    @classmethod
+    def _check_removed(cls, val_sets: Any) -> Any:
+        missing = [name for name, part in val_sets.items() if part is None] if isinstance(val_sets, Mapping) else []
+        if missing:
+            there = ", ".join(name for name in val_sets if name not in missing) or "none"
+            raise ValueError(f"there is no validation set {', '.join(missing)} to remove. Validation sets: {there}")
+        return val_sets
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())  # a mapping has none of its own
@@ -301,7 +312,8 @@ class Text(DataConfig):
         if isinstance(val, Side) and count < (self.val_tokens or 0):
             raise DataError(
                 f"data.val_tokens is {self.val_tokens:,}, and {count:,} tokens are held out "
-                f"(val_fraction={self.val_fraction}): set a larger data.val_fraction, or data.val_files."
+                f"(val_fraction={self.val_fraction}): set a larger data.val_fraction, a smaller data.val_tokens (null: "
+                "all of them), or data.val_files."
             )
         return self.val_tokens
 

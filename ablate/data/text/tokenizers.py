@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ablate.config.bounds import MOST_VOCABULARY
 from ablate.config.errors import DataError
+from ablate.config.hub import TIMEOUT, is_path
 from ablate.config.lazy import LazyModule
 from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path, explain, suggest_name
@@ -31,9 +32,6 @@ ACCEPTED = (
     'Accepted: "bytes", bpe-N (trained on the corpus), a local tokenizer.json, a local SentencePiece *.model, or the '
     "name of a hub repository."
 )
-TIMEOUT = 10.0
-"""Seconds until the hub is reported as unreachable."""
-
 END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[EOS]", "[SEP]")
 """The tokens that end a document in the tokenizers of GPT-2, LLaMA 1 and 2, LLaMA 3, Gemma, others, and BERT."""
 
@@ -224,7 +222,7 @@ def load_tokenizer(name: str) -> Tokenizer:
         raise DataError(f"{path} is not a readable tokenizer. {ACCEPTED}")
     if os.path.isdir(path):
         raise DataError(f"The folder {path} has no tokenizer.json. {ACCEPTED}")
-    if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or path.suffix in (".json", ".model"):
+    if is_path(name) or path.suffix in (".json", ".model"):
         raise DataError(f"There is no tokenizer {path}.{suggest_name(path)} {ACCEPTED}")
     return _load_from_hub(name)
 

@@ -11,6 +11,7 @@ from typing import Any
 from ablate import tracking
 from ablate.config.errors import AblateError
 from ablate.config.extras import import_library
+from ablate.config.logs import silence
 from ablate.data.files import identify_files
 from ablate.data.text.tokenizers import keep_tokenizer
 from ablate.training.checkpoints import hash_weights
@@ -28,9 +29,11 @@ def import_transformers() -> Any:
 
 @contextlib.contextmanager
 def translate_errors(name: str) -> Iterator[None]:
-    """Raise AblateError, which says what to do, for errors of transformers and the hub."""
+    """Raise AblateError, which says what to do, for errors of transformers and the hub, whose own lines are not
+    shown."""
     try:
-        yield
+        with silence("huggingface_hub"):
+            yield
     except (MemoryError, AblateError):
         raise
     except Exception as error:  # whatever transformers, tokenizers, safetensors, the disk and the hub raise

@@ -12,6 +12,7 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
+from ablate.config.hub import find_model
 from ablate.data import Corpus
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.diagnostics.measures import Batch, Layers, Subject
@@ -29,6 +30,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
     """Return the causal or masked language model, or the model with a span head, of the folder, or of the hub's
     repository, `name`."""
     transformers = import_transformers()
+    name = find_model(name)
     with translate_errors(name):
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=opening.trust_remote_code)
     if is_span_model(config):

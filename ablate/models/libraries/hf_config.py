@@ -12,9 +12,8 @@ from typing import Any
 
 from ablate.config.errors import Problem, did_you_mean
 from ablate.config.extras import import_library
+from ablate.config.hub import TIMEOUT, is_path
 
-TIMEOUT = 10.0
-"""Seconds until the hub is reported as unreachable."""
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _TAKEN = {
     *("transformers_version", "architectures", "output_hidden_states", "output_attentions", "return_dict", "dtype"),
@@ -65,7 +64,7 @@ def resolve(source: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]] | Pro
         return source, {}
     if os.path.exists(path):
         return _read_file(source, path)
-    if path.suffix == ".json" or source.startswith((".", "/", "~")) or source.count("/") > 1:
+    if path.suffix == ".json" or is_path(source):
         return Problem("config", "there is no such folder or file with a config.json", source)
     if "/" not in source:
         return Problem("config", describe_unknown(source), source)

@@ -6,13 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ablate.config.building import load_plugins
 from ablate.config.errors import AblateError, SweepError
 from ablate.config.formatting import join_words
+from ablate.config.merging import adds_entry, iterate_leaves, merge
 from ablate.config.yaml import read_yaml
+from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.references import list_earlier_sweeps
 from ablate.sweeps.spec.scale import format_suffix, scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.spec.trees import apply_overrides, load_trees
+from ablate.sweeps.spec.trees import IN_FILE, OVERRIDABLE, STAGES, apply_overrides, load_trees
+
+NOT_PASSED_ON = {*OVERRIDABLE, *IN_FILE, "stages", "warm_start", "lora", "align"} - {"plugins"}
+"""The parts of the command line's settings that do not apply to the sweeps of other files that a sweep starts from:
+parts of the sweep itself, and what it does with the models of the earlier ones."""
 
 
 def load_sweeps(
@@ -44,10 +51,7 @@ def add_earlier_sweeps(
     file: str | Path, specs: Sequence[Sweep], overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
 ) -> list[Sweep]:
     """Return `specs`, each preceded by the sweeps that its arms start from, which are looked up by name in the folder
-    of `file`. Scale and `overrides` hold for those as well, but for the name and, in other files, for what is for a
-    stage and for the adapters (`lora`), which go on what the earlier ones have trained."""
-    same = {path: value for path, value in overrides.items() if path != "name"}
-    shared = {path: value for path, value in overrides.items() if is_shared(path)}
+    of `file`, at the same scale and with what `select_passed_on` leaves of the `overrides`."""
     suffix = format_suffix(factor, model)
     ordered: dict[str, Sweep] = {}
 
@@ -55,9 +59,10 @@ def add_earlier_sweeps(
         for name in list_earlier_sweeps(spec):
             if name in waiting:
                 raise SweepError(f"The sweeps {join_words(waiting)} would wait for each other.")
-            if name not in ordered and (place := _find_file(Path(file), name.removesuffix(suffix))):
+            full = name.removesuffix(suffix)
+            if name not in ordered and (place := _find_file(Path(file), full)):
                 where, size = place
-                settings = same if where == Path(file) else shared
+                settings = select_passed_on(file, full, overrides)
                 (before,) = load_sweeps(where, settings, size=size, factor=factor, model=model)
                 add(before, (*waiting, name))
         ordered[spec.name] = spec
@@ -67,10 +72,33 @@ def add_earlier_sweeps(
     return list(ordered.values())
 
 
-def is_shared(path: str) -> bool:
-    """Return whether a setting of the command line applies to the sweeps of other files that a sweep starts from."""
-    part = path.removeprefix("search.").removeprefix("experiment.").partition(".")[0]
-    return part not in ("name", "lora", "stages")
+def select_passed_on(file: str | Path, name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the `overrides` of the sweep in `file` that apply to the earlier sweep `name` too.
+
+    To a stage of the same file, all but the name and what is for other stages. To a sweep of another file, which must
+    train the same model on the same data, the settings of the experiment, except those that stand for one sweep alone
+    (`NOT_PASSED_ON`), and those of a validation set or of downstream tasks that it does not have.
+    """
+    place = _find_file(Path(file), name)
+    if place is None:
+        return {}
+    where, part = place
+    if where == Path(file):
+        others = [path for path in overrides if path.startswith(STAGES) and not path.startswith(f"{STAGES}{part}.")]
+        return {path: value for path, value in overrides.items() if path != "name" and path not in others}
+    leaves = {path.removeprefix("experiment."): value for path, value in iterate_leaves(overrides)}
+    shared = {path: value for path, value in leaves.items() if path.partition(".")[0] not in NOT_PASSED_ON}
+    (tree,) = load_trees(where, None, part).trees.values()
+    base = tree.get("experiment")
+    load_plugins(tree, base if isinstance(base, Mapping) else {}, shared, source=str(where))
+    before = merge(Experiment, {}, base if isinstance(base, Mapping) else {})
+    after = merge(Experiment, before, shared)
+    return {
+        path: value
+        for path, value in shared.items()
+        if not adds_entry(Experiment, before, after, path.split("."))
+        and (path.partition(".")[0] != "evaluation" or "evaluation" in before)
+    }
 
 
 def _find_file(file: Path, name: str) -> tuple[Path, str | None] | None:

@@ -30,8 +30,8 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
 
     The new sweep is called NAME-scaleX, or NAME-scaleX-model, and keeps what the full setting was in `scale`.
 
-    Raises ConfigError for a factor out of range, a sweep that is scaled already and one that searches what would
-    shrink.
+    Raises ConfigError for a factor out of range or of less than one update, a sweep that is scaled already and one that
+    searches what would shrink.
     """
     if not 0 < factor <= 1:
         raise ConfigError([Problem("--scale", "must be above 0 and at most 1", factor)], f"sweep {spec.name}")
@@ -39,6 +39,12 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         raise ConfigError([Problem("--scale", f"{spec.name} is scaled already")], f"sweep {spec.name}")
     if factor == 1:
         return spec
+    shortest = min(spec.base(arm).trainer.max_steps for arm in spec.all_arms)
+    if factor * shortest < 1 - 1e-9:  # rounded
+        text = (
+            f"leaves less than one of the {shortest:,} updates of a trial. Smallest accepted: {_find_least(shortest)}"
+        )
+        raise ConfigError([Problem("--scale", text, factor)], f"sweep {spec.name}")
     first = spec.base(next(iter(spec.all_arms)))
     resized = resize(
         spec,
@@ -70,6 +76,12 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     )
     tree = {**resized, "name": f"{spec.name}{suffix}", "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
     return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
+
+
+def _find_least(updates: int) -> str:
+    """Return the smallest factor that leaves one of so many updates, rounded up to three digits."""
+    digits = 2 - math.floor(math.log10(1 / updates))
+    return f"{math.ceil(10**digits / updates) / 10**digits:g}"
 
 
 def format_suffix(factor: float, model: bool = False) -> str:

@@ -141,7 +141,10 @@ def test_what_is_wrong_with_a_folder(tmp_path):
     fails(r"data \(train\), row 1: no column 'body'. Columns: 'text', 'id'", tmp_path,
           dataset=str(tmp_path / "data"), column="body")  # fmt: skip
     fails(r"row 1: 'id' must be a string, but is a number", tmp_path, dataset=str(tmp_path / "data"), column="id")
-    fails(r"Bad split: dev. Available splits: \['train'\]", tmp_path, dataset=str(tmp_path / "data"), val_split="dev")
+    fails(r"Bad split: dev. Available splits: \['train'\].* without a split 'dev' needs data.val_split=null",
+          tmp_path, dataset=str(tmp_path / "data"), val_split="dev")  # fmt: skip
+    fails(r"'en' not found. Available: \['default'\]. A folder without a subset 'en' needs data.subset=null", tmp_path,
+          dataset=str(tmp_path / "data"), subset="en")  # fmt: skip
     fails(r"There is no folder /.*/dat. Did you mean data\?", tmp_path, dataset=str(tmp_path / "dat"))
     fails(r"0.jsonl is a file, and `dataset` must be a folder.*`files`", tmp_path,
           dataset=str(tmp_path / "data/train/0.jsonl"))  # fmt: skip

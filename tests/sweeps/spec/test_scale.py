@@ -1,5 +1,7 @@
 """A share of a sweep: what shrinks, what stays, and that it says so."""
 
+import re
+
 import pytest
 
 from ablate.config.errors import ConfigError
@@ -86,12 +88,27 @@ def test_what_cannot_be_scaled_is_refused(full):
     for factor in (0, -1, 1.5):
         with pytest.raises(ConfigError, match="--scale: must be above 0 and at most 1"):
             scale_sweep(full, factor)
+    with pytest.raises(ConfigError, match=r"--scale: leaves less than one of the 10,000 updates .* accepted: 0.0001 "):
+        scale_sweep(full, 1e-10)
     with pytest.raises(ConfigError, match="is scaled already"):
         scale_sweep(scale_sweep(full, 0.5), 0.5)
     tree = {**TREE, "search": {"trainer.max_steps": [3000, 6000]}, "fixed": [], "pruner": "none"}
     searching = Sweep.from_tree(tree)
     with pytest.raises(ConfigError, match=r"trainer.max_steps: is searched for pre"):
         scale_sweep(searching, 0.5)
+
+
+@pytest.mark.parametrize("updates", [1, 3, 7, 45, 300, 999, 1000, 10_000, 57_220, 95_000, 123_457])
+def test_the_smallest_scale_that_is_named_is_accepted_and_leaves_one_update(updates):
+    settings = {"trainer.max_steps": updates, "schedule.warmup_steps": 0}
+    arms = {"pre": {"norm": "pre"}, "long": {"norm": "post", "trainer": {"max_steps": 2 * updates + 5}}}
+    tree = {"name": "short", "experiment": settings, "arms": arms, "search": TREE["search"], "confounds": ["trainer"]}
+    spec = Sweep.from_tree(tree)
+    with pytest.raises(ConfigError, match="Smallest accepted: ") as caught:
+        scale_sweep(spec, 0.9 / updates)
+    least = float(re.search(r"accepted: (\S+) ", str(caught.value)).group(1))
+    assert 1 <= round(least * updates, 6) < 1.02
+    assert scale_sweep(spec, least).base("pre").trainer.max_steps == 1
 
 
 @pytest.mark.parametrize("share", [1.0, 0.3, 0.1, 0.01])
