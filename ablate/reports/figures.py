@@ -215,7 +215,7 @@ def _list_panel_entries(record: SweepRecord, panel: Panel, off: list[Point], loo
     label = {
         arm: f"{arm}, sensitivity {format_number(s.value)}"
         for arm in shown
-        if rates and (s := compute_sensitivity(record, arm))
+        if rates and (s := compute_sensitivity(record, arm)) and s.value is not None
     }
     entries = [
         style.create_entry(

@@ -168,6 +168,7 @@ def tabulate_sensitivities(report: ReportData) -> list[Section]:
         Column("sensitivity", [format_number(s.value) if s else NOTHING for s in known.values()]),
         Column("n trials", [str(s.n) if s else NOTHING for s in known.values()]),
         Column("diverged", [str(s.diverged) if s else NOTHING for s in known.values()]),
+        Column("stuck", [str(s.stuck) if s else NOTHING for s in known.values()]),
         Column("pruned", [str(s.pruned) if s else NOTHING for s in known.values()]),
         Column(
             "range", [f"{format_setting(s.low)} to {format_setting(s.high)}" if s else NOTHING for s in known.values()]
@@ -326,12 +327,17 @@ PARTS = (
 
 def _describe_sensitivities(sensitivities: dict[str, Sensitivity | None]) -> Iterable[str]:
     known = {arm: s for arm, s in sensitivities.items() if s}
-    yield (
-        "The mean, over log learning rates in the searched range, of the loss (at most the initial loss) minus the "
-        "lowest loss, in nats: a lower value means that less tuning is needed."
-    )
+    if any(s.value is not None for s in known.values()):
+        yield (
+            "The mean, over log learning rates in the searched range, of the loss (at most the initial loss) minus the "
+            "lowest loss, in nats: a lower value means that less tuning is needed."
+        )
+    if failed := [arm for arm, s in known.items() if s.value is None]:
+        yield f"None for {join_words(failed)}: none of the trials trained, and then the losses say nothing of tuning."
     if any(s.diverged or s.pruned for s in known.values()):
         yield "A diverged trial counts with the initial loss, a pruned trial with its last reported loss."
+    if any(s.stuck for s in known.values()):
+        yield "A stuck trial, which ended without having learned, counts with its own loss."
     if hulls := [arm for arm, s in known.items() if s.envelope]:
         yield (
             f"For {join_words(hulls)}, which search more parameters, it is computed from the lower convex hull of the "

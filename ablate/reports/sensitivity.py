@@ -1,5 +1,7 @@
 """Importance of the learning rate to an arm: the sensitivity of Wortsman et al. 2023
-(arXiv 2309.14322), the mean over log learning rates in the searched range of min(loss, initial loss) - lowest loss."""
+(arXiv 2309.14322), the mean over log learning rates in the searched range of min(loss, initial loss) - lowest loss.
+
+A trial that got stuck has a loss, and the definition takes it as it is: it is not replaced by the initial one."""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from ablate.config.formatting import is_number
 from ablate.reports.figure_data import XY, compute_hull, find_last_value
 from ablate.reports.labels import LEARNING_RATE
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.outcomes import FINISHED, TrialRecord
+from ablate.verdict.outcomes import FINISHED, TrialRecord, read_outcome
 
 MINIMUM_RATES = 3  # finished trials below which none is given
 METRIC = "val/loss"  # the objective that it is defined for
@@ -23,8 +25,9 @@ METRIC = "val/loss"  # the objective that it is defined for
 class Sensitivity:
     """The learning-rate sensitivity of an arm."""
 
-    value: float
-    """In nats; a lower value means that a badly chosen learning rate costs less."""
+    value: float | None
+    """In nats; a lower value means that a badly chosen learning rate costs less. None if no trial trained: the losses
+    of failures are alike whatever the learning rate."""
     n: int
     """Number of finished trials behind it."""
     low: float
@@ -32,6 +35,8 @@ class Sensitivity:
     """The searched range."""
     diverged: int
     """Number of trials that count with the initial loss."""
+    stuck: int
+    """Number of trials that ran to their end without learning; they count with their own loss."""
     pruned: int
     """Number of trials that count with the last loss before they were pruned."""
     envelope: bool
@@ -40,8 +45,8 @@ class Sensitivity:
 
 
 def compute_sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
-    """Return the sensitivity of `arm`; None if the objective is not the loss, the loss of guessing is unknown, or fewer
-    than 3 trials with different learning rates are finished."""
+    """Return the sensitivity of `arm`, without a value if none of its trials trained; None if the objective is not the
+    loss, the loss of guessing is unknown, or fewer than 3 trials with different learning rates are finished."""
     rates, cap = record.spec.corners(arm).get(LEARNING_RATE, []), record.initial_loss
     numbers = [float(rate) for rate in rates if is_number(rate) and rate > 0]
     if record.spec.objective.metric != METRIC or cap is None or len(numbers) < len(rates) or len(set(numbers)) < 2:
@@ -49,15 +54,17 @@ def compute_sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
     low, high = min(numbers), max(numbers)
     trials = [t for t in record.trials[arm] if t.status in FINISHED and is_number(t.params.get(LEARNING_RATE))]
     points = [(float(t.params[LEARNING_RATE]), _cap_loss(t, cap)) for t in trials if t.params[LEARNING_RATE] > 0]
-    if len(points) < MINIMUM_RATES or len({x for x, _ in points}) < 2 or not any(t.value is not None for t in trials):
+    if len(points) < MINIMUM_RATES or len({x for x, _ in points}) < 2:
         return None
     envelope = len(record.spec.space(arm)) > 1
+    outcomes = [outcome for t in trials if (outcome := read_outcome(t, record.trivial_loss))]
     return Sensitivity(
-        compute_mean_excess(points, low, high, envelope),
+        compute_mean_excess(points, low, high, envelope) if any(one.trained for one in outcomes) else None,
         len(points),
         low,
         high,
-        sum(t.status == "diverged" for t in trials),
+        sum(one.ending == "diverged" for one in outcomes),
+        sum(one.ending == "stuck" for one in outcomes),
         sum(t.status == "pruned" for t in trials),
         envelope,
     )

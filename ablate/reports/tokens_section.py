@@ -22,6 +22,9 @@ def tabulate_tokens(report: ReportData) -> list[Section]:
     baseline, unit = report.record.spec.compared_with, report.usage_unit.noun
     metric = report.record.spec.objective.title
     title = f"{unit.capitalize()} to reach the final {metric} of {baseline}"
+    if not any(one.seeds for one in tokens.values()):
+        text = f"{baseline} trained on none of the seeds, so there is no final {metric} to reach."
+        return [Section(title, sentences=[text, *explain_censoring(tokens, baseline)])]
     if max(one.validations for one in tokens.values()) == 1:
         text = (
             f"A training has one validation, so it is not known how soon it reaches the final {metric} of {baseline}."
@@ -31,8 +34,8 @@ def tabulate_tokens(report: ReportData) -> list[Section]:
     columns = [
         word_column("arm", tokens),
         Column("n", [str(one.seeds) for one in rows]),
-        Column("failed", [str(one.failed) for one in rows]),
-        Column("reached", [f"{one.reached}/{one.seeds}" for one in rows]),
+        Column("failed", [f"{one.failed + one.left_out_failed}/{one.seeds + one.left_out}" for one in rows]),
+        Column("reached", [f"{one.reached}/{one.seeds}" if one.seeds else NOTHING for one in rows]),
         Column("at first validation", [str(one.at_first) for one in rows]),
         Column(f"share of {unit}", [_format_share(one.share) for one in rows]),
         Column("updates", [format_number(one.updates.mean, 0) if one.updates else NOTHING for one in rows]),
@@ -49,7 +52,9 @@ def explain_censoring(tokens: Mapping[str, TokensToBaseline], baseline: str) -> 
     ]:
         yield f"Not reached: {join_words(missing)}. No mean is given there: it would omit the worst seeds."
     if left_out := max((one.left_out for one in tokens.values()), default=0):
-        yield f"Left out: {count_noun(left_out, 'seed')} on which {baseline} failed and has no final result."
+        text = f"Left out: {count_noun(left_out, 'seed')} on which {baseline} failed and has no final result"
+        on_these = [f"{arm} on {one.left_out_failed} of {one.left_out}" for arm, one in tokens.items() if one.left_out]
+        yield f"{text}. Of these, failed too: {join_words(on_these)}."
     if early := [f"{arm} {one.at_first} of {one.seeds}" for arm, one in tokens.items() if one.at_first]:
         yield (
             f"Reached at the first validation: {join_words(early)}. They may have reached it earlier, and their "

@@ -54,8 +54,10 @@ class TokensToBaseline:
     """Seeds on which both ended and the baseline trained."""
     left_out: int
     """Seeds on which the baseline failed and has no final result."""
+    left_out_failed: int
+    """Number of those on which the arm failed too."""
     failed: int
-    """Seeds on which the arm diverged or got stuck, and so did not reach it."""
+    """Seeds on which the arm diverged or got stuck though the baseline trained, and so did not reach it."""
     reached: int
     """Seeds on which the arm reaches it."""
     at_first: int
@@ -131,12 +133,14 @@ def _pair(own: Training, baseline: Training, less_is_better: bool) -> Pair:
 def _summarise(record: SweepRecord, arm: str) -> TokensToBaseline:
     pairs, baseline = pair_trainings(record, arm), list_trainings(record, record.spec.baselines[arm])
     trainings = list_trainings(record, arm)
+    left_out = [own for seed, own in trainings.items() if seed in baseline and not baseline[seed].trained]
     updates = [pair.updates for pair in pairs if pair.updates is not None]
     shares = [pair.share for pair in pairs if pair.share is not None]
     return TokensToBaseline(
         fresh="search" not in trainings,
         seeds=len(pairs),
-        left_out=sum(seed in baseline and not baseline[seed].trained for seed in trainings),
+        left_out=len(left_out),
+        left_out_failed=sum(not own.trained for own in left_out),
         failed=sum(not pair.own.trained for pair in pairs),
         reached=len(updates),
         at_first=sum(pair.at_first for pair in pairs),

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import ConfigError, Problem, SweepError, did_you_mean
-from ablate.config.formatting import join_words
+from ablate.config.errors import ConfigError, Problem, SweepError
 from ablate.config.merging import iterate_leaves
 from ablate.distributed import ranks
 from ablate.estimate.skeleton import build_skeleton
@@ -20,6 +19,7 @@ from ablate.experiment.metrics import is_score, list_metrics, list_parts
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.records import format_title
+from ablate.sweeps.spec.published_validation import describe_unknown
 from ablate.sweeps.spec.references import list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import (
@@ -87,8 +87,7 @@ def check_objective(metric: str, experiment: Experiment) -> list[Problem]:
     missing = [part for part in list_parts(metric) if part not in known]
     if not missing:
         return []
-    what = "unknown metric" if missing == [metric] else f"unknown metric {join_words(missing)}"
-    text = f"{what}. Accepted: {', '.join(known)}.{did_you_mean(missing[0], known)}"
+    text = describe_unknown(metric, missing, [*known])
     if any(map(is_score, missing)):
         tasks = ", ".join(experiment.evaluation.tasks) or "none"
         text += f" Scores eval/TASK/NAME are those of evaluation.tasks: {tasks}."

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ablate.reports.report import assemble
+from ablate.reports.sections import tabulate_sensitivities
 from ablate.reports.sensitivity import compute_mean_excess, compute_sensitivity
 from ablate.sweeps.storage import read_sweep
 
@@ -62,13 +64,36 @@ def test_where_more_is_searched_it_is_of_the_hull_and_pruned_trials_count_with_t
     assert compute_sensitivity(replace(full, trials={**full.trials, "mix": trials}), "mix").value < found.value
 
 
+def test_where_no_trial_trained_there_is_no_number_but_what_happened(full, tmp_path, without_figures):
+    diverged = [t for t in full.trials["post"] if t.status == "diverged"]
+    found = compute_sensitivity(replace(full, trials={"post": diverged}), "post")
+    assert (found.value, found.n, found.diverged, found.stuck) == (None, 3, 3, 0)
+    losses = [t.value for t in full.trials["pre"]]
+    stuck = replace(full, trivial_loss=min(losses))  # all of them end at 98 % of it or above
+    found = compute_sensitivity(stuck, "pre")
+    assert (found.value, found.n, found.stuck, found.diverged) == (None, len(losses), len(losses), 0)
+    (section,) = tabulate_sensitivities(assemble(stuck, tmp_path, draw=False))
+    rows = {row[0]: row[1:] for row in section.table.rows}
+    assert rows["pre"][:4] == ["-", str(len(losses)), "0", str(len(losses))]
+    text = " ".join(section.sentences)
+    assert "None for pre" in text
+    assert "none of the trials trained, and then the losses say nothing of tuning" in text
+
+
+def test_a_stuck_trial_is_counted_and_keeps_its_own_loss_as_the_definition_has_it(full, tmp_path, without_figures):
+    losses = sorted(t.value for t in full.trials["pre"])
+    some = replace(full, trivial_loss=(losses[-2] - 1e-6) / 0.98)
+    found, whole = compute_sensitivity(some, "pre"), compute_sensitivity(full, "pre")
+    assert (found.stuck, whole.stuck, found.value) == (sum(loss >= losses[-2] for loss in losses), 0, whole.value)
+    (section,) = tabulate_sensitivities(assemble(some, tmp_path, draw=False))
+    assert "A stuck trial, which ended without having learned, counts with its own loss." in section.sentences
+
+
 def test_there_is_none_where_it_cannot_be_had(full, writer, spec):
     assert compute_sensitivity(replace(full, initial_loss=None), "pre") is None
     accuracy = full.spec.objective.model_copy(update={"metric": "val/accuracy", "direction": "maximize"})
     assert compute_sensitivity(replace(full, spec=full.spec.model_copy(update={"objective": accuracy})), "pre") is None
     assert compute_sensitivity(replace(full, trials={**full.trials, "pre": full.trials["pre"][:2]}), "pre") is None
-    diverged = [t for t in full.trials["post"] if t.status == "diverged"]
-    assert compute_sensitivity(replace(full, trials={"post": diverged}), "post") is None
     sweep = writer({**spec, "search": {"optimizer.weight_decay": [0.0, 0.1, 0.2]}})
     for decay in (0.0, 0.1, 0.2):
         sweep.add("pre", {"optimizer.weight_decay": decay}, 1.9)

@@ -135,19 +135,41 @@ def test_the_report_says_what_it_is_and_what_it_is_not(section):
     assert found.title == "Tokens to reach the final val/loss of base"
     rows = {row[0]: row[1:] for row in found.table.rows}
     width = 100 * T[3] * statistics.stdev([0.60, 0.56, 0.52]) / math.sqrt(3)
-    assert rows["arm"] == ["3", "0", "3/3", "0", f"56.0 ± {width:.1f} %", "56"]
-    assert rows["same"] == ["3", "0", "3/3", "3", "20.000 %", "20"]
-    assert rows["bad"] == ["3", "1", "1/3", "0", "-", "-"]
+    assert rows["arm"] == ["3", "0/4", "3/3", "0", f"56.0 ± {width:.1f} %", "56"]
+    assert rows["same"] == ["3", "0/4", "3/3", "3", "20.000 %", "20"]
+    assert rows["bad"] == ["3", "1/4", "1/3", "0", "-", "-"]
     assert "not one of the comparisons that share the error of 5 %, and no verdict follows from it" in text
     assert "has not finished its schedule there" in text
     assert "Not reached: bad on 2 of 3 (1 of them failed). No mean is given there" in text
-    assert "Left out: 1 seed on which base failed" in text
+    assert (
+        "Left out: 1 seed on which base failed and has no final result. Of these, failed too: arm on 0 of 1, " in text
+    )
     assert "Reached at the first validation: same 3 of 3. They may have reached it earlier" in text
     assert "same: equal on every seed, which gives no interval." in text
     assert "of which a training has 2 to 3" in text
     assert arms["base"]["to_baseline"] is None
     assert arms["arm"]["to_baseline"]["share"]["mean"] == pytest.approx(0.56)
     assert (arms["bad"]["to_baseline"]["share"], arms["bad"]["to_baseline"]["failed"]) == (None, 1)
+
+
+def test_where_the_baseline_failed_the_failures_of_an_arm_count_still(section):
+    reaching = {20: 4.0, 80: 1.0, 100: 0.9}
+    record = build({"base": [None, None, *BASE[:1]], "bad": [None, None, None], "good": [reaching] * 3})
+    found, text, arms = section(record)
+    rows = {row[0]: row[1:] for row in found.table.rows}
+    assert (rows["bad"][:3], rows["good"][:3]) == (["1", "3/3", "0/1"], ["1", "0/3", "1/1"])
+    assert "Left out: 2 seeds on which base failed and has no final result. Of these, failed too: bad on 2 of 2" in text
+    assert "good on 0 of 2" in text
+    assert (arms["bad"]["to_baseline"]["left_out_failed"], arms["bad"]["to_baseline"]["failed"]) == (2, 1)
+
+
+def test_where_every_seed_of_the_baseline_failed_there_is_nothing_to_reach(section):
+    found, text, _ = section(build({"base": [None] * 3, "bad": [None] * 3, "good": [{20: 4.0, 100: 0.9}] * 3}))
+    assert found.table is None
+    assert text == (
+        "base trained on none of the seeds, so there is no final val/loss to reach. Left out: 3 seeds on which base "
+        "failed and has no final result. Of these, failed too: bad on 3 of 3 and good on 0 of 3."
+    )
 
 
 def test_one_validation_says_nothing_of_how_soon(section):

@@ -17,8 +17,10 @@ from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import Entry
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components
+from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid import count_comparisons, list_grid
 from ablate.sweeps.spec.parts import Arm, Confirm, Size, Sizes, Stage, Stages
+from ablate.sweeps.spec.published_validation import drop_unreported
 from ablate.verdict.sequential import LEAST
 
 OVERRIDABLE = (
@@ -30,7 +32,7 @@ IN_FILE = ("search", "fixed", "arms", "components", "published", "sizes")
 """The parts of a sweep that only its file can set."""
 
 
-def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mapping[str, Any], source: str) -> Tree:
+def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: Mapping[str, Any], source: str) -> Tree:
     """Return the sweep `tree`, a mapping of the class `cls`, with `overrides` applied: dotted paths of the base
     experiment or of the parts of the sweep in OVERRIDABLE, and `search.PATH`, what is searched for a path in all arms;
     the name has been set before (`load_trees`)."""
@@ -51,7 +53,7 @@ def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mappi
         settings = {k: v for k, v in own.items() if k.partition(".")[0] == part}
         if settings:
             changed |= merge(cls, {part: changed[part]} if part in changed else {}, settings)
-    return changed
+    return drop_unreported(cls, tree, changed) if inner or searched or own else changed
 
 
 def _check_parts(settings: Mapping[str, Any]) -> Iterator[Problem]:
@@ -254,7 +256,7 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
         settings = merge(Experiment, merge(Experiment, {}, base), part.settings)
         own = {field: value for field, value in (tree[key][name] or {}).items() if field in beside}
         shared = {field: value for field, value in plain.items() if own.get("arms") is None or field not in MAKES_ARMS}
-        figures = [_drop_size(p) for p in quoted if _get_size(p) in (None, name)]
+        figures = [_drop_size(p) for p in quoted if _get_size(p) in (None, name)] if key == "sizes" else quoted
         more = {"published": figures} if quoted else {}
         trees[name] = {**shared, "name": f"{plain.get('name', '')}-{name}", "experiment": settings, **more, **own}
     return Divided(key.removesuffix("s"), trees)

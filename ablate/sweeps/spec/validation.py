@@ -21,6 +21,7 @@ from ablate.sweeps.spec.design_validation import check_levels, merge_alike, vali
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid_validation import validate_grid
 from ablate.sweeps.spec.objective_validation import check_objective, check_readings
+from ablate.sweeps.spec.published_validation import check_published
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
@@ -35,6 +36,7 @@ def validate(sweep: SweepFields) -> list[Problem]:
         base = [p.within("experiment") for p in validate_experiment(*plain.layers(next(iter(sweep.own_arms))))]
         return [*designing, *check_objective(sweep), *_check_seeds(sweep), *([] if sweep.arms else base)]
     problems = [*check_objective(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
+    problems += check_published(plain)
     problems += validate_grid(sweep) if sweep.at_grid else []
     if sweep.designed:
         return merge_alike(problems, sweep.own_arms) or [
@@ -164,11 +166,6 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
             yield Problem(f"{where}search", f"nothing is searched, so {trials} would be identical")
         if not alone:
             yield from _check_pruner(sweep, sweep.base(arm))
-    for published in sweep.published:
-        for arm in published.values:
-            if arm not in sweep.all_arms:
-                text = f"{arm} is not an arm. Accepted: {', '.join(sweep.all_arms)}."
-                yield Problem("published", text + did_you_mean(arm, sweep.all_arms))
 
 
 def _check_alone(sweep: SweepFields, arm: str, base: tuple[Problem, ...]) -> Iterator[Problem]:

@@ -319,7 +319,7 @@ def test_a_stored_grid_keeps_its_cells():
         ({"confirm": {"effect": 0}}, "confirm.effect", "must be greater than 0"),
         (
             {"arms": {"pre": {"norm": "pre"}}, "published": [{"source": "a paper", "values": {"pro": 1.0}}]},
-            "published",
+            "published.0.values",
             "pro is not an arm. Accepted: pre. Did you mean pre?",
         ),
         ({"checkpoints": "some"}, "checkpoints", "must be 'best', 'all' or 'none'"),
