@@ -51,7 +51,7 @@ def load(tmp_path):
         ({"model": "llama-9m"}, ["model llama-9m instead of llama-71m"]),
         ({"budget.trials": 2, "confirm.seeds": 2}, ["budget.trials 2 instead of 6", "confirm.seeds 2 instead of min=3"
          " max=8"]),
-        ({"search.optimizer.lr": [1e-3, 2e-3]}, ["search.optimizer.lr [0.001, 0.002] instead of 0.0001 ... 0.01 (log)"]),
+        ({"search.optimizer.lr": [1e-3]}, ["search.optimizer.lr [0.001] instead of 0.0001 ... 0.01 (log)"]),
         ({"trainer.max_steps": 20}, ["trainer.max_steps 20 instead of 10000"]),
     ],
 )  # fmt: skip
