@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 
 # parts of a sweep file that may change while its studies go on
 _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds", "family")
+_NOTES = "scale.changed"  # says what other settings are, which are compared themselves; earlier versions have none
 
 
 def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
@@ -173,7 +174,7 @@ def list_differences(before: Sweep, now: Sweep) -> list[str]:
     return [
         f"{path}: {old.get(path, absent)} -> {new.get(path, absent)}"
         for path in dict.fromkeys([*old, *new])
-        if old.get(path, absent) != new.get(path, absent)
+        if old.get(path, absent) != new.get(path, absent) and not path.startswith(_NOTES)
     ]
 
 

@@ -89,31 +89,53 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
         return [f"one arm: figures but no verdict; {_describe_exclusion(most)}"]
     comparisons = count_comparisons(spec)
     looks = plan_looks(confirm.first_seeds, most) if confirm.is_sequential else Looks((most,), most)
-    smallest = find_smallest_difference(confirm.sd or 1.0, looks, comparisons) or math.inf
+    sd = _find_sd(spec)
+    smallest = find_smallest_difference(sd or 1.0, looks, comparisons) or math.inf
     shared = ", which share" if comparisons > 1 else ", with"
     family = f"{count_noun(comparisons, 'comparison')} in the file{shared} an error of 5 % (failures may add some)"
     if spec.contrasts:
         return [*_describe_effects(spec, smallest, family), *_describe_warnings(spec, smallest, comparisons, hours)]
-    if confirm.sd is None:
-        shown = (
-            f"at least {smallest:.2g} standard deviations of a paired difference over seeds; set confirm.sd, a "
-            "standard deviation from earlier runs, to see this in the unit of the objective"
+    if sd is None:
+        advice = _describe_full_sd(spec) or (
+            "set confirm.sd, a standard deviation from earlier runs, to see this in the unit of the objective"
         )
+        shown = f"at least {smallest:.2g} standard deviations of a paired difference over seeds; {advice}"
     else:
-        source = f", from {confirm.sd_source}" if confirm.sd_source else ""
-        shown = f"at least {smallest:.2g}, by a standard deviation of {confirm.sd:g} of a paired difference"
-        shown += f" over seeds{source}"
+        shown = f"at least {smallest:.2g}, by a standard deviation of {sd:g} of a paired difference"
+        shown += f" over seeds{_name_source(spec)}"
     lines = [
         f"{most} seeds, {family}: they detect, with a power of 80 %, differences of {name} of {shown}",
         f"failures: {_describe_exclusion(most)}; {_describe_failures(most, count_failures_needed(comparisons + 1))}",
     ]
-    return lines + (list(_warn(spec, smallest, comparisons, hours)) if confirm.sd else [])
+    return lines + (list(_warn(spec, smallest, comparisons, hours)) if sd else [])
+
+
+def _find_sd(spec: Sweep) -> float | None:
+    """Return the standard deviation of a paired difference over seeds; None if it is unknown, as at a scale for which
+    the command line sets none: that of the file is of the full setting."""
+    return spec.confirm.sd if spec.scale is None or "confirm.sd" in spec.scale.changed else None
+
+
+def _describe_full_sd(spec: Sweep) -> str:
+    """Return why the standard deviation of the file is not used; '' if it has none."""
+    if spec.confirm.sd is None:
+        return ""
+    return (
+        f"confirm.sd, {spec.confirm.sd:g}{_name_source(spec)}, is of the full setting and does not hold at this scale: "
+        "set it on the command line to one from runs at this scale"
+    )
+
+
+def _name_source(spec: Sweep) -> str:
+    source, scale = spec.confirm.sd_source, spec.scale
+    own = scale is None or "confirm.sd" not in scale.changed or "confirm.sd_source" in scale.changed
+    return f", from {source}" if source and own else ""
 
 
 def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str]:
     """Yield what the seeds can show of the effects of a factorial: a mean over pairs of cells varies less than one pair
     does. `smallest`: the difference of two cells that they can show."""
-    confirm, seeds = spec.confirm, spec.confirm.most_seeds
+    seeds = spec.confirm.most_seeds
     kinds = {True: "main effects", False: "interactions"}
     shares: dict[str, float] = {}
     for contrast in spec.contrasts.values():
@@ -122,12 +144,13 @@ def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str
     counts = [sum(kinds[contrast.is_main] == kind for contrast in spec.contrasts.values()) for kind in shares]
     told = join_words(f"{count} {kind}" for count, kind in zip(counts, shares, strict=True))
     shown = join_words(f"{kind} of at least {smallest * share:.2g}" for kind, share in shares.items())
-    if confirm.sd is None:
+    sd = _find_sd(spec)
+    if sd is None:
         unit = "standard deviations of a paired difference of two cells over seeds"
+        unit += f"; {full}" if (full := _describe_full_sd(spec)) else ""
     else:
-        source = f", from {confirm.sd_source}" if confirm.sd_source else ""
-        unit = f"of {spec.objective.title}, by a standard deviation of {confirm.sd:g} of a paired "
-        unit += f"difference of two cells over seeds{source}"
+        unit = f"of {spec.objective.title}, by a standard deviation of {sd:g} of a paired "
+        unit += f"difference of two cells over seeds{_name_source(spec)}"
     yield f"{seeds} seeds, {told}; {family}: with a power of 80 % they show {shown} {unit}"
     yield (
         "this holds if all cells train, and cells vary independently beyond what a seed does to all alike; a seed on "
@@ -143,17 +166,17 @@ def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str
 def _describe_warnings(spec: Sweep, smallest: float, comparisons: int, hours: float | None) -> list[str]:
     """Return the warnings of a factorial: whether its main effects can show what matters."""
     share = max(contrast.sd_share for contrast in spec.contrasts.values() if contrast.is_main)
-    return list(_warn(spec, smallest * share, comparisons, hours, share)) if spec.confirm.sd else []
+    return list(_warn(spec, smallest * share, comparisons, hours, share)) if _find_sd(spec) else []
 
 
 def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None, share: float = 1.0) -> Iterator[str]:
     """Yield what is too small to be shown, and what showing it would cost. `share`: of `confirm.sd` that the standard
     deviation of what is compared is."""
     sought = {"confirm.effect": spec.confirm.effect} if spec.confirm.effect else {}
-    sought |= {} if spec.contrasts else _list_gaps(spec)
+    sought |= {} if spec.contrasts or spec.scale else _list_gaps(spec)  # which are of the full setting
     for source, gap in sought.items():
         if gap and gap < smallest:
-            needed = count_seeds(share * (spec.confirm.sd or 0.0), gap, comparisons)
+            needed = count_seeds(share * (_find_sd(spec) or 0.0), gap, comparisons)
             text = f"WARNING: {source}, {gap:.2g}, is less than these seeds can detect"
             if needed is None:
                 yield f"{text}: it would need more than {MOST:,}"

@@ -17,6 +17,7 @@ from ablate.sweeps.comparison import compare_record, compare_record_effects, pla
 from ablate.sweeps.records import list_rows
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.simulation import Valley, draw_normal, replay_design, simulate
+from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
@@ -171,6 +172,9 @@ def test_the_plan_says_what_the_seeds_show_of_effects():
     spec = sweep(seeds=8, confirm={"sd": 0.1, "sd_source": "a pilot"})
     main, conditions, failures, *warnings = describe_power(spec)
     assert "8 seeds, 2 main effects and 1 interactions; 3 comparisons in the file" in main
+    at_a_scale, *others = describe_power(scale_sweep(spec, 0.5))
+    assert "confirm.sd, 0.1, from a pilot, is of the full setting and does not hold at this scale" in at_a_scale
+    assert not [line for line in others if "WARNING" in line]
     two = describe_power(
         sweep(8, "one-at-a-time", confirm={"sd": 0.1}, components={**COMPONENTS, "init": ["normal", "scaled"]})
     )

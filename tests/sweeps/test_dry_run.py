@@ -15,6 +15,8 @@ from ablate.estimate.plan import Assumed
 from ablate.sweeps.dry_run import outline, plan
 from ablate.sweeps.gpu_plan import plan_sweep
 from ablate.sweeps.run import sweep
+from ablate.sweeps.seed_plan import describe_power
+from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
 from ablate.verdict.looks import Looks
@@ -110,8 +112,8 @@ def test_without_its_data_the_plan_says_what_it_can_and_what_is_missing(store, t
     assert "none.txt" in told.err
 
 
-def lines_of(tiny_settings, seeds, **confirm):
-    tree = {
+def build_planned(tiny_settings, seeds, **confirm):
+    return {
         "name": "planned",
         "experiment": tiny_settings,
         "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}, "mix": {"norm": "mix"}},
@@ -123,7 +125,10 @@ def lines_of(tiny_settings, seeds, **confirm):
             {"source": "Table 3", "metric": "val/perplexity", "values": {"pre": 10.0, "mix": 9.9}},
         ],
     }
-    return [line.strip() for line in outline(Sweep.from_tree(tree)).splitlines()]
+
+
+def lines_of(*given, **confirm):
+    return [line.strip() for line in outline(Sweep.from_tree(build_planned(*given, **confirm))).splitlines()]
 
 
 def test_the_plan_says_what_its_seeds_can_show_and_what_they_cannot(tiny_settings):
@@ -143,6 +148,28 @@ def test_the_plan_says_what_its_seeds_can_show_and_what_they_cannot(tiny_setting
     crossed = "at each other's settings: at most 10 more, the loser of a comparison at the winner's optimizer.lr, "
     assert f"{crossed}where these differ" in lines
     assert "at most 10 more: 10 crossed" in lines
+
+
+def test_at_a_scale_the_plan_claims_nothing_by_the_standard_deviation_and_the_gaps_of_full_runs(
+    tiny_settings, tmp_path
+):
+    confirm = {"sd": 0.02, "sd_source": "runs of 124M", "effect": 0.01}
+    tree = build_planned(tiny_settings, 5, **confirm)
+    tree["experiment"] = {**tiny_settings, "trainer": {**tiny_settings["trainer"], "max_steps": 100}}
+    file = tmp_path / "planned.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    (small,) = load_sweeps(file, factor=0.1)
+    power, *rest = describe_power(small)
+    smallest = find_smallest_difference(1, Looks((5,), 5), 2)
+    assert f"differences of val/loss of at least {smallest:.2g} standard deviations of a paired difference" in power
+    assert "confirm.sd, 0.02, from runs of 124M, is of the full setting and does not hold at this scale" in power
+    assert not [line for line in rest if "WARNING" in line]
+    (own,) = load_sweeps(file, {"confirm.sd": 0.3}, factor=0.1)  # of runs at this scale
+    power, *rest = describe_power(own)
+    assert "by a standard deviation of 0.3 of a paired difference over seeds" in power
+    assert "124M" not in power
+    (warning,) = [line for line in rest if "WARNING" in line]
+    assert "confirm.effect, 0.01, is less than these seeds can detect" in warning
 
 
 def test_without_a_standard_deviation_the_plan_tells_differences_in_units_of_it(tiny_settings):

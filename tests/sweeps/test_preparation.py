@@ -12,6 +12,7 @@ from ablate.data import Corpus, Topics
 from ablate.sweeps import dry_run
 from ablate.sweeps.preparation import open_sweep
 from ablate.sweeps.search.samplers import samplers
+from ablate.sweeps.spec.parts import Change
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, open_storage, read_sweep, storage_url
@@ -119,6 +120,15 @@ def test_a_sweep_that_was_begun_with_another_default_sampler_goes_on_so(store, s
         open_again(spec(sampler="random") if scale == 1 else scale_sweep(spec(sampler="random"), scale))
     *_, arms, _ = open_sweep(sweep, storage_url(), True, None)
     assert {arm.spec.sampler.kind for arm in arms} == {"gp"}
+
+
+def test_a_scaled_sweep_of_a_version_without_a_note_of_the_changed_settings_goes_on(store, spec):
+    former = scale_sweep(spec(), 0.5)
+    open_again(former)
+    scale = former.scale.model_copy(update={"changed": {"budget.trials": Change(value="2", full="9")}})
+    now = open_again(former.model_copy(update={"scale": scale}))
+    assert now.spec.scale == scale
+    assert read_sweep("small-scale0.5").spec.scale == scale
 
 
 def test_a_run_of_a_version_that_held_out_windows_goes_on_so(store, spec):

@@ -13,7 +13,7 @@ from ablate.config.merging import adds_entry, iterate_leaves, merge
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.references import list_earlier_sweeps
-from ablate.sweeps.spec.scale import format_suffix, scale_sweep
+from ablate.sweeps.spec.scale import format_suffix, note_changes, scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.spec.trees import IN_FILE, OVERRIDABLE, STAGES, apply_overrides, load_trees
 
@@ -39,11 +39,13 @@ def load_sweeps(
     """
     sweeps, divided = [], load_trees(file, overrides, size)
     for at, tree in divided.trees.items():
-        source = divided.source(file, at)
+        source, own, full = divided.source(file, at), divided.overrides(overrides or {}, at), None
         if factor != 1:
-            tree = scale_sweep(Sweep.from_tree(tree, source), factor, model).to_tree()
-        tree = apply_overrides(Sweep, tree, divided.overrides(overrides or {}, at), source)
-        sweeps.append(Sweep.from_tree(divided.add_family(tree, overrides or {}, at), source))
+            full = Sweep.from_tree(tree, source)
+            tree = scale_sweep(full, factor, model).to_tree()
+        tree = apply_overrides(Sweep, tree, own, source)
+        spec = Sweep.from_tree(divided.add_family(tree, overrides or {}, at), source)
+        sweeps.append(note_changes(spec, full, own) if full else spec)
     return sorted(sweeps, key=_count_parameters) if divided.word == "size" else sweeps
 
 

@@ -172,7 +172,7 @@ class Confirm(Config):
     difference lies within it, and plans say whether the seeds can detect it. None: no arms are called equivalent."""
     sd: float | None = Field(None, gt=0)
     """The standard deviation, over seeds, of the difference of two arms, from a pilot study or a source: plans use it
-    to compute the statistical power."""
+    to compute the statistical power, with `--scale` only if the command line sets it."""
     sd_source: str | None = None
     """The source of `sd`."""
 
@@ -200,7 +200,8 @@ class Published(Config):
     size: str | None = None
     """The size that they belong to, in a file with sizes. None: all sizes."""
     metric: MetricName = "val/loss"
-    """The metric of this sweep that they are shown with, such as mean(val/perplexity, val/wiki/perplexity)."""
+    """The metric that they are shown with, such as mean(val/perplexity, val/wiki/perplexity): one that runs of the arms
+    report, or a score eval/TASK/NAME, which `ablate evaluate` may measure later."""
     tokenizer: str | None = None
     """The tokenizer of the published results, as a value of `data.tokenizer`: perplexities and losses with different
     tokenizers cannot be compared, and the report says so."""
@@ -257,6 +258,19 @@ class Stages(Config):
     """Name -> stage."""
 
 
+class Change(Config):
+    """A setting that the command line gave another value than the file has, as text."""
+
+    value: str
+    """Its value."""
+    full: str | None = None
+    """The value of the full setting; None if that has no such setting."""
+
+    def __str__(self) -> str:
+        """Return both values, for a sentence after the name of the setting."""
+        return self.value if self.full is None else f"{self.value} instead of {self.full}"
+
+
 class Scale(Config):
     """Marks a sweep that is not at its full setting; written by `--scale`. The numbers below are those of the full
     setting."""
@@ -271,3 +285,5 @@ class Scale(Config):
     """Tokens or images of one trial."""
     parameters: int
     """Weights in the matrices of the layers."""
+    changed: dict[str, Change] = {}
+    """Dotted path -> what the command line set besides the scale; empty for sweeps of earlier versions."""

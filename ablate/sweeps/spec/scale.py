@@ -10,6 +10,7 @@ from ablate.config.errors import ConfigError, Problem
 from ablate.config.formatting import format_count
 from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.spec.changed_settings import describe_changes, list_changes
 from ablate.sweeps.spec.parts import Arm, Scale
 from ablate.sweeps.spec.references import list_references, rename_reference
 from ablate.sweeps.spec.sweep import Sweep
@@ -108,6 +109,14 @@ def _rename_donors(tree: Tree, spec: Sweep, arm: str, suffix: str) -> None:
     tree["arms"][arm] = {**merge(Experiment, merge(Experiment, {}, settings), changes), **beside}
 
 
+def note_changes(spec: Sweep, full: Sweep, overrides: Mapping[str, Any]) -> Sweep:
+    """Return `spec`, a share of `full`, with a note of what the `overrides` of the command line changed besides."""
+    if spec.scale is None:
+        return spec
+    changed = list_changes(spec, full, overrides)
+    return spec.model_copy(update={"scale": spec.scale.model_copy(update={"changed": changed})})
+
+
 def describe_scale(spec: Sweep) -> str:
     """Return a note that `spec` is not the full setting, with the numbers if its experiments can be built; '' if it
     is."""
@@ -115,25 +124,26 @@ def describe_scale(spec: Sweep) -> str:
     if full is None:
         return ""
     options = f"--scale {full.factor:g}{' --scale-model' if full.model else ''}"
+    changes = describe_changes(full.changed, told=["trainer.max_steps"])
     try:
         base = spec.base(next(iter(spec.all_arms)))
     except ConfigError:  # a plugin is missing
-        return f"Not the full setting ({options})."
-    options += _mention_settings(base, full)
+        return f"Not the full setting ({options}). {changes}".strip()
+    options += " and further settings" if full.changed or _has_another_length(base, full) else ""
     text = (
         f"Not the full setting ({options}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
         f"{format_count(base.items)} of {format_count(full.items)} {base.unit}"
     )
     if (parameters := base.model.layer_parameters()) != full.parameters:
         text += f", the layers have {format_count(parameters)} of {format_count(full.parameters)} parameters"
-    return f"{text}."
+    return f"{text}. {changes}".strip()
 
 
-def _mention_settings(base: Experiment, full: Scale) -> str:
-    """Return a note if further settings changed the length."""
+def _has_another_length(base: Experiment, full: Scale) -> bool:
+    """Return whether further settings changed the length, of which sweeps of earlier versions have no record."""
     alone = base.trainer.max_steps == max(1, round(full.factor * full.max_steps))
     items = full.items / full.max_steps * base.trainer.max_steps  # in as many updates of the full setting's batch
-    return "" if alone and round(items) == base.items else " and further settings"
+    return not alone or round(items) != base.items
 
 
 def resize(spec: Sweep, changes: Changes) -> Tree:
