@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -335,7 +336,8 @@ def test_sigterm_in_a_callback_of_the_garbage_collection_is_not_lost(store, tmp_
     def prepare(*_, **__):
         del (rubbish := [Garbage()])[0]
         assert not rubbish
-        signal.pause()
+        threading.Event().wait(10)
+        pytest.fail("it was lost")
 
     monkeypatch.setattr("ablate.sweeps.run.sweep", prepare)
     hook = sys.unraisablehook
