@@ -16,13 +16,7 @@ from ablate.reports.failures_figure import draw_failures, has_failures
 from ablate.reports.figure_data import Course, Panel, Point, choose_course_view, collect_courses, collect_panels, is_off
 from ablate.reports.findings import collect_seeds, objective_sign
 from ablate.reports.grid_figure import caption_grid, draw_grid, find_axis
-from ablate.reports.labels import (
-    LEARNING_RATE,
-    choose_looks,
-    label_metric,
-    label_parameter,
-    name_parameter,
-)
+from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, label_parameter, name_parameter
 from ablate.reports.sensitivity import compute_sensitivity
 from ablate.reports.usage import UsageUnit
 from ablate.reports.verdict_figures import caption_confirmed, caption_verdict, draw_confirmed, draw_verdict

@@ -8,11 +8,13 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import StoreError
 from ablate.config.lazy import postpone_collection
+from ablate.config.logs import silence
 from ablate.tracking.databases import (
     LOCKED,
     hold_creation_lock,
@@ -114,18 +116,9 @@ def set_environ(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[key] = value
 
 
-@contextlib.contextmanager
-def silence_logs() -> Iterator[None]:
+def silence_logs() -> AbstractContextManager[None]:
     """Suppress the messages that MLflow and alembic print while they create a database."""
-    loggers = [logging.getLogger(name) for name in ("alembic", "mlflow")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    return silence("alembic", "mlflow")
 
 
 def ensure_experiment(name: str) -> str:

@@ -27,13 +27,7 @@ from ablate.reports.charts.chart import (
 from ablate.reports.figure_data import Panel, Point, is_off
 from ablate.reports.findings import objective_sign
 from ablate.reports.grid_figure import find_axis
-from ablate.reports.labels import (
-    LEARNING_RATE,
-    choose_looks,
-    label_metric,
-    label_parameter,
-    name_parameter,
-)
+from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, label_parameter, name_parameter
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.verdict_summary import find_bounds
 from ablate.verdict.failures import FailureShare

@@ -12,7 +12,7 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.fields import SweepFields
 
 
-def check_objective(sweep: SweepFields) -> Iterator[Problem]:
+def validate_objective(sweep: SweepFields) -> Iterator[Problem]:
     """Yield the problems of the objective as it is written."""
     yield from list(_check_direction(sweep)) or _check_units(sweep)
 

@@ -20,7 +20,7 @@ from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.design_validation import check_levels, merge_alike, validate_design
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid_validation import validate_grid
-from ablate.sweeps.spec.objective_validation import check_objective, check_readings
+from ablate.sweeps.spec.objective_validation import check_readings, validate_objective
 from ablate.sweeps.spec.published_validation import check_published
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
 
@@ -34,8 +34,13 @@ def validate(sweep: SweepFields) -> list[Problem]:
     plain = sweep.without_grid()
     if designing := validate_design(sweep):  # so there are no arms
         base = [p.within("experiment") for p in validate_experiment(*plain.layers(next(iter(sweep.own_arms))))]
-        return [*designing, *check_objective(sweep), *_check_seeds(sweep), *([] if sweep.arms else base)]
-    problems = [*check_objective(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
+        return [*designing, *validate_objective(sweep), *_check_seeds(sweep), *([] if sweep.arms else base)]
+    problems = [
+        *validate_objective(sweep),
+        *_check_seeds(sweep),
+        *_check_confirmation(plain),
+        *_check_experiments(plain),
+    ]
     problems += check_published(plain)
     problems += validate_grid(sweep) if sweep.at_grid else []
     if sweep.designed:
