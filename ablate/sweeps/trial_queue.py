@@ -76,14 +76,14 @@ class TrialQueue:
     def _pick_arm(self) -> ArmTrials | None:
         """Return the arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
         ready = [arm for arm in self.arms if self._is_ready(arm)]
-        turn = self._find_furthest_behind(ready)
-        if turn is not None or any(arm.tally().running for arm in self.arms):
+        turn, running = self._find_furthest_behind(self.arms, ready)
+        if turn is not None or running:
             return turn
         self._refuse_stuck([arm for arm in self.arms if arm not in ready])  # what is best is known now
         while True:
             parts = list(self.confirmation.parts.values())
-            turn = self._find_furthest_behind(parts)
-            if turn is not None or any(part.tally().running for part in parts) or not self.confirmation.advance():
+            turn, running = self._find_furthest_behind(parts, parts)
+            if turn is not None or running or not self.confirmation.advance():
                 return turn
 
     def _is_ready(self, arm: ArmTrials) -> bool:
@@ -108,17 +108,25 @@ class TrialQueue:
                 )
 
     @staticmethod
-    def _find_furthest_behind(parts: Sequence[ArmTrials]) -> ArmTrials | None:
-        """Return the one of `parts` with the smallest started share, of the arm with the smallest started share; None
-        if all are started."""
+    def _find_furthest_behind(parts: Sequence[ArmTrials], ready: Sequence[ArmTrials]) -> tuple[ArmTrials | None, bool]:
+        """Return the one of `ready` with the smallest started share, of the arm with the smallest started share, or
+        None if all are started; and whether a trial of `parts` is running.
+
+        Both come from one count: a process that dies between two counts would have no trial running in the second, and
+        none to start in the first, and the sweep would go on without that trial.
+        """
         tallies = {part: part.tally() for part in parts}
         started, total = Counter[str](), Counter[str]()
-        for part, tally in tallies.items():
-            started[part.arm] += tally.started
-            total[part.arm] += tally.started + tally.open
+        for part in ready:
+            started[part.arm] += tallies[part].started
+            total[part.arm] += tallies[part].started + tallies[part].open
         shares = {
-            part: (started[part.arm] / total[part.arm], tally.started / (tally.started + tally.open))
-            for part, tally in tallies.items()
-            if tally.open
+            part: (
+                started[part.arm] / total[part.arm],
+                tallies[part].started / (tallies[part].started + tallies[part].open),
+            )
+            for part in ready
+            if tallies[part].open
         }
-        return min(shares, key=lambda part: shares[part], default=None)
+        turn = min(shares, key=lambda part: shares[part], default=None)
+        return turn, any(tally.running for tally in tallies.values())
