@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ablate.config.errors import SweepError
-from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.arms import ArmTrials, Tally
 from ablate.sweeps.confirmation import Confirmation
 from ablate.sweeps.storage_lock import do_locked
 
@@ -76,13 +76,16 @@ class TrialQueue:
     def _pick_arm(self) -> ArmTrials | None:
         """Return the arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
         ready = [arm for arm in self.arms if self._is_ready(arm)]
-        turn, running = self._find_furthest_behind(self.arms, ready)
-        if turn is not None or running:
+        # counted once: the trial of a process that dies between two counts would be missed by both
+        tallies = {arm: arm.tally() for arm in self.arms}
+        turn = self._find_furthest_behind({arm: tallies[arm] for arm in ready})
+        if turn is not None or any(tally.running for tally in tallies.values()):
             return turn
         self._refuse_stuck([arm for arm in self.arms if arm not in ready])  # what is best is known now
         while True:
-            parts = list(self.confirmation.parts.values())
-            turn, running = self._find_furthest_behind(parts, parts)
+            tallies = {part: part.tally() for part in self.confirmation.parts.values()}
+            turn = self._find_furthest_behind(tallies)
+            running = any(tally.running for tally in tallies.values())
             if turn is not None or running or not self.confirmation.advance():
                 return turn
 
@@ -108,25 +111,16 @@ class TrialQueue:
                 )
 
     @staticmethod
-    def _find_furthest_behind(parts: Sequence[ArmTrials], ready: Sequence[ArmTrials]) -> tuple[ArmTrials | None, bool]:
-        """Return the one of `ready` with the smallest started share, of the arm with the smallest started share, or
-        None if all are started; and whether a trial of `parts` is running.
-
-        Both come from one count: a process that dies between two counts would have no trial running in the second, and
-        none to start in the first, and the sweep would go on without that trial.
-        """
-        tallies = {part: part.tally() for part in parts}
+    def _find_furthest_behind(tallies: Mapping[ArmTrials, Tally]) -> ArmTrials | None:
+        """Return the key of `tallies` with the smallest started share, of the arm with the smallest started share; None
+        if all are started."""
         started, total = Counter[str](), Counter[str]()
-        for part in ready:
-            started[part.arm] += tallies[part].started
-            total[part.arm] += tallies[part].started + tallies[part].open
+        for part, tally in tallies.items():
+            started[part.arm] += tally.started
+            total[part.arm] += tally.started + tally.open
         shares = {
-            part: (
-                started[part.arm] / total[part.arm],
-                tallies[part].started / (tallies[part].started + tallies[part].open),
-            )
-            for part in ready
-            if tallies[part].open
+            part: (started[part.arm] / total[part.arm], tally.started / (tally.started + tally.open))
+            for part, tally in tallies.items()
+            if tally.open
         }
-        turn = min(shares, key=lambda part: shares[part], default=None)
-        return turn, any(tally.running for tally in tallies.values())
+        return min(shares, key=lambda part: shares[part], default=None)
