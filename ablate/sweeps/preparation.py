@@ -117,6 +117,9 @@ def open_sweep(
     every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
     """
     corpora = check_sweep(spec)
+    if spec.method.staged:
+        text = "can be planned (--dry-run), and not run yet"
+        raise ConfigError([Problem("search.method", text, spec.method.kind)], f"sweep {spec.name}")
     spec.sampler.prepare()
     tracking.client()
     storage = open_storage(url)
