@@ -82,8 +82,10 @@ def move_method(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_with_method(schema: dict[str, Any]) -> None:
     """Let the JSON schema of `search` take a method, and its fields beside it, besides what is searched."""
-    schema["properties"] = {"method": {"enum": list(methods), "type": "string"}}
-    schema["additionalProperties"]["anyOf"].append({"type": "number"})
+    for part in schema.get("anyOf", [schema]):  # it may be None
+        if "additionalProperties" in part:
+            part["properties"] = {"method": {"enum": list(methods), "type": "string"}}
+            part["additionalProperties"]["anyOf"].append({"type": "number"})
 
 
 def drop_method(search: Any) -> Any:

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_ITEMS, MOST_TRIALS
 from ablate.experiment.metrics import describe_metric, parse_metric, shorten_metric
-from ablate.sweeps.search.methods import drop_method
+from ablate.sweeps.search.methods import describe_with_method, drop_method
 from ablate.sweeps.search.space import Choice, Entry
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_SEEDS = 1000
 
-Searched = Annotated[dict[str, Entry], BeforeValidator(drop_method, json_schema_input_type=dict[str, Any])]
+Searched = Annotated[dict[str, Entry], BeforeValidator(drop_method, json_schema_input_type=dict[str, Entry])]
 """A search of which the method is checked elsewhere: with the whole sweep."""
 
 Point = dict[str, Choice]
@@ -229,7 +229,7 @@ class _Part(_Settings):
 
     arms: dict[str, Arm] | None = None
     """The arms of this size or stage."""
-    search: Searched | None = None
+    search: Searched | None = Field(None, json_schema_extra=describe_with_method)
     """The search of this size or stage."""
     fixed: list[Point] | None = None
     """The points that each search of this size or stage starts from."""
