@@ -54,9 +54,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "vit": {
         **_SHARED,
-        "model": {"kind": "vit", "hidden": 32, "layers": 4, "heads": 4},
+        "model": {"kind": "vit", "hidden": 32, "layers": 4, "heads": 4, "patch_size": 4},
         "data": "digits",
-        "trainer": {"max_steps": UPDATES, "batch_size": 32, "val_samples": "all"},
+        "trainer": {"max_steps": UPDATES, "batch_size": 64, "val_samples": "all"},
     },
 }
 

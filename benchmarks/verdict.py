@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ablate.sweeps.simulation import Valley, draw_normal, draw_uniform, replay, simulate
+from ablate.sweeps.simulated_losses import Valley, draw_normal, draw_uniform
+from ablate.sweeps.simulation import replay, simulate
 from ablate.sweeps.spec.parts import Confirm
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.records import Compared

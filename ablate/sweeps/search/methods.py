@@ -39,6 +39,11 @@ class SearchMethod(Kind):
     staged: ClassVar[bool] = False
     """Whether all settings are chosen before any is trained, and are trained rung by rung."""
 
+    @property
+    def most_seeds(self) -> int:
+        """The largest number of seeds that a setting is trained on."""
+        return 1
+
     def validate_arm(self, settings: int, experiment: Experiment) -> Iterator[Problem]:
         """Yield what keeps it from comparing so many settings of `experiment`. The paths of its own fields begin with
         search, others with experiment."""

@@ -6,9 +6,10 @@ It is made anew from the outcomes whenever somebody asks, so that no process has
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ablate.sweeps.search.methods import Rung
 from ablate.verdict.outcomes import Outcome
 
 Outcomes = Sequence[Outcome]
@@ -88,3 +89,28 @@ def decide(standings: Mapping[int, Standing], counts: Sequence[int], maximize: b
             stop += [number for number in there if number not in members]
         complete = complete and not missing
     return Decisions(train, stop)
+
+
+def climb(
+    rungs: Sequence[Rung], train: Callable[[int, int, int], Outcome], maximize: bool = False
+) -> dict[int, Standing]:
+    """Return how far each setting of an arm comes where training ends as `train` says.
+
+    Args:
+        rungs: those of the arm.
+        train: (number of the setting, rung from 0, seed from 0) -> how that ends.
+        maximize: whether more of the objective is better.
+    """
+    standings = {number: Standing() for number in range(rungs[0].settings)}
+    counts = [rung.settings for rung in rungs]
+    while due := decide(standings, counts, maximize).train:
+        for number in due:
+            before = standings[number].ended
+            outcomes = [train(number, len(before), seed) for seed in range(rungs[len(before)].seeds)]
+            standings[number] = Standing((*before, outcomes))
+    return standings
+
+
+def list_finished(rungs: Sequence[Rung], standings: Mapping[int, Standing]) -> dict[int, Outcomes]:
+    """Return number of the setting -> the outcomes at its end, of those that came to the last rung."""
+    return {number: one.ended[-1] for number, one in standings.items() if len(one.ended) == len(rungs)}

@@ -52,8 +52,10 @@ class Rungs(SearchMethod):
     rungs: int = Field(3, ge=2, le=MOST_RUNGS)
     """Number of rungs; the last is the end of the run."""
     keep: float = Field(0.33, gt=0, lt=1)
-    """Share of the settings of an arm that goes on from each rung, rounded to a whole number. A rung is as much shorter
-    than the next, so that each takes about as many tokens."""
+    """Share of the settings of an arm that goes on from each rung, rounded to a whole number."""
+    first: float | None = Field(None, gt=0, lt=1)
+    """Length of the first rung as a share of the whole run; the others lie between at equal ratios. None: each rung is
+    by `keep` shorter than the next, so that each takes about as many tokens."""
     seeds: RungSeeds = 1
     """Seeds of each setting, by the mean of which it is judged: a number, or one for each rung, such as [1, 1, 3]."""
 
@@ -69,6 +71,10 @@ class Rungs(SearchMethod):
             raise ValueError("falls from rung to rung: a later rung has no fewer seeds")
         return seeds
 
+    @property
+    def most_seeds(self) -> int:
+        return self.count_seeds(self.rungs - 1)
+
     def count_seeds(self, rung: int) -> int:
         """Return the seeds of each setting in the rung, from 0."""
         return self.seeds if isinstance(self.seeds, int) else self.seeds[rung]
@@ -82,7 +88,9 @@ class Rungs(SearchMethod):
 
     def list_lengths(self, max_steps: int) -> list[int]:
         """Return the length of the runs of each rung, in updates."""
-        return [round(max_steps * self.keep ** (self.rungs - 1 - rung)) for rung in range(self.rungs)]
+        steps = self.rungs - 1
+        ratio = self.keep if self.first is None else self.first ** (1 / steps)
+        return [round(max_steps * ratio ** (steps - rung)) for rung in range(self.rungs)]
 
     def plan_rungs(self, settings: int, experiment: Experiment) -> Sequence[Rung]:
         max_steps, schedule = experiment.trainer.max_steps, experiment.schedule
@@ -132,7 +140,7 @@ class Rungs(SearchMethod):
             text = (
                 f"the first rung is shorter than the warm-up: its decay begins after {count_noun(shared, 'update')}, "
                 f"and the warm-up has {warmup}. Accepted: a warm-up of at most {max(0, shared - 1)} updates "
-                "(schedule.warmup_steps), fewer rungs, or more kept"
+                "(schedule.warmup_steps), fewer rungs, or a longer first one (search.first)"
             )
             yield Problem("search.rungs", text, self.rungs)
         elif shared == lengths[0]:
@@ -154,5 +162,6 @@ class Rungs(SearchMethod):
         return "fewer rungs"
 
     def describe(self) -> str:
+        first = "" if self.first is None else f", first {self.first:g}"
         seeds = "" if self.seeds == 1 else f", seeds {self.seeds if isinstance(self.seeds, int) else [*self.seeds]}"
-        return f"{self.rungs} rungs, keep {self.keep:g}{seeds}"
+        return f"{self.rungs} rungs, keep {self.keep:g}{first}{seeds}"

@@ -317,7 +317,7 @@ class SweepFields(Config):
     @cached_property
     def _last_tuned_seed(self) -> int:
         """Return the largest seed that any arm is tuned on."""
-        tuned = [self.base(arm).seed for arm in self.all_arms]
+        tuned = [self.base(arm).seed + self.method.most_seeds - 1 for arm in self.all_arms]
         tuned += [int(v) for arm in self.all_arms for v in self.corners(arm).get("seed", []) if isinstance(v, int)]
         return max(tuned)
 

@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from ablate.sweeps.search.promotion import Standing, decide, rank_settings
+from ablate.sweeps.search.methods import Rung
+from ablate.sweeps.search.promotion import Standing, climb, decide, list_finished, rank_settings
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.selection import choose_candidate
 
@@ -111,3 +112,19 @@ def test_the_order_of_trials_and_processes_does_not_matter():
         decided = decide({number: standings[number] for number in order}, NINE)
         assert sorted(decided.train) == sorted(expected.train)
         assert sorted(decided.stop) == sorted(expected.stop)
+
+
+def test_a_climb_trains_what_the_plan_says_and_ends_with_the_best():
+    rungs = [Rung(9, 1, 44, 40, 0), Rung(3, 2, 132, 119, 0), Rung(1, 3, 400, 360, 0)]
+    asked = []
+
+    def train(number, rung, seed):
+        asked.append((number, rung, seed))
+        return DIVERGED if number == 1 and rung == 1 else Outcome("trained", LOSSES[number] - rung + 0.1 * seed)
+
+    standings = climb(rungs, train)
+    assert [sum(rung == at for _, at, _ in asked) for rung in range(3)] == [9, 6, 3]
+    assert len(set(asked)) == len(asked)
+    assert {number for number, rung, _ in asked if rung == 1} == {1, 3, 8}
+    assert list_finished(rungs, standings).keys() == {3}
+    assert [outcome.value for outcome in list_finished(rungs, standings)[3]] == pytest.approx([0.2, 0.3, 0.4])

@@ -50,6 +50,12 @@ def test_the_shares_of_long_runs(settings, keep, share):
     assert round(spec.find_share("pre"), 3) <= share
 
 
+def test_the_first_rung_can_be_longer():
+    rungs = build({"keep": 0.25, "first": 0.09, "optimizer.lr": {**RATES, "num": 16}}).plan_rungs("pre")
+    assert [r.updates for r in rungs] == [36, 120, 400]
+    assert [r.settings for r in rungs] == [16, 4, 1]
+
+
 def test_with_cosine_each_rung_is_a_whole_short_run():
     rungs = build(experiment={"schedule": "cosine"}).plan_rungs("pre")
     assert [r.shared for r in rungs] == [0, 0, 0]
