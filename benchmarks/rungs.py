@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ablate.sweeps.search.promotion import climb, list_finished
+from ablate.sweeps.search.promotion import climb, rank_reached
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.intervals import bound_mean
 from ablate.verdict.outcomes import Outcome, classify
@@ -139,7 +139,7 @@ def run_searches(grid: Grid, settings: int, keep: float, judge: str, noise: floa
             return Outcome(classify(loss, TRIVIAL[grid.family]), loss if math.isfinite(loss) else None)
 
         standings = climb(rungs, train)
-        (found,) = list_finished(rungs, standings)
+        found = rank_reached(rungs, standings)[0]
         best = int(final.argmin())
         others = np.delete(tables[-1], seed, axis=0)
         elsewhere = float((others[:, found] - others[:, best]).mean()) if len(others) else math.nan

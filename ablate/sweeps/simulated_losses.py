@@ -49,15 +49,15 @@ class Valley:
     start: float = 1.0
     """Loss above its end at the beginning of a run, which falls with the logarithm of the share of its updates."""
     drift: float = 0.0
-    """How many decades the best learning rate at a rung is above that of the whole run, for each decade that the rung
-    is shorter."""
+    """How many decades the best learning rate at a rung of a tenth of the length is above that of the whole run; at
+    others as the square of the decades that they are shorter by."""
     early: float = 1.0
     """The factor on the own noise of a run for each decade that a rung is shorter."""
 
     def at(self, share: float, arm: str, params: Mapping[str, Any], seed: int) -> float:
         """Return the loss at a rung after this share of the updates."""
         decades = -math.log10(share)
-        best = self.find_best_rate(arm) * 10 ** (self.drift * decades)
+        best = self.find_best_rate(arm) * 10 ** (self.find_drift(arm) * decades**2)
         mean = self.floors[arm] + self.curvature * math.log10(params["optimizer.lr"] / best) ** 2
         common = self.shared * draw_normal(self.entropy, seed)
         alone = draw_normal(self.entropy, seed, arm, params["optimizer.lr"], share)
@@ -66,6 +66,10 @@ class Valley:
     def find_best_rate(self, arm: str) -> float:
         """Return the learning rate of the floor of an arm."""
         return self.best_lr
+
+    def find_drift(self, arm: str) -> float:
+        """Return the drift of the best learning rate of an arm."""
+        return self.drift
 
     def mean(self, arm: str, params: Mapping[str, Any]) -> float:
         """Return the expectation over seeds: the result of an infinite confirmation."""

@@ -23,7 +23,7 @@ from ablate.sweeps.comparison import (
     rank_candidates,
 )
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.search.promotion import climb, list_finished
+from ablate.sweeps.search.promotion import climb, rank_reached
 from ablate.sweeps.simulated_losses import Objective, Staged
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create_study, name_study, read_generation
@@ -209,28 +209,28 @@ class _Trainer:
 def _search(
     spec: Sweep, arm: str, trainer: _Trainer, tried: list[dict[str, Any]]
 ) -> list[tuple[dict[str, Any], float]]:
-    """Return the settings that the search of an arm trains to their end, with their objective; none that diverged."""
-    base = spec.base(arm)
-    rungs = spec.plan_rungs(arm)
+    """Return the candidates that the search of an arm ends with, and the objective that each reached in it; the best
+    first."""
+    base, rungs = spec.base(arm), spec.plan_rungs(arm)
     if not rungs:
         searched = [(params, trainer.objective(arm, params, base.seed)) for params in tried]
-        return [(params, value) for params, value in searched if math.isfinite(value)]
+        done = [(params, value) for params, value in searched if math.isfinite(value)]
+        return [done[i] for i in rank_candidates(spec, done)]
 
     def train(number: int, rung: int, seed: int) -> Outcome:
         share = rungs[rung].updates / base.trainer.max_steps
         return trainer.run(arm, tried[number], base.seed + seed, share)
 
-    ended = list_finished(rungs, climb(rungs, train, spec.objective.direction == "maximize"))
-    values = [
-        (tried[number], [one.value for one in outcomes if one.value is not None]) for number, outcomes in ended.items()
-    ]
-    return [(params, math.fsum(known) / len(known)) for params, known in values if known]
+    maximize = spec.objective.direction == "maximize"
+    standings = climb(rungs, train, maximize)
+    best = rank_reached(rungs, standings, maximize)[: spec.confirm.candidates]
+    reached = {n: [one.value for one in standings[n].ended[-1] if one.value is not None] for n in best}
+    return [(tried[n], math.fsum(values) / len(values)) for n, values in reached.items()]
 
 
 def _choose(spec: Sweep, arm: str, trainer: _Trainer, tried: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the settings that an arm is tested at; None where no trial of it completed."""
-    done = _search(spec, arm, trainer, tried)
-    candidates = [done[i] for i in rank_candidates(spec, done)]
+    candidates = _search(spec, arm, trainer, tried)
     if len(candidates) < 2:
         return candidates[0][0] if candidates else None
     seeds = spec.selection_seeds()

@@ -44,6 +44,10 @@ class SearchMethod(Kind):
         """The largest number of seeds that a setting is trained on."""
         return 1
 
+    def count_candidates(self, settings: int | None) -> int | None:
+        """Return how many of so many settings may be compared before one is tested; None: it is not known."""
+        return settings
+
     def validate_arm(self, settings: int, experiment: Experiment) -> Iterator[Problem]:
         """Yield what keeps it from comparing so many settings of `experiment`. The paths of its own fields begin with
         search, others with experiment."""

@@ -111,6 +111,11 @@ def climb(
     return standings
 
 
-def list_finished(rungs: Sequence[Rung], standings: Mapping[int, Standing]) -> dict[int, Outcomes]:
-    """Return number of the setting -> the outcomes at its end, of those that came to the last rung."""
-    return {number: one.ended[-1] for number, one in standings.items() if len(one.ended) == len(rungs)}
+def rank_reached(rungs: Sequence[Rung], standings: Mapping[int, Standing], maximize: bool = False) -> list[int]:
+    """Return the settings that may be tested, the best first: those that came to the end, then those that came to the
+    last rung but one, as what is best there need not be best at the end; none that diverged."""
+    order: list[int] = []
+    for reached in (len(rungs), len(rungs) - 1):
+        last = {number: one.ended[-1] for number, one in standings.items() if len(one.ended) == reached}
+        order += rank_settings(last, maximize)
+    return order

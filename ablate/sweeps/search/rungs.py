@@ -86,6 +86,9 @@ class Rungs(SearchMethod):
             counts.append(round(counts[-1] * self.keep))
         return counts
 
+    def count_candidates(self, settings: int | None) -> int | None:
+        return None if settings is None else self.count_settings(settings)[-2]  # of the last rung but one
+
     def list_lengths(self, max_steps: int) -> list[int]:
         """Return the length of the runs of each rung, in updates."""
         steps = self.rungs - 1

@@ -311,7 +311,8 @@ class SweepFields(Config):
     def count_selection_runs(self, arm: str) -> int:
         """Return the maximum number of runs for the choice among the candidates of `arm`."""
         confirm = self.confirm
-        count = confirm.candidates if (most := self.trials(arm)) is None else min(confirm.candidates, most)
+        most = self.method.count_candidates(self.trials(arm))
+        count = confirm.candidates if most is None else min(confirm.candidates, most)
         return count * confirm.selection_seeds if confirm.most_seeds and count > 1 and self.space(arm) else 0
 
     @cached_property

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from ablate.sweeps.search.methods import Rung
-from ablate.sweeps.search.promotion import Standing, climb, decide, list_finished, rank_settings
+from ablate.sweeps.search.promotion import Standing, climb, decide, rank_reached, rank_settings
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.selection import choose_candidate
 
@@ -126,5 +126,5 @@ def test_a_climb_trains_what_the_plan_says_and_ends_with_the_best():
     assert [sum(rung == at for _, at, _ in asked) for rung in range(3)] == [9, 6, 3]
     assert len(set(asked)) == len(asked)
     assert {number for number, rung, _ in asked if rung == 1} == {1, 3, 8}
-    assert list_finished(rungs, standings).keys() == {3}
-    assert [outcome.value for outcome in list_finished(rungs, standings)[3]] == pytest.approx([0.2, 0.3, 0.4])
+    assert [outcome.value for outcome in standings[3].ended[-1]] == pytest.approx([0.2, 0.3, 0.4])
+    assert rank_reached(rungs, standings) == [3, 8]  # the last rung, then the one before; 1 diverged in it
