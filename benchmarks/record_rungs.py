@@ -35,8 +35,9 @@ from ablate.optim.optimizers import build_optimizer
 FILE = Path(__file__).parents[1] / "tests" / "data" / "rung_grids.csv"
 COLUMNS = ("family", "arm", "lr", "seed", "updates", "decayed", "trunk")
 UPDATES = 400
-LENGTHS = (25, 44, 100, 132, UPDATES)
-"""Of the copies: a sixteenth and a quarter, as 16 settings with `keep: 0.25`; 0.33 twice and once, as nine settings."""
+LENGTHS = (25, 36, 44, 100, 120, 132, UPDATES)
+"""Of the copies: 0.33 twice and once, as nine settings have them; 0.09 and 0.3, as 16 settings with `keep: 0.25` have
+them; a sixteenth and a quarter, which is what these would have without a shortest rung."""
 RATES = tuple(float(f"{5.62e-4 * 100 ** (i / 8):.3g}") for i in range(9))
 PLACEMENTS = ("pre", "post", "mix", "deepnorm", "lns")
 CHECKED = 10

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_RUNGS = 10
 MOST_SEEDS = 100
+SHORTEST = 0.09
+"""The share of a run below which a rung is not compared unless it is asked for (docs/explanation/rungs.md)."""
 
 
 def _parse_seeds(value: object) -> int | tuple[int, ...]:
@@ -55,7 +57,8 @@ class Rungs(SearchMethod):
     """Share of the settings of an arm that goes on from each rung, rounded to a whole number."""
     first: float | None = Field(None, gt=0, lt=1)
     """Length of the first rung as a share of the whole run; the others lie between at equal ratios. None: each rung is
-    by `keep` shorter than the next, so that each takes about as many tokens."""
+    by `keep` shorter than the next, so that each takes about as many tokens, but the first no shorter than 9 % of the
+    run: early comparisons favour high learning rates."""
     seeds: RungSeeds = 1
     """Seeds of each setting, by the mean of which it is judged: a number, or one for each rung, such as [1, 1, 3]."""
 
@@ -92,7 +95,8 @@ class Rungs(SearchMethod):
     def list_lengths(self, max_steps: int) -> list[int]:
         """Return the length of the runs of each rung, in updates."""
         steps = self.rungs - 1
-        ratio = self.keep if self.first is None else self.first ** (1 / steps)
+        first = self.first or max(SHORTEST, self.keep**steps)
+        ratio = first ** (1 / steps)
         return [round(max_steps * ratio ** (steps - rung)) for rung in range(self.rungs)]
 
     def plan_rungs(self, settings: int, experiment: Experiment) -> Sequence[Rung]:
