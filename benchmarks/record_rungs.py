@@ -128,17 +128,20 @@ class Training:
 def record_run(experiment: Experiment, corpus: Corpus) -> Iterator[tuple[int, float, float]]:
     """Yield (length, loss of the decayed copy, loss of the run itself) at each of LENGTHS; nan for what diverged, and
     for the run itself at the whole length."""
-    run, schedule, alive = Training(experiment, corpus), experiment.schedule, True
+    run, schedule = Training(experiment, corpus), experiment.schedule
     run.model.train()
-    for length in LENGTHS:
-        alive = alive and run.train(length - round(schedule.decay_fraction * length), length)  # type: ignore[attr-defined]
-        if not alive:
-            yield length, math.nan, math.nan
-            continue
-        branch = run.copy()
-        decayed = branch.validate() if branch.train(length, length) else math.nan
-        trunk = run.validate() if length != UPDATES and (alive := run.train(length, UPDATES)) else math.nan
-        yield length, decayed, trunk
+    begins = {length - round(schedule.decay_fraction * length): length for length in LENGTHS}  # type: ignore[attr-defined]
+    decayed, trunk = dict.fromkeys(LENGTHS, math.nan), dict.fromkeys(LENGTHS, math.nan)
+    for updates in sorted({*begins, *LENGTHS} - {UPDATES}):
+        if not run.train(updates, UPDATES):
+            break
+        if updates in LENGTHS:
+            trunk[updates] = run.validate()
+        if updates in begins:
+            branch = run.copy()
+            if branch.train(begins[updates], begins[updates]):
+                decayed[begins[updates]] = branch.validate()
+    yield from ((length, decayed[length], trunk[length]) for length in LENGTHS)
 
 
 def list_recorded(file: Path) -> set[tuple[str, ...]]:

@@ -53,6 +53,8 @@ class Tally:
     running: int
     open: int
     """Number of trials still to be started or continued; failed trials are retried in the next session."""
+    held: int = 0
+    """Those of them that wait until others have ended their rung."""
 
     @property
     def started(self) -> int:
@@ -101,6 +103,10 @@ class ArmTrials:
     def build_experiment(self, trial: Trial) -> Experiment:
         """Return the experiment that a trial trains."""
         return pin_donors(self.spec.at(self.arm, self.params(trial)), self.study)
+
+    def find_length(self, trial: Trial) -> int | None:
+        """Return the updates of the rung that a trial trains to; None: to its end."""
+        return None
 
     @property
     def waits_for(self) -> str | None:
@@ -217,7 +223,7 @@ class ArmTrials:
         point."""
         self.free_orphans()  # what died since is counted as open: without this a new point would take its place
         frozen = self._read_attempts()
-        begun = next((trial for trial in frozen if is_free(trial)), None)
+        begun = next((trial for trial in frozen if is_free(trial) and self._may_continue(trial)), None)
         waiting = next((trial for trial in frozen if trial.state.name == "WAITING"), None)
         if unfinished := begun or waiting:
             number = trial_number(unfinished)
@@ -234,6 +240,10 @@ class ArmTrials:
         self.refresh()
         self._abandoned.discard(trial.number)
         return trial
+
+    def _may_continue(self, trial: FrozenTrial) -> bool:
+        """Return whether a trial that was begun, and has no process, goes on now."""
+        return True
 
     def _claim(self, trial: Trial, begun: FrozenTrial | None) -> None:
         """Write down that this process owns `trial`, which is the interrupted trial `begun`, or new."""
@@ -306,17 +316,7 @@ class ArmTrials:
             value = math.inf if self.spec.objective.direction == "minimize" else -math.inf
         elif result.status == "pruned":
             state = "PRUNED"
-        seconds = trial.user_attrs.get("seconds_before", 0.0) + result.seconds
-        facts = {key: str(result.facts[key]) for key in COMPARED if key in result.facts}
-        notes = {
-            "metrics": result.metrics,
-            "step": result.step,
-            "seconds": round(seconds, 3),
-            "items_per_update": result.items_per_update,
-            "facts": facts,
-            "costs": {key: result.facts[name] for key, name in COSTS.items() if name in result.facts},
-        }
-        self._tell(trial, state, result.status, result.reason, value, notes)
+        self._tell(trial, state, result.status, result.reason, value, build_notes(trial, result))
         self.drop_checkpoints()
 
     def record_failure(self, trial: Trial, reason: str) -> None:
@@ -416,9 +416,23 @@ class ArmTrials:
     def _list_kept(self) -> set[int]:
         """Return the trials whose checkpoints stay where those of the best do: until one is chosen, all that may be."""
         if self.spec.confirm.most_seeds and CHOICE not in self.read_notes():
-            return {trial.number for trial in list_candidates(self.spec, self.read_trials())}
+            trivial = self.read_notes().get("trivial_loss")
+            return {trial.number for trial in list_candidates(self.spec, self.read_trials(), trivial)}
         settled = self.find_settled()
         return {settled.number} if settled else set()
+
+
+def build_notes(trial: Trial, result: Result) -> dict[str, Any]:
+    """Return what the storage keeps of a result, besides the objective."""
+    seconds = trial.user_attrs.get("seconds_before", 0.0) + result.seconds
+    return {
+        "metrics": result.metrics,
+        "step": result.step,
+        "seconds": round(seconds, 3),
+        "items_per_update": result.items_per_update,
+        "facts": {key: str(result.facts[key]) for key in COMPARED if key in result.facts},
+        "costs": {key: result.facts[name] for key, name in COSTS.items() if name in result.facts},
+    }
 
 
 def end_run(run_id: str | None, status: str, reason: str) -> None:

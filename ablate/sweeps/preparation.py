@@ -18,6 +18,7 @@ from ablate.experiment.metrics import is_score, list_metrics, list_parts
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.records import format_title
+from ablate.sweeps.rung_trials import build_arm
 from ablate.sweeps.spec.published_validation import describe_unknown
 from ablate.sweeps.spec.references import list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
@@ -116,9 +117,6 @@ def open_sweep(
     every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
     """
     corpora = check_sweep(spec)
-    if spec.method.staged:
-        text = "can be planned (--dry-run), and not run yet"
-        raise ConfigError([Problem("search.method", text, spec.method.kind)], f"sweep {spec.name}")
     spec.sampler.prepare()
     tracking.client()
     storage = open_storage(url)
@@ -213,7 +211,7 @@ def open_arms(
             counts = count_score_items(base)
             study.set_user_attr("score_items", {score: counts[score] for score in scores})
         arms.append(
-            ArmTrials(study, spec, arm, _open_parent_run(study, spec, format_title(spec.name, generation), arm))
+            build_arm(study, spec, arm, _open_parent_run(study, spec, format_title(spec.name, generation), arm))
         )
     return arms
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ablate.experiment.metrics import find_resolution
-from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import (
     compare_arms,
     compare_effects,
@@ -23,6 +22,7 @@ from ablate.sweeps.comparison import (
     rank_candidates,
 )
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.rung_trials import build_arm
 from ablate.sweeps.search.promotion import climb, rank_reached
 from ablate.sweeps.simulated_losses import Objective, Staged
 from ablate.sweeps.spec.sweep import Sweep
@@ -67,7 +67,7 @@ def simulate(
         for key, note in notes.items():
             if note is not None:
                 study.set_user_attr(key, note)
-        arms.append(ArmTrials(study, spec, arm, parent=""))
+        arms.append(build_arm(study, spec, arm, parent=""))
     seeds = {arm: spec.base(arm).seed for arm in spec.all_arms}
     queue = TrialQueue(arms, storage)
     queue.recover()
@@ -80,9 +80,10 @@ def simulate(
             time.sleep(POLL)
             continue
         turn, trial = taken
-        params = turn.params(trial)
-        value = _call(spec, objective, turn.arm, params, params.get("seed", seeds[turn.arm]))
-        status = "completed" if math.isfinite(value) else "diverged"
+        params, length = turn.params(trial), turn.find_length(trial)
+        share = length / spec.base(turn.arm).trainer.max_steps if length else 1.0
+        value = _call(spec, objective, turn.arm, params, params.get("seed", seeds[turn.arm]), share)
+        status = "diverged" if not math.isfinite(value) else "paused" if length else "completed"
         turn.record_result(trial, Result(status, {spec.objective.metric: value}, step=1, run_id=None, seconds=0.0))
         finished += 1
     return read_generation(storage, spec.name, 1)

@@ -129,6 +129,6 @@ class TrialQueue:
         shares = {
             part: (started[part.arm] / total[part.arm], tally.started / (tally.started + tally.open))
             for part, tally in tallies.items()
-            if tally.open
+            if tally.open > tally.held
         }
         return min(shares, key=lambda part: shares[part], default=None)

@@ -33,8 +33,9 @@ from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.training.checkpoints import break_lock
 from ablate.training.procedures import Hooks, Place, Result
+from ablate.training.rungs import build_rung
 from ablate.training.runs import describe_error, run_folder
-from ablate.training.train import train
+from ablate.training.train import choose_procedure, train
 from ablate.verdict.outcomes import LOSS, classify
 
 if TYPE_CHECKING:
@@ -155,7 +156,9 @@ class Worker:
         cap_memory(read_sharing())
         await_store(logger.warning, self._must_stop)
         place = Place(self.title, arm.label(trial), arm.parent, tags, run_id)
-        return train(experiment, place, Hooks(start, lease.note, decide, must_stop))
+        length, hooks = arm.find_length(trial), Hooks(start, lease.note, decide, must_stop)
+        procedure = None if length is None else build_rung(choose_procedure(experiment), length)
+        return train(experiment, place, hooks, procedure)
 
     def _report(self, arm: ArmTrials, trial: Trial, step: int, metrics: Mapping[str, float], items: int) -> bool:
         """Report the objective at a validation, if it is known there, and return whether the trial must be pruned."""

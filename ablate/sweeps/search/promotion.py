@@ -6,11 +6,11 @@ It is made anew from the outcomes whenever somebody asks, so that no process has
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.sweeps.search.methods import Rung
-from ablate.verdict.outcomes import Outcome
+from ablate.verdict.outcomes import Outcome, TrialRecord, read_rung_outcomes
 
 Outcomes = Sequence[Outcome]
 """How the seeds of one setting ended at a rung."""
@@ -34,6 +34,16 @@ class Decisions:
     """Settings that are to train to their next rung, or do so already."""
     stop: list[int]
     """Settings that have ended a rung and do not go on."""
+
+
+def read_standings(trials: Iterable[TrialRecord], trivial_loss: float | None) -> dict[int, Standing]:
+    """Return how far each of an arm's trials is, by its number."""
+    return {
+        trial.number: Standing(
+            tuple([outcome] for outcome in read_rung_outcomes(trial, trivial_loss)), trial.status == "failed"
+        )
+        for trial in trials
+    }
 
 
 def rank_settings(ended: Mapping[int, Outcomes], maximize: bool = False) -> list[int]:
@@ -116,6 +126,7 @@ def rank_reached(rungs: Sequence[Rung], standings: Mapping[int, Standing], maxim
     last rung but one, as what is best there need not be best at the end; none that diverged."""
     order: list[int] = []
     for reached in (len(rungs), len(rungs) - 1):
-        last = {number: one.ended[-1] for number, one in standings.items() if len(one.ended) == reached}
+        there = {number: one for number, one in standings.items() if len(one.ended) == reached and not one.failed}
+        last = {number: one.ended[-1] for number, one in there.items()}
         order += rank_settings(last, maximize)
     return order
