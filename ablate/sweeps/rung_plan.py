@@ -18,6 +18,9 @@ def describe_rungs(spec: Sweep, arm: str) -> Iterator[str]:
     for number, rung in enumerate(rungs, 1):
         items = rung.trained * base.items_per_update
         yield f"    rung {number}: {_describe_runs(rung)}, {items:,} {base.unit}{_describe_decay(rung, rungs[-1])}"
+    if spec.confirm.most_seeds and rungs[-2].settings > rungs[-1].settings:
+        more = (rungs[-1].updates - rungs[-2].shared) * base.items_per_update
+        yield f"    {more:,} {base.unit} more if another setting of rung {len(rungs) - 1} is chosen, which then goes on"
     total = sum(rung.trained for rung in rungs) * base.items_per_update
     yield (
         f"    in all {total:,} {base.unit}, {spec.find_share(arm):.1%} of those of training all "
