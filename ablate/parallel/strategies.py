@@ -78,14 +78,14 @@ class Ddp(DDPStrategy):
         ranks.run_on_first(lambda: super(Ddp, self).save_checkpoint(*args, **more))
 
 
-def must_find_unused(experiment: Experiment, corpus: Corpus) -> bool:
-    """Return whether DDP has to look in each update for parameters without a gradient.
+def must_find_unused(model: Model, experiment: Experiment, corpus: Corpus) -> bool:
+    """Return whether DDP has to look in each update for parameters of `model` without a gradient.
 
     Where it looks, it keeps its first layout of the gradients in buckets. Otherwise it changes that after the first
     update, and a run that goes on adds up more than two ranks in another order: on the CPU, where that would show, it
     always looks.
     """
-    return not torch.cuda.is_available() or leaves_unused(experiment, corpus.classes, corpus.shape)
+    return not torch.cuda.is_available() or leaves_unused(model, experiment.task, corpus.classes, corpus.shape)
 
 
 def average_in_float32(state: None, bucket: GradBucket) -> Future[Tensor]:
@@ -247,12 +247,14 @@ class Fsdp(ModelParallelStrategy):
 
 
 def build_strategy(
-    experiment: Experiment, corpus: Corpus, precision: str, compiled: Compiled, recipes: Recipes | None
+    experiment: Experiment, corpus: Corpus, precision: str, compiled: Compiled, recipes: Recipes | None, model: Model
 ) -> Strategy | None:
-    """Return Lightning's strategy for these ranks; None: Lightning's default for one process."""
+    """Return Lightning's strategy with which these ranks train `model`; None: Lightning's default for one process."""
     if recipes is not None:
         return Fsdp(experiment, precision, compiled, recipes)
-    return Ddp(precision, must_find_unused(experiment, corpus)) if sharing_of(experiment.trainer) == "ddp" else None
+    if sharing_of(experiment.trainer) == "ddp":
+        return Ddp(precision, must_find_unused(model, experiment, corpus))
+    return None
 
 
 def make_loadable(checkpoint: Path, experiment: Experiment, module: LightningModule, model: Model) -> Path:

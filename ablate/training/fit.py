@@ -16,7 +16,6 @@ from ablate.config.merging import Tree
 from ablate.data import Corpus
 from ablate.distributed import groups, ranks
 from ablate.estimate.flops import collect_facts
-from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.extensions import load_extensions, restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
@@ -48,16 +47,16 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     if torch.cuda.is_available():
         with translate_errors():  # the first use of the GPU, which may have no room for a context
             torch.cuda.reset_peak_memory_stats()
-    skeleton = build_skeleton(experiment, corpus.classes, corpus.shape)
-    if checkpoint:
-        before.check_weights(checkpoint, {PREFIX + name: value for name, value in skeleton.state_dict().items()})
-    costs = collect_facts(skeleton, experiment, corpus.shape)
     with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
         with groups.prepare_together():
             prepared = _prepare(
                 experiment, corpus, speed, folder, tracker, hooks, before.updates if checkpoint else None
             )
-        parameters = sum(p.numel() for p in prepared.module.model.parameters())
+            model = prepared.module.model
+            if checkpoint:
+                before.check_weights(checkpoint, {PREFIX + name: value for name, value in model.state_dict().items()})
+        costs = collect_facts(model, experiment, corpus.shape)
+        parameters = sum(p.numel() for p in model.parameters())
         if hooks.started:
             epochs = count_epochs(experiment, corpus)
             count = costs.get("ablate.parameters.frozen", 0)
@@ -128,10 +127,10 @@ def _prepare(
     with translate_errors():
         model, recipes = strategies.build_model(experiment, corpus)
     copied = _start(model, experiment, recipes, fills=updates is None)
+    strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes, model)
     if experiment.trainer.activation_checkpointing:
         strategies.checkpoint_activations(model)
     validated = corpus.limit_validation(experiment.validation.samples)
-    strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes)
     module = TrainingModule(experiment, validated, recipes is None and speed.compile, model)
     module.copied = copied
     logger = RunLogger(experiment, tracker, experiment.trainer.batch_size * module.per_item, updates or 0)

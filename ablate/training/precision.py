@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from ablate.distributed import ranks
-from ablate.estimate.skeleton import build_blank
 
 if TYPE_CHECKING:
     from ablate.data import Corpus
@@ -98,10 +97,10 @@ def _choose_compile(experiment: Experiment, corpus: Corpus) -> tuple[bool, str]:
 def estimate_seconds(experiment: Experiment, corpus: Corpus) -> float:
     """Return a rough time of the run: 6 FLOPs for each weight (the embedding left out) and each token, patch or
     position, and the attention, if there is one."""
-    model = build_blank(experiment, corpus.classes, corpus.shape)
-    weights = sum(p.weight.numel() for p in model.projections() if p.role != "embedding")
-    tokens = experiment.model.sequence_length(corpus.shape)
-    attention = 12 * experiment.model.layers * experiment.model.hidden * tokens if experiment.model.heads else 0
+    model = experiment.model
+    weights = model.layer_parameters() + (model.vocabulary(corpus.classes) * model.hidden if model.per_token else 0)
+    tokens = model.sequence_length(corpus.shape)
+    attention = 12 * model.layers * model.hidden * tokens if model.heads else 0
     flops = (6 * weights + attention) * tokens * experiment.trainer.batch_size * experiment.trainer.max_steps
     one = GPU_FLOPS if torch.cuda.is_available() else CPU_FLOPS * torch.get_num_threads()
     return flops / (one * ranks.world_size())
