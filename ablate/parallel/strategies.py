@@ -27,6 +27,7 @@ from ablate.models import Model
 from ablate.models.base import unwrap
 from ablate.norms.residuals import lift_factors
 from ablate.parallel import sharded
+from ablate.parallel.compiling import allow_programs
 from ablate.parallel.deferred import Recipes, defer_weights, materialize
 from ablate.parallel.sharing import sharing_of
 from ablate.parallel.tensor import change_fused_rows, regroup, share_matrices, ungroup
@@ -111,15 +112,6 @@ def precision_policies(precision: str) -> tuple[MixedPrecisionPolicy, MixedPreci
     return MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False), rest
 
 
-def allow_programs(blocks: int) -> None:
-    """Let torch compile as many programs of a block as a model of so many can need: one for training and three for
-    validation (of a whole batch, of a smaller one, and of one item), where no two blocks are alike."""
-    from torch._dynamo import config
-
-    config.recompile_limit = max(config.recompile_limit, 4 * blocks)
-    config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, 4 * blocks)
-
-
 class Fsdp(ModelParallelStrategy):
     """Each rank has a shard of every weight, gradient and moment (torch's `fully_shard`, FSDP2), and trains on its part
     of each batch. With tensor parallelism, `trainer.tensor_parallel` ranks share each matrix of a block and the part of
@@ -156,7 +148,7 @@ class Fsdp(ModelParallelStrategy):
         of_block, of_rest = precision_policies(self.precision)
         blocks = list(model.blocks())
         if self.compiled:  # a block at a time: what gathers its weights stands between two of them
-            allow_programs(len(blocks))
+            allow_programs(4 * len(blocks))  # one for training, three for validation: whole batches, smaller, one item
         for block in blocks:
             materialize(block, self.recipes, parameters, self.dtype)
             if self.trainer_config.tensor_parallel > 1:

@@ -19,11 +19,12 @@ from ablate.estimate.flops import collect_facts
 from ablate.experiment.extensions import load_extensions, restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
-from ablate.parallel import strategies
+from ablate.parallel import compiling, strategies
 from ablate.parallel.deferred import Recipes
 from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Interrupt, RunCallback, Stop, Validations
 from ablate.training.checkpoints import Earlier, find_newest
+from ablate.training.compilation import describe_shapes
 from ablate.training.errors import translate_errors
 from ablate.training.loaders import Loaders
 from ablate.training.loggers import RunLogger
@@ -122,10 +123,12 @@ def _prepare(
     random.seed(experiment.seed)
     np.random.seed(experiment.seed)
     torch.manual_seed(experiment.seed)
-    if speed.compile:
-        torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
     with translate_errors():
         model, recipes = strategies.build_model(experiment, corpus)
+    if speed.compile is True and recipes is None:
+        compiling.keep_programs(describe_shapes(experiment))
+    elif speed.compile:  # CUDA graphs and sharded layers are of one run
+        compiling.forget_programs()
     copied = _start(model, experiment, recipes, fills=updates is None)
     strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes, model)
     if experiment.trainer.activation_checkpointing:
