@@ -16,6 +16,8 @@ from ablate.verdict.selection import choose_candidate
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ablate.training.compilation import Compilation
+
 COSTS = {  # of a trial -> the fact of its run
     "flops_per_update": "ablate.flops_per_update",
     "flops_before": "ablate.flops_before",
@@ -91,6 +93,9 @@ class SweepRecord:
     trivial_loss: float | None = None
     """The validation loss of a predictor that ignores the inputs, in nats (`Corpus.measure_trivial_loss`); the largest
     if arms have different data, None if unknown."""
+
+    compilation: Compilation | None = None
+    """Whether trials are compiled whose settings leave it open; None if each chooses for itself."""
 
     def __repr__(self) -> str:
         """Return one line, for a notebook: the whole would be screens of trials."""

@@ -20,7 +20,7 @@ from ablate.distributed import ranks
 from ablate.experiment.metrics import name_in_mlflow, read_metric, shorten_metric
 from ablate.sweeps.arms import ArmTrials, end_run
 from ablate.sweeps.heartbeats import HEARTBEAT, record_heartbeat
-from ablate.sweeps.preparation import list_changed_plugins, note_ranks, open_sweep
+from ablate.sweeps.preparation import list_changed_plugins, note_ranks, open_sweep, read_compilation
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
@@ -110,6 +110,7 @@ class _Runner:
         self.idle: dict[int, Worker | GroupWorker] = {}  # by slot
         self.context: ForkServerContext | None = None
         self.plugins = plugins.hash_files(spec.plugin_files)
+        self.compilation = read_compilation(self.arms)
         self.stopping = 0  # how often Ctrl-C was pressed
         self.signals: list[int] = []  # that asked to stop
         self.away = 0  # trials that found the tracking server away since one that did not
@@ -161,7 +162,7 @@ class _Runner:
         run_id = trial.user_attrs.get("run_id")
         if "run_id" in trial.user_attrs and run_id is None:  # killed between starting the run and writing that down
             run_id = tracking.find_run(self.title, {**tags, "mlflow.parentRunId": arm.parent})
-        place = Place(self.title, name, arm.parent, tags, run_id)
+        place = Place(self.title, name, arm.parent, tags, run_id, self.compilation)
         slot = min(set(range(self.workers)) - {job.slot for job in self.jobs.values()})
         try:
             worker = self._get_worker(slot, experiment.to_tree(), place)

@@ -19,6 +19,7 @@ from ablate.config.errors import StoreError, SweepError, did_you_mean
 from ablate.experiment.former import restore_arm, restore_former
 from ablate.experiment.tree import DEFAULTS
 from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
+from ablate.sweeps.compilation import NOTE, parse_note
 from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.seed_studies import StoredStudy, read_after_search
@@ -189,6 +190,7 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
         initial_loss=notes[ordered[0]].get("initial_loss"),
         trivial_loss=_find_largest([notes[arm].get("trivial_loss") for arm in ordered]),
+        compilation=parse_note(notes[ordered[0]].get(NOTE)),
     )
 
 

@@ -8,13 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
+from ablate.config.lazy import LazyModule
 from ablate.distributed import ranks
 
 if TYPE_CHECKING:
+    import torch
+
     from ablate.data import Corpus
     from ablate.experiment.tree import Experiment
+else:
+    torch = LazyModule("torch")
 
 # Measured with benchmarks/compiling.py on two cores without a cache: what a process compiles first takes half a minute,
 # most of it the headers of torch, and each further kind of model a few seconds.
