@@ -37,6 +37,9 @@ def allow_programs(count: int) -> None:
 
 def keep_programs(shapes: Hashable) -> None:
     """Keep the programs of this process for a run of `shapes`, unless they are of too many others."""
+    from torch._dynamo import config
+
+    config.skip_nnmodule_hook_guards = False  # or a hook on a part of a layer is not called if an earlier run had none
     if shapes not in _shapes and len(_shapes) == KEPT:
         forget_programs()
     _shapes.add(shapes)

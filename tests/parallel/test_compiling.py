@@ -141,6 +141,15 @@ def test_only_the_step_within_is_compiled_and_a_copy_has_weights_of_its_own(prog
     torch.testing.assert_close(step(experiment, model, compiled=False), before)
 
 
+def test_a_hook_on_a_part_of_a_layer_is_called_though_an_earlier_run_had_none(programs):
+    experiment = build("llama", "pre")
+    step(experiment, new_model(experiment, 0), compiled=True)
+    model = new_model(experiment, 0)
+    model.layers[0].attn.register_forward_hook(lambda attention, inputs, output: 2 * output)
+    eager, compiled = (step(experiment, model, how) for how in (False, True))
+    torch.testing.assert_close(compiled, eager)
+
+
 def test_programs_of_too_many_shapes_are_forgotten(programs, monkeypatch):
     monkeypatch.setattr(compiling, "KEPT", 2)
     experiment = build("llama", "pre")
