@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ablate.sweeps.records import count_remaining
+from ablate.sweeps.caps import limit_searches
+from ablate.sweeps.records import UNLIMITED, SweepRecord, count_remaining
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.compilation import Compilation, Runs, choose_compilation, estimate_seconds
 
@@ -34,7 +35,8 @@ def list_runs(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> Iterator[Run
         if base.procedure != "training":
             continue
         corpus = corpora[base.data]
-        count = count_remaining(spec, arm, [], base.items, estimate_seconds(base, corpus))
+        seconds = estimate_seconds(base, corpus)
+        count = min(count_remaining(spec, arm, [], base.items, seconds), _limit_searches(spec, seconds))
         count += spec.count_selection_runs(arm) + spec.confirm.first_seeds
         points = [
             {path: value}
@@ -44,6 +46,14 @@ def list_runs(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> Iterator[Run
         ]
         for experiment in [spec.at(arm, point) for point in points] or [base]:
             yield Runs(experiment, corpora.get(experiment.data, corpus), count / max(1, len(points)))
+
+
+def _limit_searches(spec: Sweep, seconds: float) -> int:
+    """Return the number of trials that the cap of a new sweep, whose runs take `seconds`, leaves to each search."""
+    if spec.budget.cap is None:
+        return UNLIMITED
+    items = {arm: spec.base(arm).items for arm in spec.all_arms}
+    return limit_searches(SweepRecord(spec.name, 1, spec, {arm: [] for arm in items}, trial_items=items), seconds) or 0
 
 
 def parse_note(note: Mapping[str, Any] | None) -> Compilation | None:

@@ -13,7 +13,6 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ConfigError, Problem, SweepError
 from ablate.config.merging import iterate_leaves
-from ablate.distributed import ranks
 from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.metrics import is_score, list_metrics, list_parts
@@ -252,15 +251,6 @@ def pick_compilation(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]
 def read_compilation(arms: list[ArmTrials]) -> Compilation | None:
     """Return the choice that is kept with a sweep; None if its trials choose for themselves."""
     return parse_note(next((note for arm in arms if (note := arm.read_notes().get(NOTE))), None))
-
-
-def note_ranks(arms: list[ArmTrials]) -> int:
-    """Record the number of ranks of this group, and return the number that trained the sweep's earlier trials."""
-    now = ranks.world_size()
-    known = [n for arm in arms if (n := arm.study.user_attrs.get("ranks"))]
-    for arm in arms:
-        arm.study.set_user_attr("ranks", now)
-    return int(known[0] if known else now)
 
 
 def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:

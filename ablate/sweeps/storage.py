@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -19,10 +19,11 @@ from ablate.config.errors import StoreError, SweepError, did_you_mean
 from ablate.experiment.former import restore_arm, restore_former
 from ablate.experiment.tree import DEFAULTS
 from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
+from ablate.sweeps.caps import limit_searches
 from ablate.sweeps.compilation import NOTE, parse_note
-from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
+from ablate.sweeps.leases import is_free, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.sweeps.seed_studies import StoredStudy, read_after_search
+from ablate.sweeps.seed_studies import StoredStudy, find_plateau, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_errors import explain_damage
 from ablate.tracking.databases import (
@@ -64,8 +65,7 @@ def open_storage(url: str) -> BaseStorage:
     try:
         # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
         engine: dict[str, Any] = {"connect_args": {"timeout": LOCKED}} if file else {"pool_pre_ping": True}
-        with hold_creation_lock(url, _create_tables), warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
+        with hold_creation_lock(url, _create_tables):
             database = (url, file.stat().st_ino if file else 0)
             known = database in _CHECKED  # looking takes a fifth of a second
             storage = (optuna.storages.RDBStorage if file else import_waiting())(
@@ -73,8 +73,6 @@ def open_storage(url: str) -> BaseStorage:
                 engine_kwargs=engine,
                 skip_compatibility_check=known,
                 skip_table_creation=known,
-                heartbeat_interval=HEARTBEAT,
-                grace_period=10 * HEARTBEAT,
             )
             _CHECKED.add(database)
             return optuna.storages.get_storage(storage)  # all studies share what is read of finished trials
@@ -170,7 +168,7 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
     ordered = list(notes)
     searched = {arm: studies[prefix + arm].trials for arm in ordered}
     after = read_after_search(prefix, studies, searched, spec)
-    return SweepRecord(
+    record = SweepRecord(
         name,
         generation,
         spec,
@@ -186,12 +184,14 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         looks=after.looks,
         first_effects=after.first_effects,
         against=after.against,
+        plateaus={arm: note["trials"] for arm in ordered if (note := find_plateau(spec, notes[arm]))},
         plugins=notes[ordered[0]].get("plugins", {}),
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
         initial_loss=notes[ordered[0]].get("initial_loss"),
         trivial_loss=_find_largest([notes[arm].get("trivial_loss") for arm in ordered]),
         compilation=parse_note(notes[ordered[0]].get(NOTE)),
     )
+    return replace(record, search_limit=limit_searches(record))
 
 
 def _find_fewest(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
@@ -216,6 +216,13 @@ def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
         study.set_user_attr("defaults", DEFAULTS)
     study.set_user_attr("spec", spec.to_tree())
     return study
+
+
+def load_study(storage: BaseStorage, name: str) -> Study:
+    """Return the study `name`, which exists."""
+    import optuna
+
+    return optuna.load_study(study_name=name, storage=storage)
 
 
 def restore_spec(spec: Sweep, study: Study | FrozenStudy) -> Sweep:
@@ -277,10 +284,10 @@ def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
 
 
 def trial_status(trial: FrozenTrial) -> str:
-    """Return one of STATUSES. A trial whose process has ended is interrupted, whatever its state in the storage."""
+    """Return one of STATUSES. A begun trial without a process is interrupted, also where its process has just ended."""
     state = trial.state.name
     if state == "RUNNING":
-        return "interrupted" if is_orphan(trial) else "running"
+        return "interrupted" if is_free(trial) or is_orphan(trial) else "running"
     if state == "WAITING":
         return "interrupted" if "continues" in trial.user_attrs else "waiting"
     return str(
