@@ -345,7 +345,7 @@ class SweepFields(Config):
         if self.sampler.kind == "grid":
             count = len(list_cells(self.space(arm)))
             return min(wanted or count, count)
-        return wanted or (None if self.budget.tokens or self.budget.hours else DEFAULT_TRIALS)
+        return wanted or (None if self.budget.limits_work else DEFAULT_TRIALS)
 
     def plan_rungs(self, arm: str) -> Sequence[Rung]:
         """Return the rungs of the search of `arm`; none where each trial is one run."""
