@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-HEARTBEAT = 30  # seconds between two signs of life of a trial, for other machines; after ten missed it is taken up
+HEARTBEAT = 30  # seconds between two signs of life of a trial, for other machines
+GRACE = 10 * HEARTBEAT  # seconds without one after which the trial is taken up
 
 
 def describe_process() -> dict[str, Any]:

@@ -7,32 +7,23 @@ from __future__ import annotations
 
 import math
 import os
-import sqlite3
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from ablate.config import plugins
-from ablate.config.errors import StoreError, SweepError, did_you_mean
+from ablate.config.errors import SweepError, did_you_mean
 from ablate.experiment.former import restore_arm, restore_former
 from ablate.experiment.tree import DEFAULTS
 from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
-from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
+from ablate.sweeps.heartbeats import is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.seed_studies import StoredStudy, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_errors import explain_damage
-from ablate.tracking.databases import (
-    LOCKED,
-    add_driver,
-    describe_failure,
-    explain_missing_driver,
-    hold_creation_lock,
-    redact,
-    sqlite_file,
-)
+from ablate.sweeps.storages.kinds import find_file, open_address
+from ablate.tracking.databases import add_driver
 from ablate.tracking.paths import store_path
 from ablate.verdict.outcomes import TrialRecord
 
@@ -43,10 +34,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-_UNREADABLE = (OSError, ValueError, LookupError, AssertionError, RuntimeError)  # of a file that is something else
-_CHECKED: set[tuple[str, int]] = set()  # databases whose tables this process has seen to be those of its Optuna
-
-
 def storage_url(url: str | None = None) -> str:
     """Return `url`, else ABLATE_STORAGE, else the SQLite database of the store."""
     return add_driver(url or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}")
@@ -55,43 +42,9 @@ def storage_url(url: str | None = None) -> str:
 def open_storage(url: str) -> BaseStorage:
     """Return Optuna's storage at `url`, created if missing. Raises StoreError if it cannot be used."""
     import optuna
-    import sqlalchemy.exc
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    url = add_driver(url)
-    file = sqlite_file(url)
-    try:
-        # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
-        engine: dict[str, Any] = {"connect_args": {"timeout": LOCKED}} if file else {"pool_pre_ping": True}
-        with hold_creation_lock(url, _create_tables), warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
-            database = (url, file.stat().st_ino if file else 0)
-            known = database in _CHECKED  # looking takes a fifth of a second
-            storage = (optuna.storages.RDBStorage if file else import_waiting())(
-                url,
-                engine_kwargs=engine,
-                skip_compatibility_check=known,
-                skip_table_creation=known,
-                heartbeat_interval=HEARTBEAT,
-                grace_period=10 * HEARTBEAT,
-            )
-            _CHECKED.add(database)
-            return optuna.storages.get_storage(storage)  # all studies share what is read of finished trials
-    except ImportError as error:
-        raise explain_missing_driver(error, f"The Optuna storage {redact(url)}") from None
-    except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, *_UNREADABLE) as error:
-        text = describe_failure(error).rstrip(".")
-        advice = ", or move a damaged file away" if file else " (sqlite:///FILE or postgresql://HOST/NAME)"
-        raise StoreError(
-            f"The Optuna storage {redact(url)} cannot be used: {text}. Choose another with --storage URL{advice}."
-        ) from None
-
-
-def _create_tables(url: str) -> None:
-    """Makes the tables of Optuna."""
-    import optuna
-
-    optuna.storages.RDBStorage(url).engine.dispose()
+    return open_address(add_driver(url))
 
 
 def name_study(name: str, generation: int, arm: str) -> str:
@@ -109,7 +62,7 @@ def list_sweeps(url: str) -> dict[str, list[int]]:
 
 def open_existing(url: str) -> BaseStorage | None:
     """Return the storage at `url`; None if it is a file that does not exist yet. Raises StoreError."""
-    file = sqlite_file(url)
+    file = find_file(url)
     return None if file is not None and not file.exists() else open_storage(url)
 
 
@@ -284,10 +237,3 @@ def trial_status(trial: FrozenTrial) -> str:
     return str(
         read_trial_notes(trial).get("status", {"COMPLETE": "completed", "PRUNED": "pruned"}.get(state, "failed"))
     )
-
-
-def import_waiting() -> Any:
-    """Return `WaitingStorage`, whose module imports Optuna."""
-    from ablate.sweeps.waiting_storage import WaitingStorage
-
-    return WaitingStorage
