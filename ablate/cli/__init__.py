@@ -27,6 +27,7 @@ from ablate.cli import (
     figure,
     ladder,
     plan,
+    proxy,
     report,
     schema,
     status,
@@ -42,8 +43,8 @@ from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
 VERBS = (
-    train, sweep, ladder, status, report, plan, export, diagnose, figure, wordsim, evaluate, align, ui, list_choices,
-    config, schema, check, completion,
+    train, sweep, ladder, status, report, plan, export, diagnose, figure, wordsim, evaluate, align, ui, proxy,
+    list_choices, config, schema, check, completion,
 )  # fmt: skip
 """In the order of `ablate --help`."""
 _EXAMPLES = """\

@@ -1,8 +1,10 @@
-"""The kind of storage that an address names."""
+"""The kind of storage that an address names. A kind's module imports Optuna, which takes a second, and is imported when
+one is opened."""
 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +36,7 @@ def find_kind(storage: BaseStorage) -> Any:
 
 
 def _load(module: str) -> Any:
-    """Return a module of this package; each imports Optuna, which takes a second."""
+    """Return a module of this package."""
     return importlib.import_module(f"ablate.sweeps.storages.{module}")
 
 
@@ -46,8 +48,15 @@ def _open_journal(url: str) -> BaseStorage:
     return _load("journal").open_journal(url)
 
 
-def _open_proxied(url: str) -> BaseStorage:
+def import_grpc() -> None:
+    """Import the library of the proxy, which is to write nothing to standard error by itself. Raises AblateError if it
+    is not installed."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import_library("grpc", "grpc")
+
+
+def _open_proxied(url: str) -> BaseStorage:
+    import_grpc()
     return _load("proxy").open_proxied(url)
 
 
