@@ -20,7 +20,7 @@ from ablate.sweeps.search.space import list_cells, to_distributions
 from ablate.sweeps.seed_studies import CHOICE
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_trial, trial_status
+from ablate.sweeps.storage import TrialReader, read_trial, trial_status
 from ablate.tracking.provenance import COMPARED
 from ablate.training.procedures import Result
 from ablate.training.runs import discard_checkpoint
@@ -69,6 +69,8 @@ class ArmTrials:
         steps = base.trainer.max_steps
         study.pruner = FairPruner(spec.pruner.build(steps, base.schedule.warmup(steps)))
         self._trials: list[FrozenTrial] | None = None
+        self._records: list[TrialRecord] | None = None
+        self._reader = TrialReader(arm)
         self._notes: dict[str, Any] | None = None
         self._abandoned: set[int] = set()  # numbers of trials that `ask` could not hand out
 
@@ -102,7 +104,7 @@ class ArmTrials:
     def refresh(self) -> None:
         """Read the storage again. What was read is cached until this process writes to the study or asks for a trial: a
         decision reads the same trials dozens of times, and each read needs several queries."""
-        self._trials = self._notes = None
+        self._trials = self._records = self._notes = None
 
     def _read_attempts(self) -> list[FrozenTrial]:
         """Return all trials of the study, also those that a later one continues."""
@@ -123,7 +125,9 @@ class ArmTrials:
 
     def read_trials(self) -> list[TrialRecord]:
         """Return the trials so far."""
-        return [read_trial(trial, self.arm) for trial in self._list_last_attempts()]
+        if self._records is None:
+            self._records = self._reader.read(self._read_attempts())
+        return self._records
 
     def _list_last_attempts(self) -> list[FrozenTrial]:
         return list_last_attempts(self._read_attempts())

@@ -44,8 +44,9 @@ def fail_stale_trials(study: Study) -> list[FrozenTrial]:
     if not has_heartbeats(study):
         return []
     gone = set(study._storage._get_stale_trial_ids(study._study_id))  # type: ignore[attr-defined]
-    if gone:
-        optuna.storages.fail_stale_trials(study)
+    if not gone:
+        return []
+    optuna.storages.fail_stale_trials(study)
     return [t for t in study.get_trials(deepcopy=False) if t._trial_id in gone and t.state.name == "FAIL"]
 
 

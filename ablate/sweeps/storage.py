@@ -202,7 +202,26 @@ def load_spec(study: Study | FrozenStudy) -> Sweep:
 
 def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:
     """Return the trials of a study of `arm`; for an interrupted and resumed trial only the last attempt."""
-    return [read_trial(trial, arm) for trial in list_last_attempts(frozen)]
+    return TrialReader(arm).read(frozen)
+
+
+class TrialReader:
+    """Reads the trials of a study of `arm` again and again, as a process does that takes trials: those that have ended,
+    which change no more, are kept."""
+
+    def __init__(self, arm: str) -> None:
+        self.arm = arm
+        self._ended: dict[int, TrialRecord] = {}
+
+    def read(self, frozen: Sequence[FrozenTrial]) -> list[TrialRecord]:
+        """Return the trials, as `read_trials` does."""
+        return [self._ended.get(trial._trial_id) or self._read(trial) for trial in list_last_attempts(frozen)]
+
+    def _read(self, trial: FrozenTrial) -> TrialRecord:
+        record = read_trial(trial, self.arm)
+        if trial.state.is_finished():
+            self._ended[trial._trial_id] = record
+        return record
 
 
 def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
