@@ -188,7 +188,7 @@ class ArmTrials:
         if waiting:
             number = trial_number(waiting)
         else:
-            number = sum("continues" not in trial.user_attrs for trial in frozen)
+            number = len(self.read_trials())
             self.study.enqueue_trial(self._pick_fixed(number), user_attrs={"number": number})
         self.study.sampler = self.spec.sampler.build(number)
         trial = self.study.ask(self._list_distributions())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def list_last_attempts(frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Return the last attempts at the trials of a study."""
     continued = {trial.user_attrs["continues"] for trial in frozen if "continues" in trial.user_attrs}
-    return [trial for trial in frozen if trial.number not in continued]
+    return [trial for trial in frozen if trial.number not in continued] if continued else list(frozen)
 
 
 def trial_number(trial: FrozenTrial | Trial) -> int:

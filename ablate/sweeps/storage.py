@@ -5,6 +5,7 @@ A sweep has one study per arm, named SWEEP@GENERATION/ARM. `--fresh` starts a ne
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from ablate.config import plugins
 from ablate.config.errors import SweepError, did_you_mean
 from ablate.experiment.former import restore_arm, restore_former
 from ablate.experiment.tree import DEFAULTS
-from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
+from ablate.sweeps.attempts import read_trial_notes, trial_number
 from ablate.sweeps.heartbeats import is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.seed_studies import StoredStudy, read_after_search
@@ -206,21 +207,32 @@ def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:
 
 
 class TrialReader:
-    """Reads the trials of a study of `arm` again and again, as a process does that takes trials: those that have ended,
-    which change no more, are kept."""
+    """Reads the trials of a study of `arm` again and again, as a process does that takes trials. Those that have ended
+    change no more, and are translated once."""
 
     def __init__(self, arm: str) -> None:
         self.arm = arm
-        self._ended: dict[int, TrialRecord] = {}
+        self._begin: list[
+            tuple[int, TrialRecord]
+        ] = []  # number in the study and trial, of the first that have all ended
+        self._ended: dict[int, TrialRecord] = {}  # the same of all that have ended
+        self._continued: set[int] = set()  # numbers of trials that a later one continues
 
     def read(self, frozen: Sequence[FrozenTrial]) -> list[TrialRecord]:
-        """Return the trials, as `read_trials` does."""
-        return [self._ended.get(trial._trial_id) or self._read(trial) for trial in list_last_attempts(frozen)]
+        """Return the trials, as `read_trials` does; `frozen` are all trials of the study, in their order."""
+        for trial in itertools.takewhile(lambda trial: trial.state.is_finished(), frozen[len(self._begin) :]):
+            self._begin.append((trial.number, self._read(trial)))
+        rest = [(trial.number, self._read(trial)) for trial in frozen[len(self._begin) :]]
+        return [record for number, record in (*self._begin, *rest) if number not in self._continued]
 
     def _read(self, trial: FrozenTrial) -> TrialRecord:
+        if record := self._ended.get(trial.number):
+            return record
+        if "continues" in trial.user_attrs:
+            self._continued.add(trial.user_attrs["continues"])
         record = read_trial(trial, self.arm)
         if trial.state.is_finished():
-            self._ended[trial._trial_id] = record
+            self._ended[trial.number] = record
         return record
 
 
