@@ -1,26 +1,23 @@
-"""What a sweep's processes hold in memory after 10, 50 and 100 trials: neither may grow with the trials.
+"""What a sweep's processes hold in memory as trials end: neither may grow with the trials.
 
 A sweep of one arm with a tiny model runs through the real engine, with real worker processes, in a temporary store. The
-sweep process and the server that workers are forked from are measured each time so many trials have ended (resident
-memory, from /proc); of each worker the peak that it had reached when its result came. Linux only.
+sweep process (resident memory) and its workers (their peaks) are read from /proc when a trial has ended. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from ablate.sweeps import run
-from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.follow import Follower
 from ablate.sweeps.spec.sweep import Sweep
 
 EXAMPLES = """examples:
@@ -48,32 +45,24 @@ def sweep_of(trials: int) -> Sweep:
     return Sweep.from_tree({"name": "memory", "experiment": MODEL, "search": search, "budget": {"trials": trials}})
 
 
-def measure(trials: int, workers: int, console: Console) -> tuple[dict[int, tuple[float, float]], list[float]]:
-    """Finished trials -> (sweep process, fork server); and the peak of each worker."""
-    from multiprocessing import forkserver
+def measure(trials: int, workers: int, console: Console) -> list[tuple[int, float, list[float]]]:
+    """Finished trials, the sweep process and each worker, at every look at the storage after which there were more."""
+    rows: list[tuple[int, float, list[float]]] = []
+    look = Follower.look
 
-    at: dict[int, tuple[float, float]] = {}
-    peaks: list[float] = []
-    ended, heard = ArmTrials.record_result, run._Runner._handle
+    def note(self: Follower) -> None:
+        look(self)
+        if not rows or self.display.done > rows[-1][0]:
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            rows.append((self.display.done, memory("self"), [memory(pid, "VmHWM") for pid in children]))
+            console.print(f"{rows[-1][0]} trials: {rows[-1][1]:.0f} MB", highlight=False)
 
-    def count(self: ArmTrials, *given: Any) -> None:
-        ended(self, *given)
-        done = len(peaks)
-        if done in (1, 10, 50, 100, trials) or done % 100 == 0:
-            at[done] = (memory("self"), memory(forkserver._forkserver._forkserver_pid))  # type: ignore[attr-defined]
-            console.print(f"{done} trials: {at[done][0]:.0f} MB, {at[done][1]:.0f} MB", highlight=False)
-
-    def listen(self: Any, job: Any, kind: str, *content: Any) -> None:
-        if kind == "done":
-            peaks.append(memory(job.worker.process.pid, "VmHWM"))
-        heard(self, job, kind, *content)
-
-    ArmTrials.record_result, run._Runner._handle = count, listen  # type: ignore[method-assign, assignment]
+    Follower.look = note  # type: ignore[method-assign]
     try:
         run.sweep(sweep_of(trials), workers=workers, console=Console(quiet=True))
     finally:
-        ArmTrials.record_result, run._Runner._handle = ended, heard  # type: ignore[method-assign]
-    return at, peaks
+        Follower.look = look  # type: ignore[method-assign]
+    return rows
 
 
 def main() -> int:
@@ -90,15 +79,12 @@ def main() -> int:
         os.environ["ABLATE_STORE"] = folder
         for name in ("MLFLOW_TRACKING_URI", "ABLATE_STORAGE"):
             os.environ.pop(name, None)
-        at, peaks = measure(given.trials, given.workers, console)
-    table = Table("trials", "sweep, MB", "fork server, MB", "highest peak of a worker so far, MB", box=box.SIMPLE)
-    for done, (sweep, server) in sorted(at.items()):
-        table.add_row(str(done), f"{sweep:.1f}", f"{server:.1f}", f"{max(peaks[:done], default=0):.1f}")
+        rows = measure(given.trials, given.workers, console)
+    table = Table("trials", "sweep, MB", "peak of a worker, MB", box=box.SIMPLE)
+    every = max(1, len(rows) // 12)
+    for done, sweep, peaks in [*rows[:-1:every], rows[-1]]:
+        table.add_row(str(done), f"{sweep:.1f}", ", ".join(f"{peak:.1f}" for peak in peaks))
     console.print(table)
-    known = [peak for peak in peaks if peak]
-    if known:
-        middle = statistics.median(known)
-        console.print(f"Peaks of the workers: {min(known):.1f} to {max(known):.1f} MB, median {middle:.1f} MB.")
     return 0
 
 

@@ -47,7 +47,7 @@ def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> 
     os.environ["ABLATE_STORE"] = store
     import torch
 
-    import ablate.sweeps.preload  # noqa: F401 - what trials need, which a sweep's worker server imports too
+    import ablate.training.fit  # noqa: F401 - what trials need
     from ablate import Experiment, Sweep, sweep, train
 
     torch.set_num_threads(1)

@@ -10,19 +10,20 @@ from contextlib import closing
 
 import pytest
 import torch
-from forked import fork_server, run_ranks
+from forked import fork_server, fork_worker, run_ranks, start_server
 
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.registry import Registry
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.executors import local
 from ablate.sweeps.storages import databases
-from ablate.sweeps.worker import count_cores, start_server
 from ablate.tracking.databases import sqlite_file
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # also in the processes that tests start: with as many threads as there are cores they would fight for them
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+local.start_process = fork_worker
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it does, most of all beside other work
 
 
@@ -33,7 +34,7 @@ def pytest_collection_finish(session):
     gc.freeze()
     if "PYTEST_XDIST_WORKER" in os.environ:
         with fork_server():
-            start_server(count_cores())
+            start_server()
 
 
 CREATE_TABLES = databases._create_tables

@@ -1,9 +1,10 @@
-"""Processes that tests start, forked from the server that also forks a sweep's workers: real processes, which can be
+"""Processes that tests start, and the workers of their sweeps, forked from a server: real processes, which can be
 waited for, signalled and killed, but which need not import torch and Lightning, ten seconds of a core each."""
 
 import atexit
 import contextlib
 import logging
+import multiprocessing
 import os
 import runpy
 import signal
@@ -12,13 +13,69 @@ import sys
 import tempfile
 import threading
 import traceback
+import types
 from multiprocessing import forkserver, resource_tracker, util
 
 from torch.distributed import TCPStore
 
-from ablate.sweeps.worker import count_cores, hide_main, start_server
+from ablate.distributed.launching import SAFE_PATH
+from ablate.distributed.ranks import count_cores
+from ablate.sweeps.devices import THREADS
+from ablate.sweeps.worker import handle_signals
+from ablate.tracking.connection import set_environ
 
 STARTED = threading.Lock()  # the server takes one order at a time
+
+
+def start_server():
+    """Returns the context whose processes are forked from a server that has imported everything. It ignores the signals
+    that reach a whole process group."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["preloaded"])
+    threads = dict.fromkeys(THREADS, str(count_cores()))
+    with set_environ({**threads, **SAFE_PATH}), handle_signals(signal.SIG_IGN):
+        forkserver.ensure_running()
+    return context
+
+
+@contextlib.contextmanager
+def hide_main():
+    """Keeps multiprocessing from running pytest's script again in a process that does not need it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+class ForkedWorker:
+    """What takes the place of subprocess.Popen for a worker of a sweep."""
+
+    def __init__(self, words, environment, log):
+        context = start_server()
+        command = (["-m", "ablate", *words], os.getcwd(), dict(environment), True)
+        self._process = context.Process(target=_become_worker, args=(str(log), command))
+        with STARTED, hide_main():
+            self._process.start()
+        self.pid = self._process.pid
+
+    def poll(self):
+        """Its exit status; None while it runs."""
+        return self._process.exitcode
+
+    def wait(self):
+        """Waits until it has ended."""
+        self._process.join()
+
+    def send_signal(self, number):
+        """Sends it a signal."""
+        os.kill(self.pid, number)
+
+
+def fork_worker(words, environment, log):
+    """`ablate.sweeps.executors.local.start_process`, by a fork."""
+    return ForkedWorker(words, environment, log)
 
 
 class Forked:
@@ -36,7 +93,7 @@ class Forked:
     """
 
     def __init__(self, *words, cwd, env=None, session=False, merge=False, cores=None):
-        context = start_server(count_cores())
+        context = start_server()
         output, theirs = context.Pipe(duplex=False)
         self._errors = None if merge else tempfile.NamedTemporaryFile("r", suffix=".txt")  # noqa: SIM115
         errors = self._errors.name if self._errors else None
@@ -144,6 +201,12 @@ def _become(output, errors, cores, command):
     _run_and_exit(streams, *command)
 
 
+def _become_worker(log, command):
+    """The life of a process that `fork_worker` starts."""
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    _run_and_exit((-1, output, -1), *command)
+
+
 def _run_and_exit(streams, words, cwd, environment, session, preexec=None):
     """Runs `words` as Python would, in a process that was forked for it, and ends that. `streams` are the descriptors
     of standard input, output and error; -1: as it is, errors with the output."""
@@ -175,7 +238,7 @@ def _run_and_exit(streams, words, cwd, environment, session, preexec=None):
         subprocess.Popen = _Fork
         if words[:3] == ["-m", "ablate", "sweep"]:
             with fork_server():
-                start_server(count_cores())
+                start_server()
         if words[0] == "-m":
             sys.argv = words[1:]
             sys.path.insert(0, cwd)

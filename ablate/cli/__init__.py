@@ -35,6 +35,7 @@ from ablate.cli import (
     train,
     ui,
     wordsim,
+    work,
 )
 from ablate.cli import list as list_choices  # the module takes the place of the builtin in this file
 from ablate.cli.output import replace_unprintable, reserve_stdout
@@ -43,7 +44,7 @@ from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
 VERBS = (
-    train, sweep, ladder, status, report, plan, export, diagnose, figure, wordsim, evaluate, align, ui, proxy,
+    train, sweep, work, ladder, status, report, plan, export, diagnose, figure, wordsim, evaluate, align, ui, proxy,
     list_choices, config, schema, check, completion,
 )  # fmt: skip
 """In the order of `ablate --help`."""
@@ -131,4 +132,4 @@ def _call(options: argparse.Namespace) -> int:
         return 130
     except BrokenPipeError:  # the reader, such as head, has gone: nothing to tell, unless work was cut short
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141 if options.verb in ("train", "sweep") else 0
+        return 141 if options.verb in ("train", "sweep", "work") else 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb
+from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, build_error
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.formatting import format_bytes, format_number, format_setting
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.experiment import metrics
+    from ablate.sweeps import follow
     from ablate.sweeps import status as statuses
     from ablate.verdict import outcomes
 else:
+    follow = LazyModule("ablate.sweeps.follow")
     metrics = LazyModule("ablate.experiment.metrics")
     outcomes = LazyModule("ablate.verdict.outcomes")
     statuses = LazyModule("ablate.sweeps.status")
@@ -29,14 +32,20 @@ def add_parser(verbs: Verbs) -> None:
         "print the verdict so far, the number of trials done, running, pruned, diverged and failed, and the best "
         "trial of each search"
     )
-    parser = add_verb(verbs, "status", text, "ablate status demo", run)
+    parser = add_verb(verbs, "status", text, "ablate status demo\n  ablate status demo --follow", run)
     parser.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a sweep (default: all)")
+    parser.add_argument("--follow", action="store_true", help="show what its workers do, until it is done or Ctrl-C")
     add_storage(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the state of one sweep or of all."""
+    """Print the state of one sweep or of all, after following one if that is asked for."""
+    if options.follow:
+        if options.sweep is None:
+            raise build_error("--follow", "needs the name of a sweep: ablate status SWEEP --follow")
+        with contextlib.suppress(KeyboardInterrupt):
+            follow.follow_sweep(options.sweep, options.storage, build_console(stderr=options.json))
     rows = statuses.read_statuses(options.sweep, options.storage)
     if options.json:
         print_json(rows)

@@ -30,8 +30,9 @@ from ablate.distributed import slurm
 if TYPE_CHECKING:
     from ablate.reports import terminal
     from ablate.reports.report import Report
-    from ablate.sweeps import dry_run, gpu_sharing, progress, slurm_jobs
+    from ablate.sweeps import dry_run, gpu_sharing, progress
     from ablate.sweeps import run as sweep_run
+    from ablate.sweeps.executors import slurm as slurm_executor
     from ablate.sweeps.spec import files, library, references, scale
     from ablate.sweeps.spec.sweep import Sweep
 else:
@@ -39,7 +40,7 @@ else:
     gpu_sharing = LazyModule("ablate.sweeps.gpu_sharing")
     dry_run = LazyModule("ablate.sweeps.dry_run")
     progress, sweep_run = LazyModule("ablate.sweeps.progress"), LazyModule("ablate.sweeps.run")
-    slurm_jobs = LazyModule("ablate.sweeps.slurm_jobs")
+    slurm_executor = LazyModule("ablate.sweeps.executors.slurm")
     references = LazyModule("ablate.sweeps.spec.references")
     files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
     scale = LazyModule("ablate.sweeps.spec.scale")
@@ -112,13 +113,13 @@ def run(options: argparse.Namespace) -> int:
         if not options.dry_run:
             workers = options.workers or 1
             where = {"storage": options.storage, "fresh": options.fresh}
-            jobs = [str(slurm_jobs.submit(spec, words, workers=workers, **where)) for spec in specs]
+            jobs = [str(slurm_executor.submit(spec, words, workers=workers, **where)) for spec in specs]
             if options.json:
                 print_json({"submitted": jobs})
             else:
                 print("\n".join(jobs))
             return 0
-        slurm_jobs.check_parameters(words, options.storage)
+        slurm_executor.check_parameters(words, options.storage)
     requested = {spec.name for spec in specs}
     staged = files.add_earlier_sweeps(options.file, specs, overrides, factor=options.scale, model=model)
     if options.dry_run:

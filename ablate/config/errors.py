@@ -32,6 +32,10 @@ class SweepError(AblateError):
     """A sweep is unknown, or differs from the sweep that its study was started with."""
 
 
+class TakenOverError(AblateError):
+    """Another process trains the trial that this one was training: nothing of it may be written any more."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One mistake in a configuration: its dotted `path`, what is wrong, and the value that was given."""

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
+from ablate.config.errors import TakenOverError
 from ablate.experiment.metrics import read_metric
-from ablate.sweeps.attempts import ENDING, list_last_attempts, read_trial_notes, trial_number
+from ablate.sweeps.attempts import ENDING, list_last_attempts, open_trial, read_trial_notes, trial_number
 from ablate.sweeps.comparison import list_candidates
 from ablate.sweeps.donors import pin_donors
-from ablate.sweeps.heartbeats import describe_process, fail_stale_trials, is_orphan, record_heartbeat
+from ablate.sweeps.leases import OWNER, Watch, describe_process, is_alive, is_free, is_orphan, read_owner
 from ablate.sweeps.records import COSTS, count_remaining
 from ablate.sweeps.search.space import list_cells, to_distributions
-from ablate.sweeps.seed_studies import CHOICE
+from ablate.sweeps.seed_studies import CHOICE, label_run
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import TrialReader, read_trial, trial_status
+from ablate.sweeps.storage_lock import do_locked
 from ablate.tracking.provenance import COMPARED
 from ablate.training.procedures import Result
 from ablate.training.runs import discard_checkpoint
@@ -33,7 +36,13 @@ if TYPE_CHECKING:
 
     from ablate.experiment.tree import Experiment
 
-DEATHS = 3  # a trial whose process dies this often counts as failed
+DEATHS = (
+    3  # a trial whose process dies this often without progress, while the command that started it lives, has failed
+)
+LOSSES = 10  # the same where all died together, or the process was lost with its machine
+SILENT = "its process gave no sign of life"  # it may stand still, and hold the lock of its run
+TAKEN_OVER = "taken over"  # of an owner: from a process that may still live
+SESSION = "session"  # of the study of an arm: the number of times that a command began or continued the sweep
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class Tally:
     finished: int
     running: int
     open: int
-    """Number of trials still to be started; failed trials are retried in the next session."""
+    """Number of trials still to be started or continued; failed trials are retried in the next session."""
 
     @property
     def started(self) -> int:
@@ -73,6 +82,7 @@ class ArmTrials:
         self._reader = TrialReader(arm)
         self._notes: dict[str, Any] | None = None
         self._abandoned: set[int] = set()  # numbers of trials that `ask` could not hand out
+        self._watch = Watch()
 
     # ------------------------------------------------------------------ what a trial is
 
@@ -80,7 +90,7 @@ class ArmTrials:
 
     def label(self, trial: Trial) -> str:
         """Return the name of a trial, in MLflow and on the screen."""
-        return f"{self.arm} #{trial_number(trial)}"
+        return label_run(self.study.study_name, trial_number(trial), trial.params)
 
     def tags(self, trial: Trial) -> dict[str, str]:
         """Return the tags of its run in MLflow, which no other run of the sweep has."""
@@ -129,45 +139,75 @@ class ArmTrials:
             self._records = self._reader.read(self._read_attempts())
         return self._records
 
+    def _list_open(self) -> list[FrozenTrial]:
+        """Return the trials that have not ended, and some that have: without looking through thousands of these."""
+        return self._reader.list_open(self._read_attempts())
+
     def _list_last_attempts(self) -> list[FrozenTrial]:
         return list_last_attempts(self._read_attempts())
 
     # ------------------------------------------------------------------ which comes next
 
     def recover(self) -> int:
-        """Requeue the trials that an earlier session left: those of dead processes, and failed ones."""
-        again = self.requeue_orphans()
+        """Put up what an earlier session left, and return the number of those trials: of processes that have ended, and
+        failed ones."""
+        again, session = self.free_orphans(), self._read_session()
         for trial in self._list_last_attempts():
-            if trial_status(trial) == "failed" and self._may_retry(trial):
-                self._enqueue(trial, deaths=0, resume=False)
-                again += 1
+            notes, status = read_trial_notes(trial), trial_status(trial)
+            if status == "failed" and notes.get(SESSION, 0) < session and self._may_retry(trial):
+                self._retry(trial, resume=False)
+            elif status == "interrupted" and trial.state.name == "FAIL":  # of a version that made a new trial of it
+                self._retry(trial, resume=True)
+            else:
+                continue
+            again += 1
         self.drop_checkpoints()  # of the trial that ended last, if the session ended before this
         return again
+
+    def begin_session(self) -> None:
+        """Count a new session: what fails from now on is retried in the next one."""
+        self.write_note(SESSION, self.read_notes().get(SESSION, 0) + 1)
+
+    def _read_session(self) -> int:
+        return int(self.read_notes().get(SESSION, 0))
 
     def _may_retry(self, trial: FrozenTrial) -> bool:
         """Return whether the budget allows retrying a failed trial."""
         return self.count_remaining(self.read_trials()) > 0
 
-    def requeue_orphans(self) -> int:
-        """Requeue the trials of processes that have ended; on other machines, those whose heartbeat stopped minutes
-        ago.
+    def free_orphans(self) -> int:
+        """Free the trials of processes that have ended or, on other machines, have given no sign of life for minutes;
+        return their number. It is called by one process at a time, as `ask` is."""
+        lost = 0
+        for trial in self._list_open():
+            if trial.state.name != "RUNNING" or is_free(trial):
+                continue
+            if is_orphan(trial) or trial.number in self._abandoned or self._watch.is_silent(trial):
+                self._free_lost(trial)
+                lost += 1
+        return lost
 
-        It is called by one process at a time, as `ask` is: a running trial without an owner was left by a process that
-        was killed while it asked, an interrupted one that nothing continues by one that was killed in between.
-        """
-        unfinished = [t for t in self._list_last_attempts() if t.state.name in ("RUNNING", "FAIL")]
-        gone = [t for t in unfinished if "owner" not in t.user_attrs or is_orphan(t) or t.number in self._abandoned]
-        gone = [t for t in gone if t.state.name == "RUNNING" or read_trial_notes(t).get("status") == "interrupted"]
-        for trial in gone:
-            if trial.state.name == "RUNNING":
-                self.requeue(trial, "its process has ended")
-            else:
-                self._enqueue(trial, 0, resume=True)
+    def _free_lost(self, trial: FrozenTrial) -> None:
+        """Free a trial whose process has ended or gives no sign or, if that happened too often without a validation in
+        between, record it as failed."""
+        owner = read_owner(trial)
+        kind, most = ("deaths", DEATHS) if is_alive(owner.get("parent", {})) else ("losses", LOSSES)
+        moved = len(trial.intermediate_values) > owner.get("validations", 0)
+        counts = {"deaths": 0, "losses": 0} if moved else {key: owner.get(key, 0) for key in ("deaths", "losses")}
+        counts[kind] += 1
+        if counts[kind] >= most:
+            reason = f"its process was killed or crashed, {counts[kind]} times without progress"
+            self._write_ending(trial, "FAIL", "failed", reason)
+            end_run(trial.user_attrs.get("run_id"), "failed", reason)
+        else:
+            self._free(trial, "its process has ended" if is_orphan(trial) else SILENT, counts)
+
+    def _free(self, trial: FrozenTrial | Trial, reason: str, counts: Mapping[str, int]) -> None:
+        """Leave a trial without a process, to be continued by the next that asks."""
+        owner = {"claim": read_owner(trial).get("claim", 0), "reason": reason, **counts}
+        self.study._storage.set_trial_user_attr(trial._trial_id, OWNER, owner)
+        self._abandoned.discard(trial.number)
         self.refresh()
-        for trial in fail_stale_trials(self.study):
-            self._enqueue(trial, trial.user_attrs.get("deaths", 0), resume=True)
-            gone.append(trial)
-        return len(gone)
 
     def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
         """Return how many trials the budget still allows, in addition to the finished and running ones of `trials`."""
@@ -181,26 +221,42 @@ class ArmTrials:
         return Tally(done, running, max(0, self.count_remaining(trials) - counts["failed"]))
 
     def ask(self) -> Trial:
-        """Return the next trial, owned by this process: a requeued trial, or a new point."""
-        self.requeue_orphans()  # what died since is counted as open: without this a new point would take its place
-        frozen = self._read_attempts()
-        waiting = next((trial for trial in frozen if trial.state.name == "WAITING"), None)
-        if waiting:
-            number = trial_number(waiting)
+        """Return the next trial, owned by this process: an interrupted one, one that is to be retried, or a new
+        point."""
+        self.free_orphans()  # what died since is counted as open: without this a new point would take its place
+        begun = next((trial for trial in self._list_open() if is_free(trial)), None)
+        waiting = next((trial for trial in self._list_open() if trial.state.name == "WAITING"), None)
+        if unfinished := begun or waiting:
+            number = trial_number(unfinished)
         else:
             number = len(self.read_trials())
             self.study.enqueue_trial(self._pick_fixed(number), user_attrs={"number": number})
         self.study.sampler = self.spec.sampler.build(number)
-        trial = self.study.ask(self._list_distributions())
+        if begun:
+            trial = open_trial(self.study, begun, self._list_distributions())
+        else:
+            trial = self.study.ask(self._list_distributions())
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
-        trial.set_user_attr("owner", describe_process())
-        record_heartbeat(self.study, trial)
-        for step, value in trial.user_attrs.get("curve", {}).items():
-            trial.report(value, int(step))
-            trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
+        self._claim(trial, begun)
         self.refresh()
         self._abandoned.discard(trial.number)
         return trial
+
+    def _claim(self, trial: Trial, begun: FrozenTrial | None) -> None:
+        """Write down that this process owns `trial`, which is the interrupted trial `begun`, or new."""
+        for step, value in trial.user_attrs.get("curve", {}).items():  # of a trial that a version before began anew
+            trial.report(value, int(step))
+            trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
+        before = read_owner(begun) if begun else {}
+        owner = {
+            **describe_process(),
+            "claim": before.get("claim", 0) + 1,
+            "parent": describe_process(os.getppid()),
+            TAKEN_OVER: before.get("reason") == SILENT,
+            "validations": len(begun.intermediate_values if begun else trial.user_attrs.get("curve", {})),
+            **{key: before[key] for key in ("deaths", "losses") if key in before},
+        }
+        trial.set_user_attr(OWNER, owner)
 
     def _pick_fixed(self, number: int) -> dict[str, Any]:
         """Return the values of the new trial `number` that the sampler does not choose."""
@@ -274,28 +330,50 @@ class ArmTrials:
         """Record a failure; the arm's other trials continue."""
         self._tell(trial, "FAIL", "failed", reason)
 
-    def requeue(self, trial: Trial | FrozenTrial, reason: str, deaths: int = 0, seconds: float = 0.0) -> None:
-        """Requeue a trial that did not reach its end, to resume from its last checkpoint, after `seconds` of training;
-        `deaths` is how often its process died without progress."""
-        frozen = self._read_frozen(trial.number)
-        self._tell(trial, "FAIL", "interrupted", reason)
-        self._enqueue(frozen, deaths, resume=True, seconds=seconds)
+    def let_go(self, trial: Trial, reason: str, seconds: float = 0.0) -> None:
+        """Free a trial that this process interrupted after `seconds` of training, to go on from its last checkpoint.
+        Raises TakenOverError if it is another process's by now."""
 
-    def record_death(self, trial: Trial, reason: str) -> str:
-        """Record that a trial's process has died: requeue the trial or, after `DEATHS` without a validation between
-        them, record it as failed. Return the status."""
+        def free() -> None:
+            frozen = self._read_own(trial)
+            trial.set_user_attr("seconds_before", frozen.user_attrs.get("seconds_before", 0.0) + seconds)
+            self._free(frozen, reason, {})
+
+        do_locked(self.study._storage, free)
+
+    def record_loss(self, trial: Trial) -> None:
+        """Free a trial whose process goes on, but lost the other ranks of its group."""
+        do_locked(self.study._storage, lambda: self._free_lost(self._read_own(trial)))
+
+    def _read_own(self, trial: Trial) -> FrozenTrial:
+        """Return a trial as it is in the storage. Raises TakenOverError if this process does not own it any more."""
         frozen = self._read_frozen(trial.number)
-        moved = len(frozen.intermediate_values) > len(frozen.user_attrs.get("curve", {}))
-        deaths = 1 if moved else frozen.user_attrs.get("deaths", 0) + 1
-        if deaths < DEATHS:
-            self.requeue(trial, reason, deaths)
-            return "interrupted"
-        self.record_failure(trial, f"{reason}, {deaths} times")
-        return "failed"
+        if frozen.state.name != "RUNNING" or read_owner(frozen) != read_owner(trial):
+            raise TakenOverError(f"{self.label(trial)} was taken over by another process.")
+        return frozen
 
     def _tell(
         self,
-        trial: Trial | FrozenTrial,
+        trial: Trial,
+        state: str,
+        status: str,
+        reason: str,
+        value: float | None = None,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the end of a trial that this process owns. Raises TakenOverError if it does not any more."""
+
+        def write() -> None:
+            frozen = self._read_frozen(trial.number)
+            if frozen.state.name == state and read_owner(frozen) == read_owner(trial):
+                return  # it was written before the connection broke, and this step began anew
+            self._write_ending(self._read_own(trial), state, status, reason, value, notes)
+
+        do_locked(self.study._storage, write)
+
+    def _write_ending(
+        self,
+        trial: FrozenTrial,
         state: str,
         status: str,
         reason: str,
@@ -305,19 +383,22 @@ class ArmTrials:
         from optuna.trial import TrialState
 
         ending = {"status": status, "reason": reason, **(notes or {})}  # in one write, so that it is there whole
+        if status == "failed":
+            ending[SESSION] = self._read_session()
         self.study._storage.set_trial_user_attr(trial._trial_id, ENDING, ending)
         self.study.tell(trial.number, value, state=TrialState[state])
         self.refresh()
 
-    def _enqueue(self, trial: FrozenTrial, deaths: int, resume: bool, seconds: float = 0.0) -> None:
+    def _retry(self, trial: FrozenTrial, resume: bool) -> None:
+        """Add a trial with the settings of one that failed, which begins anew. `resume`: it was interrupted, and goes
+        on from its checkpoint."""
         from optuna.trial import TrialState, create_trial
 
-        notes: dict[str, Any] = {"continues": trial.number, "number": trial_number(trial), "deaths": deaths}
+        notes: dict[str, Any] = {"continues": trial.number, "number": trial_number(trial)}
         if resume:
-            notes["seconds_before"] = trial.user_attrs.get("seconds_before", 0.0) + seconds
             curve = {str(step): value for step, value in trial.intermediate_values.items()}
-            curve = {**trial.user_attrs.get("curve", {}), **curve}
-            notes |= {"curve": curve, "run_id": trial.user_attrs.get("run_id")}
+            notes |= {key: trial.user_attrs[key] for key in ("run_id", "seconds_before") if key in trial.user_attrs}
+            notes["curve"] = {**trial.user_attrs.get("curve", {}), **curve}
         params = read_trial(trial, self.arm).params
         if not params.keys() >= self._list_distributions().keys():  # killed in between: the rest is proposed once more
             params = trial.system_attrs.get("fixed_params", {})

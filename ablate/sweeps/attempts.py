@@ -1,15 +1,19 @@
-"""The trials of an Optuna study, in which a trial that was interrupted has several attempts."""
+"""The trials of an Optuna study, in which a trial that failed and was retried has several attempts."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ablate import tracking
 
 ENDING = "ending"  # the attribute of a trial that says how it ended
 
 if TYPE_CHECKING:
-    from optuna import Trial
+    from optuna import Study, Trial
+    from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
 
@@ -17,6 +21,22 @@ def list_last_attempts(frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Return the last attempts at the trials of a study."""
     continued = {trial.user_attrs["continues"] for trial in frozen if "continues" in trial.user_attrs}
     return [trial for trial in frozen if trial.number not in continued] if continued else list(frozen)
+
+
+def open_trial(study: Study, begun: FrozenTrial, distributions: Mapping[str, BaseDistribution]) -> Trial:
+    """Return the running trial `begun`, to be continued by this process, with all its values: those that its first
+    process was killed before it chose are chosen now."""
+    from optuna import Trial
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    trial = Trial(study, begun._trial_id)
+    for name, distribution in distributions.items():
+        if isinstance(distribution, CategoricalDistribution):
+            trial.suggest_categorical(name, distribution.choices)
+        else:
+            suggest = trial.suggest_float if isinstance(distribution, FloatDistribution) else trial.suggest_int
+            suggest(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)  # type: ignore
+    return trial
 
 
 def trial_number(trial: FrozenTrial | Trial) -> int:
@@ -27,6 +47,12 @@ def trial_number(trial: FrozenTrial | Trial) -> int:
 def read_trial_notes(trial: FrozenTrial) -> dict[str, Any]:
     """Return the notes on a trial and its result; in older stores each part of the result is a note."""
     return {**trial.user_attrs, **trial.user_attrs.get(ENDING, {})}
+
+
+def locate_traceback(title: str, label: str) -> Path:
+    """Return the file for the traceback of a failed trial of the sweep `title`."""
+    name = label.replace("#", "").replace(" ", "-")
+    return tracking.open_folder("failures") / f"{title}-{name}.txt"
 
 
 def renumber(trial: FrozenTrial) -> FrozenTrial:

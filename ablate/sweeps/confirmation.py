@@ -32,7 +32,6 @@ from ablate.sweeps.seed_studies import (
 )
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.sweeps.storage import create_study, read_generation
-from ablate.sweeps.verdict_summary import summarise_verdict
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord
 from ablate.verdict.selection import choose_candidate
@@ -57,8 +56,6 @@ class Confirmation:
         self.arms, self.storage, self.spec = {arm.arm: arm for arm in arms}, storage, arms[0].spec
         self.parts: dict[str, SeedRuns] = {}
         """Name of the study -> its runs that this process knows."""
-        self._told = 0
-        """Number of ended seeds when the verdict was last reported."""
         self._crossable: dict[tuple[str, str], bool] = {}
 
     def advance(self) -> bool:
@@ -102,27 +99,6 @@ class Confirmation:
         against = part.read_notes().get(AGAINST, [])
         if (baseline := self.spec.baselines[arm]) not in (arm, *against):
             part.write_note(AGAINST, [*against, baseline])
-
-    def describe_news(self) -> str:
-        """Return the verdict so far in one line if seeds have ended since the last call; otherwise ''."""
-        ended = sum(part.tally().finished for part in self.parts.values() if part.role in (CONFIRMATION, CROSSED))
-        if ended == self._told:
-            return ""
-        self._told = ended
-        return summarise_verdict(self._read())
-
-    def count_ahead(self) -> int:
-        """Return the number of runs that are certain to follow, in addition to those of `parts`."""
-        if not self.spec.confirm.most_seeds:
-            return 0
-        begun = {(part.arm, part.role) for part in self.parts.values()}
-        confirming = any(role == CONFIRMATION for _, role in begun)
-        ahead = 0
-        for arm in self.arms:
-            if (arm, SELECTION) not in begun and not confirming and CHOICE not in self.arms[arm].read_notes():
-                ahead += self.spec.count_selection_runs(arm)
-            ahead += 0 if confirming else self.spec.confirm.first_seeds
-        return ahead
 
     def _read(self) -> SweepRecord:
         title = next(iter(self.arms.values())).study.study_name.rpartition("/")[0]
@@ -207,7 +183,7 @@ class Confirmation:
         own = self.arms[arm]
         study = create_study(self.storage, name, self.spec)
         inherit_donors(study, own.study)
-        self.parts[name] = part = SeedRuns(study, self.spec, arm, own.parent, role, settings, of)
+        self.parts[name] = part = SeedRuns(study, self.spec, arm, own.parent, role, settings, of, own)
         part.want(seeds)
         part.recover()
         return True

@@ -10,13 +10,13 @@ from typing import Literal
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.formatting import count_noun
 from ablate.distributed import ranks
+from ablate.distributed.ranks import count_cores
 from ablate.estimate.gpus import GIB
 from ablate.estimate.inputs import find_inputs
 from ablate.estimate.memory import Memory, Meter
 from ablate.estimate.setup import resolve_setup
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.worker import count_cores
 
 OPTION = "--workers-per-gpu"
 _FREE = "import torch; print(*(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())))"

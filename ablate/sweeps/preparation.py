@@ -12,7 +12,6 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ConfigError, Problem, SweepError
 from ablate.config.merging import iterate_leaves
-from ablate.distributed import ranks
 from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.metrics import is_score, list_metrics, list_parts
@@ -233,15 +232,6 @@ def pick_threads(arms: list[ArmTrials], wanted: int) -> int:
     for arm in arms:
         arm.study.set_user_attr("threads", threads)
     return threads
-
-
-def note_ranks(arms: list[ArmTrials]) -> int:
-    """Record the number of ranks of this group, and return the number that trained the sweep's earlier trials."""
-    now = ranks.world_size()
-    known = [n for arm in arms if (n := arm.study.user_attrs.get("ranks"))]
-    for arm in arms:
-        arm.study.set_user_attr("ranks", now)
-    return int(known[0] if known else now)
 
 
 def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:

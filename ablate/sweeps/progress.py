@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group, RenderableType
@@ -58,7 +59,7 @@ class Display:
     def __init__(self, console: Console, metric: str, workers: int) -> None:
         self.console, self.metric, self.workers = console, metric, workers
         self.total = self.done = 0
-        self.running: dict[int, Running] = {}
+        self.running: dict[Hashable, Running] = {}
         self.verdict = ""
         """The verdict on fresh seeds so far, in one line."""
         self.best = ""
@@ -104,21 +105,21 @@ class Display:
         self.verdict = text
         self.refresh()
 
-    def show_start(self, key: int, trial: Running) -> None:
+    def show_start(self, key: Hashable, trial: Running) -> None:
         """Show that a trial has started."""
         self.running[key] = trial
         if not self._live:
             self.note(f"{trial.title} started: {trial.params}")
         self.refresh()
 
-    def show_resumed(self, key: int, step: int) -> None:
+    def show_resumed(self, key: Hashable, step: int) -> None:
         """Show that a trial has loaded its checkpoint of update `step`; 0: none."""
         trial = self.running[key]
-        trial.step = step
-        if step:
+        if step and not trial.step:
+            trial.step = step
             self.note(f"{trial.title} resumed at update {step}/{trial.max_steps}")
 
-    def show_progress(self, key: int, step: int, loss: float) -> None:
+    def show_progress(self, key: Hashable, step: int, loss: float) -> None:
         """Show that a trial has made `step` updates."""
         self.running[key].step, self.running[key].loss = step, loss
         if not self._live and time.monotonic() - self._noted >= EVERY:
@@ -130,12 +131,13 @@ class Display:
             self.note(f"training {join_words(states)}{self._format_left(', about {} left')}")
         self.refresh()
 
-    def show_end(self, key: int, text: str, finished: bool) -> None:
-        """Show that a trial has ended; `finished` if it counts for the budget."""
-        trial = self.running.pop(key)
-        if finished:
-            self._seconds.append(time.monotonic() - trial.since)
-        place = f"[{self.done}/{self.total}] " if finished else ""
+    def show_end(self, key: Hashable, trial: Running, text: str, seconds: float | None) -> None:
+        """Show that a trial has ended after `seconds` of training; None if it does not count for the budget."""
+        self.running.pop(key, None)
+        place = ""
+        if seconds is not None:
+            self._seconds.append(seconds)
+            place = f"[{self.done}/{self.total}] "
         params = f": {trial.params}" if trial.params else ""
         self.note(f"{place}{trial.title} {text}{params}{self._format_left(', about {} left')}")
         self.refresh()

@@ -32,12 +32,22 @@ class SeedRuns(ArmTrials):
         role: SELECTION, CONFIRMATION or CROSSED.
         settings: those of the trial, over those of the arm.
         name: what distinguishes its runs from others of the role: the candidate, or the arm whose settings these are.
+        search: the search of the arm, which counts the sessions.
     """
 
     def __init__(
-        self, study: Study, spec: Sweep, arm: str, parent: str, role: str, settings: Mapping[str, Any], name: str = ""
+        self,
+        study: Study,
+        spec: Sweep,
+        arm: str,
+        parent: str,
+        role: str,
+        settings: Mapping[str, Any],
+        name: str = "",
+        search: ArmTrials | None = None,
     ) -> None:
         super().__init__(study, spec, arm, parent)
+        self.search = search
         self.role, self.settings, self.name = role, settings, name
         self.seeds: list[int] = []
         self._ended: Tally | None = None  # where all have: nothing of it changes any more
@@ -50,10 +60,6 @@ class SeedRuns(ArmTrials):
         self.seeds, self._ended = list(seeds), None
         return True
 
-    def label(self, trial: Trial) -> str:
-        middle = {SELECTION: f" #{self.name}", CROSSED: f" at settings of {self.name}"}.get(self.role, "")
-        return f"{self.arm}{middle} seed {trial.params['seed']}"
-
     def tags(self, trial: Trial) -> dict[str, str]:
         more = {SELECTION: "ablate.candidate", CROSSED: "ablate.settings_of"}
         return {**super().tags(trial), **({more[self.role]: self.name} if self.role in more else {})}
@@ -65,8 +71,8 @@ class SeedRuns(ArmTrials):
         under_way = {trial.params["seed"] for trial in trials if trial.status in (*FINISHED, "running")}
         return sum(seed not in under_way for seed in self.seeds)
 
-    def requeue_orphans(self) -> int:
-        return 0 if self._ended else super().requeue_orphans()
+    def free_orphans(self) -> int:
+        return 0 if self._ended else super().free_orphans()
 
     def tally(self) -> Tally:
         if self._ended:
@@ -81,6 +87,9 @@ class SeedRuns(ArmTrials):
         if self.seeds and not left and tally.finished == len(statuses):
             self._ended = tally
         return tally
+
+    def _read_session(self) -> int:
+        return self.search._read_session() if self.search else super()._read_session()
 
     def _list_kept(self) -> set[int]:
         best = self.find_best() if self.role == CONFIRMATION else None

@@ -60,6 +60,16 @@ def name_crossed(study: str, chosen: TrialRecord, winner: TrialRecord) -> str:
     return f"{study}/cross-{chosen.number}-{winner.number}-{winner.arm}"
 
 
+def label_run(study: str, number: int, params: Mapping[str, Any]) -> str:
+    """Return the name of the run of trial `number` of `study`, in MLflow and on the screen."""
+    arm, _, part = study.partition("/")[2].partition("/")
+    kind, _, rest = part.partition("-")
+    if not kind:
+        return f"{arm} #{number}"
+    middle = {"select": f" #{rest}", "cross": f" at settings of {rest.split('-', 2)[-1]}"}.get(kind, "")
+    return f"{arm}{middle} seed {params['seed']}"
+
+
 def read_after_search(
     prefix: str, studies: Mapping[str, StoredStudy], trials: Mapping[str, list[TrialRecord]], spec: Sweep
 ) -> AfterSearch:

@@ -5,13 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record, read_outcomes
-from ablate.sweeps.records import format_title
+from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.verdict_summary import name_verdict, summarise_verdict
 from ablate.training.runs import measure_checkpoint
 from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.failures import count_failures
 from ablate.verdict.outcomes import count_finished
+
+
+def count_runs(record: SweepRecord) -> tuple[int, int]:
+    """Return the number of runs of a sweep that have ended, searches and further seeds, and the number that will have:
+    as planned for the results so far, failed trials included."""
+    done = total = 0
+    plan = plan_record(record)
+    for arm in record.trials:
+        if not record.spec.at_grid:
+            done += count_finished(record.trials[arm])
+            total += record.target(arm)
+        selected = sum(count_finished(candidate.runs) for candidate in record.candidates.get(arm, ()))
+        done += selected
+        total += selected if arm in record.chosen else record.spec.count_selection_runs(arm)
+        confirmed = count_finished(record.confirmed.get(arm, ()))
+        done += confirmed
+        total += max(confirmed, plan.seeds.get(arm, record.spec.confirm.first_seeds))
+    crossed = sum(count_finished(runs.runs) for runs in record.list_crossed())
+    return done + crossed, total + max(crossed, sum(plan.crossed.values()))
 
 
 def read_statuses(title: str | None = None, storage: str | None = None) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from ablate.config.errors import SweepError, did_you_mean
 from ablate.experiment.former import restore_arm, restore_former
 from ablate.experiment.tree import DEFAULTS
 from ablate.sweeps.attempts import read_trial_notes, trial_number
-from ablate.sweeps.heartbeats import is_orphan
+from ablate.sweeps.leases import is_free, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.seed_studies import StoredStudy, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
@@ -170,6 +170,13 @@ def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
     return study
 
 
+def load_study(storage: BaseStorage, name: str) -> Study:
+    """Return the study `name`, which exists."""
+    import optuna
+
+    return optuna.load_study(study_name=name, storage=storage)
+
+
 def restore_spec(spec: Sweep, study: Study | FrozenStudy) -> Sweep:
     """Return a sweep with the defaults of the time when its `study` was started."""
     defaults = study.user_attrs.get("defaults", 1)
@@ -220,10 +227,14 @@ class TrialReader:
 
     def read(self, frozen: Sequence[FrozenTrial]) -> list[TrialRecord]:
         """Return the trials, as `read_trials` does; `frozen` are all trials of the study, in their order."""
+        rest = [(trial.number, self._read(trial)) for trial in self.list_open(frozen)]
+        return [record for number, record in (*self._begin, *rest) if number not in self._continued]
+
+    def list_open(self, frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """Return those of `frozen` from the first that has not ended on."""
         for trial in itertools.takewhile(lambda trial: trial.state.is_finished(), frozen[len(self._begin) :]):
             self._begin.append((trial.number, self._read(trial)))
-        rest = [(trial.number, self._read(trial)) for trial in frozen[len(self._begin) :]]
-        return [record for number, record in (*self._begin, *rest) if number not in self._continued]
+        return list(frozen[len(self._begin) :])
 
     def _read(self, trial: FrozenTrial) -> TrialRecord:
         if record := self._ended.get(trial.number):
@@ -259,10 +270,10 @@ def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
 
 
 def trial_status(trial: FrozenTrial) -> str:
-    """Return one of STATUSES. A trial whose process has ended is interrupted, whatever its state in the storage."""
+    """Return one of STATUSES. A begun trial without a process is interrupted, also where its process has just ended."""
     state = trial.state.name
     if state == "RUNNING":
-        return "interrupted" if is_orphan(trial) else "running"
+        return "interrupted" if is_free(trial) or is_orphan(trial) else "running"
     if state == "WAITING":
         return "interrupted" if "continues" in trial.user_attrs else "waiting"
     return str(

@@ -52,22 +52,30 @@ class TrialQueue:
         """Return the next trial and its arm; None if there is nothing to start now."""
 
         def step() -> tuple[ArmTrials, Trial] | None:
+            for part in self.parts:  # first: one whose processes died too often has failed, and is not open
+                part.free_orphans()
             arm = self._pick_arm()
             return None if arm is None else (arm, arm.ask())
 
         return self._do_locked(step)
 
     def recover(self) -> int:
-        """Requeue the trials that earlier sessions left, and return their number."""
-        return self._do_locked(lambda: sum(arm.recover() for arm in self.arms))
+        """Begin a session: put up the trials that earlier ones left, and return their number."""
+
+        def step() -> int:
+            for arm in self.arms:
+                arm.begin_session()
+            return sum(arm.recover() for arm in self.arms)
+
+        return self._do_locked(step)
 
     def must_wait(self) -> bool:
         """Return whether there are running trials, here or elsewhere, on which the end of the sweep depends, or trials
-        that can be started since the call of `take`. Trials of processes that have ended are requeued."""
+        that can be started since the call of `take`. Trials of processes that have ended are freed."""
 
         def step() -> bool:
             parts = self.parts
-            if sum(part.requeue_orphans() for part in parts) > 0 or any(part.tally().running for part in parts):
+            if sum(part.free_orphans() for part in parts) > 0 or any(part.tally().running for part in parts):
                 return True
             return self._pick_arm() is not None or any(part.tally().running for part in self.parts)
 

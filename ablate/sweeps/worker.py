@@ -1,209 +1,215 @@
-"""Workers: processes, forked from a server that has everything imported, that train one trial after another and talk
-through a pipe. In a group of ranks the worker is a thread of rank 0, which leads the other ranks.
+"""The one kind of worker: a process that takes the next trial of a sweep from the storage, trains it, and writes down
+how it ended, until the sweep is done. A torchrun group is one worker, and rank 0 speaks for it.
 
-Messages to the sweep:
-    ("started", run_id, updates made before, their validations)
-    ("waiting", for what)    ("progress", updates, loss)    ("validation", updates, metrics)
-    ("done", result)    ("failed", reason, traceback)    ("away", message: a disk is full or a server is gone)
-    ("lost", message: other ranks of the group are gone)
-and from it: (experiment, place) to begin; "go" or "prune" in answer to a validation, "stop" at any time. A sweep that
-is gone counts as "stop".
+There is no protocol: what others must know of a trial is in the storage (its owner and signs of life, its values at
+validations, its end), and a worker stops on a signal, or when the process that started it has ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
-import os
+import logging
 import signal
-import sys
-import threading
 import time
 import traceback
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
-from ablate.config.errors import StoreError
+from ablate.config import plugins
+from ablate.config.errors import StoreError, SweepError, TakenOverError
 from ablate.config.formatting import format_duration
-from ablate.config.logs import log_to_stderr
 from ablate.distributed import ranks
-from ablate.distributed.launching import SAFE_PATH
-from ablate.distributed.ranks import count_cores
 from ablate.distributed.slurm import STOPPING
-from ablate.estimate.memory import RESERVE
-from ablate.experiment.tree import Experiment
-from ablate.tracking.connection import set_environ
-from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import describe_error
+from ablate.experiment.metrics import name_in_mlflow, read_metric
+from ablate.sweeps.arms import TAKEN_OVER, ArmTrials
+from ablate.sweeps.attempts import locate_traceback
+from ablate.sweeps.devices import cap_memory, read_sharing
+from ablate.sweeps.leases import Lease, describe_process, has_ended, read_owner
+from ablate.sweeps.preparation import list_changed_plugins
+from ablate.sweeps.sessions import load_arms
+from ablate.sweeps.storage_errors import translate_storage_errors
+from ablate.sweeps.trial_queue import TrialQueue
+from ablate.training.checkpoints import break_lock
+from ablate.training.procedures import Hooks, Place, Result
+from ablate.training.runs import describe_error, run_folder
 from ablate.training.train import train
+from ablate.verdict.outcomes import LOSS, classify
 
 if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerContext
+    from optuna import Trial
 
-    from ablate.config.merging import Tree
+    from ablate.training.checkpoints import Earlier
+
+logger = logging.getLogger(__name__)
 
 AWAY = 120.0  # seconds that a trial waits for a tracking server before it begins
-SHARING = "ABLATE_GPU_SHARING"  # in the environment: jobs of this machine that have the same GPU
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
-
-
-def share_cores(workers: int) -> int:
-    """Return the threads of one of `workers` parallel processes: OMP_NUM_THREADS, else its share of the cores."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return int(asked) if asked.isdecimal() and int(asked) else max(1, count_cores() // workers)
-
-
-class Devices(NamedTuple):
-    """The GPUs of a worker."""
-
-    visible: str | None
-    """Its CUDA_VISIBLE_DEVICES; None without GPUs."""
-    sharing: int
-    """Number of workers that share them."""
-
-
-def pick_devices(slot: int, workers: int) -> Devices:
-    """Return the GPUs of the worker `slot` of `workers`: its share of them, or a shared one if there are fewer GPUs
-    than workers. They are counted by the driver's library, without CUDA, which this process does not need."""
-    import torch
-
-    there, jobs = torch.cuda.device_count(), int(os.environ.get(SHARING, 1))
-    known = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = known.split(",") if known else [str(i) for i in range(there)]
-    if not there:
-        return Devices(None, 1)
-    each = len(visible) // workers
-    if each:
-        return Devices(",".join(visible[slot * each : (slot + 1) * each]), jobs)
-    gpu = slot % len(visible)
-    return Devices(visible[gpu], jobs * len(range(gpu, workers, len(visible))))
-
-
-def cap_memory(sharing: int) -> None:
-    """Give this process its part of the memory of a GPU that so many share, less what CUDA's context takes: one that
-    wants more is out of memory alone, and takes none from the others."""
-    import torch
-
-    if sharing == 1 or not torch.cuda.is_available():
-        return
-    total = torch.cuda.get_device_properties(0).total_memory
-    part = total / sharing
-    torch.cuda.set_per_process_memory_fraction(max(part - RESERVE, part / 2) / total)
-
-
-def start_server(threads: int) -> ForkServerContext:
-    """Return the context whose processes are forked from a preloaded server; each computes on `threads` threads.
-
-    The server ignores Ctrl-C and SIGTERM, which reach the whole process group: the sweep alone answers them, and the
-    server ends when the sweep does.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ablate.sweeps.preload"])
-    with set_environ({**dict.fromkeys(_THREADS, str(threads)), **SAFE_PATH}), handle_signals(signal.SIG_IGN):
-        from multiprocessing import forkserver
-
-        forkserver.ensure_running()
-    return context
+POLL = 1.0  # seconds between two looks at what other processes do
+FINISHED, STOPPED, SPOILED = "finished", "stopped", "spoiled"
+"""How a worker ends: nothing is left to do; a signal came; a trial failed, and left the process in an unknown state."""
 
 
 class Worker:
-    """A process that trains one trial after another; it ends after a failed trial, which may leave it in an unknown
-    state.
+    """A worker of a sweep.
 
     Args:
-        context: of `start_server`.
-        threads: that it computes on.
-        devices: its GPUs.
+        title: the sweep, as NAME or NAME@GENERATION.
+        url: its storage.
+        parent: the pid of the process that started this one; when that has ended, the worker stops. None: it goes on.
     """
 
-    LIFE = 20
-    """Number of trials until it is replaced by a new one, which limits memory leaks of libraries."""
+    def __init__(self, title: str, url: str, parent: int | None = None) -> None:
+        self.title, self.url = title, url
+        self._parent = describe_process(parent) if parent else None
+        self.signals: list[int] = []
+        """Those that asked it to stop."""
+        with translate_storage_errors(url):
+            arms, self.threads = load_arms(title, url)
+            self.queue = TrialQueue(arms, arms[0].study._storage)
+        self.spec = arms[0].spec
+        self._plugins = plugins.hash_files(self.spec.plugin_files)
+        self._refusals = 0  # trials that found the tracking server away since one that did not
 
-    def __init__(self, context: ForkServerContext, threads: int, devices: Devices) -> None:
-        self.connection, theirs = context.Pipe()
-        visible = {"CUDA_VISIBLE_DEVICES": devices.visible} if devices.visible else {}
-        here = (os.getcwd(), {**os.environ, **visible}, devices.sharing)
-        self.process = context.Process(target=run_worker, args=(theirs, threads, *here), daemon=False)
-        with hide_main():
-            self.process.start()
-        theirs.close()
-        self.trials = 0
+    def run(self) -> str:
+        """Train trials until none is left, a signal comes or a trial fails, and return which: FINISHED, STOPPED or
+        SPOILED. Raises StoreError and SweepError, with the trial free for others."""
+        _settle(self.threads)
+        with handle_signals(lambda number, frame: self.signals.append(number)), translate_storage_errors(self.url):
+            while not self._must_stop():
+                taken = self.queue.take()
+                if taken is None:
+                    if not self.queue.must_wait():
+                        return FINISHED
+                    time.sleep(POLL)
+                elif not self._train(*taken):
+                    return SPOILED
+                _free_memory()
+        return STOPPED
 
-    def begin(self, experiment: Tree, place: Place) -> None:
-        """Start the next trial in it. Raises OSError if it has ended."""
-        self.connection.send((experiment, place))
-        self.trials += 1
+    def _must_stop(self) -> bool:
+        return bool(self.signals) or (self._parent is not None and has_ended(self._parent))
 
-    @property
-    def lasts(self) -> bool:
-        """Whether it may train another trial."""
-        return self.trials < self.LIFE
+    def _train(self, arm: ArmTrials, trial: Trial) -> bool:
+        """Train one trial and write down how it ended; return False if it failed."""
+        name = arm.label(trial)
+        try:
+            with Lease(trial) as lease:
+                result = self._call_train(arm, trial, lease)
+            self._refusals = 0
+            if result.status == "interrupted":
+                arm.let_go(trial, result.reason, result.seconds)
+            else:
+                arm.record_result(trial, result)
+                self._tag_outcome(arm, result)
+        except TakenOverError:
+            logger.warning(f"{name} was taken over by another process, since this one gave no sign of life.")
+        except ranks.Lost as error:
+            arm.record_loss(trial)
+            raise StoreError(f"{error} Finished trials are safe; the same command continues.") from None
+        except StoreError as error:  # of no trial's making, and the next one would meet it too
+            arm.let_go(trial, str(error))
+            self._refusals += 1
+            if not tracking.is_remote() or self._refusals > 1:  # a server may come back: the next trial waits for it
+                raise StoreError(f"{error} Finished trials are safe; the same command continues.") from None
+        except SweepError as error:
+            arm.let_go(trial, str(error))
+            raise
+        except Exception as error:
+            trace = tracking.redact(traceback.format_exc())
+            locate_traceback(self.title, name).write_text(trace, encoding="utf-8")
+            arm.record_failure(trial, describe_error(error))
+            return False
+        return True
 
-    def dismiss(self) -> None:
-        """Let it end when it has no trial."""
-        self.connection.close()
-        self.process.join(5)
+    def _call_train(self, arm: ArmTrials, trial: Trial, lease: Lease) -> Result:
+        if changes := list_changed_plugins(self.spec, self._plugins):
+            raise SweepError(
+                f"A plugin was changed while {self.title} runs:\n  {', '.join(changes)}\n"
+                "Restore it and run the same command again, or start from the beginning with --fresh."
+            )
+        experiment = arm.build_experiment(trial)
+        tags = {"ablate.sweep": self.title, **arm.tags(trial)}
+        run_id = trial.user_attrs.get("run_id")
+        if run_id is None and read_owner(trial)["claim"] > 1:  # killed between starting the run and writing that down
+            run_id = tracking.find_run(self.title, {**tags, "mlflow.parentRunId": arm.parent})
+        if run_id and read_owner(trial).get(TAKEN_OVER):
+            break_lock(run_folder(run_id))
 
-    def kill(self) -> None:
-        """Kill it."""
-        self.process.kill()
+        def start(run: str, text: str, before: Earlier) -> None:
+            with translate_storage_errors(self.url):  # or they would count as the trial's
+                trial.set_user_attr("run_id", run)
+                arm.report_missing(trial, before.validations)
+                lease.note_start(before.updates)
 
-    def describe_end(self) -> str:
-        """Describe how it ended, if it ended without a message."""
-        self.process.join(5)
-        code = self.process.exitcode
-        return f"its process was killed by signal {-code}" if code and code < 0 else f"its process exited with {code}"
+        def decide(step: int, metrics: Mapping[str, float]) -> bool:
+            with translate_storage_errors(self.url):
+                lease.check()
+                return not self._report(arm, trial, step, metrics, experiment.items_per_update)
 
+        def must_stop() -> bool:
+            with translate_storage_errors(self.url):
+                lease.check_if_old()
+            return self._must_stop()
 
-class GroupWorker:
-    """A worker whose trial the ranks of this group train: in a thread, while the main thread goes on with the sweep."""
+        cap_memory(read_sharing())
+        await_store(logger.warning, self._must_stop)
+        place = Place(self.title, arm.label(trial), arm.parent, tags, run_id)
+        return train(experiment, place, Hooks(start, lease.note, decide, must_stop))
 
-    lasts = False
+    def _report(self, arm: ArmTrials, trial: Trial, step: int, metrics: Mapping[str, float], items: int) -> bool:
+        """Report the objective at a validation, if it is known there, and return whether the trial must be pruned."""
+        metric = self.spec.objective.metric
+        value = read_metric(metrics, metric)
+        if value is None:
+            return False
+        trial.report(value, step)
+        run_id = trial.user_attrs.get("run_id")
+        if (name := name_in_mlflow(metric)) != metric and run_id:  # the run itself knows its parts alone
+            with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
+                tracking.client().log_metric(run_id, name, value, step=step * items)
+        return arm.should_prune(trial)
 
-    def __init__(self, threads: int) -> None:
-        self.connection, self._theirs = multiprocessing.Pipe()
-        self.threads = threads
-
-    def begin(self, experiment: Tree, place: Place) -> None:
-        """Start the next trial, after an abandoned one has stopped at its next update."""
-        for earlier in threading.enumerate():
-            if earlier.name == self.__class__.__name__:
-                earlier.join()
-        arguments = (self._theirs, experiment, place, self.threads)
-        threading.Thread(target=_run_and_close, args=arguments, name=self.__class__.__name__, daemon=True).start()
-
-    def dismiss(self) -> None:
-        """Close the parent's end of the pipe."""
-        self.connection.close()
-
-    def kill(self) -> None:
-        """A thread cannot be; it ends with the process."""
-
-    def describe_end(self) -> str:
-        """A thread says so itself, unless Python ends."""
-        return "its thread ended"
-
-
-def run_worker(connection: Connection, threads: int, folder: str, environment: Mapping[str, str], sharing: int) -> None:
-    """Run a worker's process, in the current directory and the environment of the sweep; `sharing` workers use its
-    GPU."""
-    signals: list[int] = []
-    for number in STOPPING:  # Ctrl-C reaches the sweep, which asks us to stop; another signal may be for us alone
-        signal.signal(
-            number, signal.SIG_IGN if number == signal.SIGINT else lambda number, frame: signals.append(number)
-        )
-    os.chdir(folder)  # multiprocessing starts in that of its own import
-    os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
-    with log_to_stderr(), contextlib.suppress(EOFError, OSError):  # the sweep needs us no more, or is gone
-        while (job := connection.recv()) != "stop" and run_trial(connection, job[0], job[1], threads, signals, sharing):
-            _free()
+    def _tag_outcome(self, arm: ArmTrials, result: Result) -> None:
+        """Write the outcome of a run to MLflow: trained, stuck or diverged."""
+        if result.status not in ("completed", "diverged") or not result.run_id:
+            return
+        ending = "diverged"
+        if result.status == "completed":
+            own = next(other for other in self.queue.arms if other.arm == arm.arm)
+            ending = classify(result.metrics.get(LOSS), own.read_notes().get("trivial_loss"))
+        with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
+            tracking.client().set_tag(result.run_id, "ablate.outcome", ending)
 
 
-def _free() -> None:
+def await_store(note: Callable[[str], None], must_stop: Callable[[], bool]) -> None:
+    """Return when MLflow answers; wait up to `AWAY` seconds for an unreachable server. Raises StoreError."""
+    deadline, noted = time.monotonic() + AWAY, False
+    while True:
+        try:
+            tracking.check_store()
+            return
+        except StoreError as error:
+            if not tracking.is_remote() or time.monotonic() > deadline or must_stop():
+                raise
+            if not noted:
+                note(f"{error} Waiting for it up to {format_duration(AWAY)}.")
+            noted = True
+        time.sleep(1)
+
+
+def _settle(threads: int) -> None:
+    """Import what trials need, and set the threads that each computes on."""
+    import torch
+
+    import ablate.training.fit  # noqa: F401 - seconds, before a trial is taken
+
+    torch.set_num_threads(threads)
+    gc.collect()
+    gc.freeze()  # none of it is garbage: what looks for that need not look here
+
+
+def _free_memory() -> None:
     """Free the memory of the previous trial: Lightning keeps the model in reference cycles, and torch caches a GPU's
     memory."""
     import torch
@@ -211,87 +217,6 @@ def _free() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-
-
-def _run_and_close(connection: Connection, experiment: Tree, place: Place, threads: int) -> None:
-    with connection:
-        run_trial(connection, experiment, place, threads)
-
-
-def run_trial(
-    connection: Connection,
-    experiment: Tree,
-    place: Place,
-    threads: int,
-    signals: Sequence[int] = (),
-    sharing: int = 1,
-) -> bool:
-    """Train `experiment`, report its progress through the pipe, and stop at any of `signals` or when the sweep requests
-    it; on a GPU of `sharing` workers, use only its share. Return False if it ended with an error."""
-    import torch
-
-    torch.set_num_threads(threads)
-    stopped = False
-
-    def send(*message: Any) -> None:
-        nonlocal stopped
-        try:
-            connection.send(message)
-        except OSError:
-            stopped = True
-
-    def asked_to_stop() -> bool:
-        nonlocal stopped
-        try:
-            if connection.poll():
-                stopped = connection.recv() == "stop" or stopped
-        except (EOFError, OSError):
-            stopped = True
-        return stopped or bool(signals)
-
-    def decide(step: int, metrics: Mapping[str, float]) -> bool:
-        nonlocal stopped
-        send("validation", step, dict(metrics))
-        try:
-            answer = connection.recv()
-        except (EOFError, OSError):
-            answer = "stop"
-        stopped = stopped or answer == "stop"
-        return answer != "prune"
-
-    hooks = Hooks(
-        started=lambda run_id, text, before: send("started", run_id, before.updates, dict(before.validations)),
-        progress=lambda step, loss: send("progress", step, loss),
-        decide=decide,
-        asked_to_stop=asked_to_stop,
-    )
-    try:
-        cap_memory(sharing)
-        await_store(lambda text: send("waiting", text), asked_to_stop)
-        result = train(Experiment.from_mapping(experiment), place, hooks)
-        send("done", result)
-        return True
-    except ranks.Lost as error:
-        send("lost", str(error))
-    except StoreError as error:
-        send("away", str(error))
-    except Exception as error:
-        send("failed", describe_error(error), tracking.redact(traceback.format_exc()))
-    return False
-
-
-def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) -> None:
-    """Return when MLflow answers; wait up to `AWAY` seconds for an unreachable server. Raises StoreError."""
-    deadline = time.monotonic() + AWAY
-    while True:
-        try:
-            tracking.check_store()
-            return
-        except StoreError as error:
-            if not tracking.is_remote() or time.monotonic() > deadline or asked_to_stop():
-                raise
-            note(f"{error} Waiting for it up to {format_duration(AWAY)}.")
-        time.sleep(1)
 
 
 @contextlib.contextmanager
@@ -304,17 +229,5 @@ def handle_signals(handler: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def hide_main() -> Iterator[None]:
-    """Keep multiprocessing from running the caller's script again in the trial, which does not need it, so that a
-    script that calls `sweep(...)` needs no `if __name__ == "__main__"`."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+        for number, former in before.items():
+            signal.signal(number, former)

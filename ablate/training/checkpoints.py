@@ -172,6 +172,11 @@ def lock_run(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def break_lock(folder: Path) -> None:
+    """Take the lock of `lock_run` from a process that stands still, and writes nothing more if it ever goes on."""
+    (folder / "lock").unlink(missing_ok=True)
+
+
 def sync_to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -12,7 +12,7 @@ import torch
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import ConfigError, DataError, OutOfMemory
+from ablate.config.errors import ConfigError, DataError, OutOfMemory, StoreError, TakenOverError
 from ablate.config.lazy import postpone_collection
 from ablate.data import Corpus
 from ablate.distributed import ranks
@@ -60,12 +60,14 @@ def train(
                 status, reason, step, metrics, facts = procedure.run(experiment, corpus, speed, tracker, hooks)
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
                 tracker.set_tags({"ablate.copy": copy_run(experiment, tracker.run_id)})
+        except TakenOverError:  # the run is another process's now
+            raise
         except OutOfMemory as error:
             advised = OutOfMemory(f"{error} {_advise(experiment, corpus, speed)}")
             tracker.end("failed", describe_error(advised))
             raise advised from error
         except BaseException as error:
-            stopped = isinstance(error, (ranks.Lost, KeyboardInterrupt))
+            stopped = isinstance(error, (StoreError, KeyboardInterrupt))
             tracker.end("interrupted" if stopped else "failed", describe_error(error))
             raise
         facts = {**made_with, **facts}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from rich.console import Console
+from sweeps.small import run_here
 
 from ablate import tracking
 from ablate.cli import main
@@ -336,7 +337,7 @@ def test_a_file_that_changes_while_a_sweep_runs_stops_it(folder, spec, monkeypat
 
     monkeypatch.setattr(run.ArmTrials, "ask", edit_then_ask)
     with pytest.raises(SweepError, match="A plugin was changed while own runs"):
-        run.sweep(spec, workers=2, console=Console(quiet=True))
+        run_here(spec)
 
 
 def test_a_sweep_takes_plugins_at_its_top_in_its_experiment_in_an_arm_and_on_the_command_line(folder):

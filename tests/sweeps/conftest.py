@@ -99,3 +99,41 @@ def undisturbed(store, spec):
     if not UNDISTURBED:
         UNDISTURBED.append(table(run_sweep(spec(name="undisturbed"), workers=1)))
     return UNDISTURBED[0]
+
+
+DEADLY = """
+import os, signal
+from pathlib import Path
+from typing import Literal
+import torch
+from ablate.norms import NormLayer, norm_layers
+
+class Layer(torch.nn.Module):
+    def forward(self, x):
+        marker = Path(__file__).with_suffix(".reached")
+        if torch.is_grad_enabled() and x.requires_grad and not marker.exists():
+            if "SIGNAL" == "STOP":
+                marker.touch()
+            os.kill(os.getpid(), signal.SIGSIGNAL)
+        return x
+
+@norm_layers.register
+class Deadly(NormLayer):
+    kind: Literal["deadly"] = "deadly"
+
+    def build(self, dim):
+        return Layer()
+"""
+
+
+@pytest.fixture
+def deadly(tmp_path, registries):
+    """deadly(signal): a plugin with the norm layer `deadly`, which sends its process that signal in its first update:
+    KILL, or STOP, which only the first process gets."""
+
+    def write(name):
+        file = tmp_path / "deadly.py"
+        file.write_text(DEADLY.replace("SIGNAL", name))
+        return str(file)
+
+    return write

@@ -3,6 +3,9 @@
 from rich.console import Console
 
 from ablate.sweeps import run
+from ablate.sweeps.sessions import begin_session
+from ablate.sweeps.storage import read_sweep, storage_url
+from ablate.sweeps.worker import SPOILED, STOPPED, Worker
 
 SILENT = Console(quiet=True)
 
@@ -19,7 +22,32 @@ def spec_tree(settings, **more):
 
 
 def run_sweep(sweep, workers=2, **more):
+    """By workers in processes of their own."""
     return run.sweep(sweep, workers=workers, console=SILENT, **more)
+
+
+def run_here(sweep, storage=None, fresh=False):
+    """By one worker in this process; the sweep's record. Raises KeyboardInterrupt if that was asked to stop."""
+    url = storage_url(storage)
+    title, queue, _ = begin_session(sweep, url, fresh, 1)
+    while (end := Worker(title, url).run()) == SPOILED:
+        pass
+    if end == STOPPED:
+        raise KeyboardInterrupt
+    run.close(queue)
+    return read_sweep(title, url)
+
+
+def stop_when(monkeypatch, condition):
+    """Has each worker of this process asked to stop at the first update at which `condition(arm, trial)` holds."""
+    call = Worker._call_train
+
+    def note(self, arm, trial, lease):
+        self.now = arm, trial
+        return call(self, arm, trial, lease)
+
+    monkeypatch.setattr(Worker, "_call_train", note)
+    monkeypatch.setattr(Worker, "_must_stop", lambda self: hasattr(self, "now") and condition(*self.now))
 
 
 def table(record):

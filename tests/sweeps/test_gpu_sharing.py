@@ -1,19 +1,19 @@
 """Workers that share GPUs: as many as the plan of the memory says fit."""
 
-import multiprocessing
 from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+from sweeps.small import run_here
 
 from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.estimate.gpus import GIB
 from ablate.estimate.memory import Memory
-from ablate.sweeps import gpu_sharing, preparation, worker
+from ablate.sweeps import devices, gpu_sharing, preparation, worker
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking import provenance
-from ablate.training.procedures import Place
+from ablate.training.procedures import Result
 
 SWEEP = {
     "name": "shared",
@@ -44,16 +44,16 @@ def gpus(monkeypatch):
 def test_each_gpu_gets_as_many_workers(gpus, number, each):
     gpus(number)
     workers = gpu_sharing.count_workers(Sweep.from_tree(SWEEP), each)
-    given = Counter(worker.pick_devices(slot, workers) for slot in range(workers))
+    given = Counter(devices.pick_devices(slot, workers) for slot in range(workers))
     assert given == {(str(gpu), each): each for gpu in range(number)}
 
 
 def test_workers_that_share_a_gpu_know_with_how_many(gpus):
     gpus(2)
-    assert [worker.pick_devices(slot, 3).sharing for slot in range(3)] == [2, 1, 2]
-    assert [worker.pick_devices(slot, 2).sharing for slot in range(2)] == [1, 1]
+    assert [devices.pick_devices(slot, 3).sharing for slot in range(3)] == [2, 1, 2]
+    assert [devices.pick_devices(slot, 2).sharing for slot in range(2)] == [1, 1]
     gpus(0)
-    assert worker.pick_devices(0, 4) == (None, 1)
+    assert devices.pick_devices(0, 4) == (None, 1)
 
 
 @pytest.mark.parametrize(("sharing", "gib", "part"), [(1, 80, None), (4, 80, 19 / 80), (8, 8, 0.5 / 8)])
@@ -65,18 +65,18 @@ def test_a_worker_takes_its_part_of_the_memory_of_a_gpu(gpus, monkeypatch, shari
         "torch.cuda.get_device_properties", lambda device: SimpleNamespace(total_memory=float(gib * GIB))
     )
     monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", asked.append)
-    worker.cap_memory(sharing)
+    devices.cap_memory(sharing)
     assert asked == ([] if part is None else [pytest.approx(part)])
 
 
-def test_a_trial_is_capped_before_it_begins(monkeypatch):
+def test_a_trial_is_capped_before_it_begins(store, tiny_settings, monkeypatch):
     order = []
+    monkeypatch.setenv(devices.SHARING, "3")
     monkeypatch.setattr(worker, "cap_memory", lambda sharing: order.append(sharing))
     monkeypatch.setattr(worker, "await_store", lambda *given: order.append("store"))
-    monkeypatch.setattr(worker, "train", lambda *given: order.append("trained"))
-    ours, theirs = multiprocessing.Pipe()
-    with ours, theirs:
-        assert worker.run_trial(theirs, Sweep.from_tree(SWEEP).base("pre").to_tree(), Place(), 1, (), 3)
+    monkeypatch.setattr(worker, "train", lambda *given: order.append("trained") or Result("pruned", {}, 1, None, 0.0))
+    tree = {**SWEEP, "experiment": tiny_settings, "arms": {}, "search": {"optimizer.lr": [1e-3]}, "sampler": "grid"}
+    run_here(Sweep.from_tree(tree))
     assert order == [3, "store", "trained"]
 
 
@@ -93,7 +93,7 @@ def test_the_process_of_a_sweep_uses_no_gpu(store, tiny_settings, gpus, monkeypa
     spec = Sweep.from_tree({**SWEEP, "experiment": tiny_settings})
     _, _, arms, _ = preparation.open_sweep(spec, f"sqlite:///{store}/optuna.db", False, 1)
     assert [arm.arm for arm in arms] == ["pre", "post"]
-    assert [worker.pick_devices(slot, 2).visible for slot in range(2)] == ["0", "1"]
+    assert [devices.pick_devices(slot, 2).visible for slot in range(2)] == ["0", "1"]
 
 
 def test_too_many_are_refused_with_how_many_fit(gpus, monkeypatch):

@@ -6,17 +6,18 @@ import json
 import pytest
 import yaml
 from rich.console import Console
+from sweeps.small import run_here
 
 from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.plots import style
 from ablate.reports.publish import name_metrics
-from ablate.sweeps import run
 from ablate.sweeps.progress import Display, Running
+from ablate.sweeps.sessions import begin_session
 from ablate.sweeps.spec.fields import MOST_LETTERS
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_sweep
+from ablate.sweeps.storage import read_sweep, storage_url
 
 NAMES = [
     "it's", 'a "quoted" one', "it's \"both\"", "back`tick`", "per%cent _ like", "a\\b", "$a$b", r"$\frac$", "_hidden",
@@ -93,19 +94,13 @@ def test_a_kill_between_the_run_and_its_note(store, tiny_settings, monkeypatch):
     spec = Sweep.from_tree(build(tiny_settings, ["it's", 'and "both"']))
     asked = []
     find = tracking.find_run
+    _, queue, _ = begin_session(spec, storage_url(), False, 1)
+    for arm, trial in (queue.take(), queue.take()):
+        tags = {"ablate.sweep": "named", **arm.tags(trial)}
+        tracking.Tracker.start("named", arm.label(trial), tags, arm.parent)
+        trial.set_user_attr("owner", {**trial.user_attrs["owner"], "started": "earlier"})  # the process has ended
     monkeypatch.setattr(tracking, "find_run", lambda *given: asked.append(find(*given)) or asked[-1])
-    ask = run.ArmTrials.ask
-
-    def ask_as_after_a_kill(arm):
-        trial = ask(arm)
-        if trial is not None and "run_id" not in trial.user_attrs:
-            tags = {"ablate.sweep": "named", **arm.tags(trial)}
-            tracking.Tracker.start("named", arm.label(trial), tags, arm.parent)
-            trial.set_user_attr("run_id", None)
-        return trial
-
-    monkeypatch.setattr(run.ArmTrials, "ask", ask_as_after_a_kill)
-    run.sweep(spec, console=Console(quiet=True))
+    run_here(spec)
     trials = [trial for trials in read_sweep("named").trials.values() for trial in trials]
     assert [(trial.status, trial.reason) for trial in trials] == [("completed", "")] * 2
     assert asked == [trial.run_id for trial in trials]
@@ -115,11 +110,12 @@ def test_the_live_table_shows_names_as_they_are():
     console = Console(file=io.StringIO(), force_terminal=True, width=300)
     with Display(console, "val/loss", 1) as display:
         for i, name in enumerate(NAMES):
-            display.show_start(i, Running(f"{name} #0", f"{name}=1", 10))
+            trial = Running(f"{name} #0", f"{name}=1", 10)
+            display.show_start(i, trial)
             display.best = f"{name} 3.2"
             display.show_verdict(f"Verdict so far: {name} better")
             display.refresh()
-            display.show_end(i, "completed", True)
+            display.show_end(i, trial, "completed", 1.0)
     assert "[red]x #0" in console.file.getvalue()
     assert ":smile: #0" in console.file.getvalue()
     shown = console.file.getvalue()

@@ -1,67 +1,74 @@
 """Sweeps that are stopped, killed or cut off: nothing is lost or run twice, and they end as undisturbed ones."""
 
 import io
-import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import optuna
 import pytest
 import yaml
-from forked import Forked
+from forked import Forked, fork_worker
 from rich.console import Console
-from sqlalchemy import text
-from sweeps.small import run_sweep, spec_tree, table
+from sweeps.small import run_here, run_sweep, spec_tree, stop_when, table
 
 from ablate import tracking
-from ablate.config.errors import StoreError
+from ablate.config.errors import AblateError, StoreError, SweepError, TakenOverError
 from ablate.reports.findings import list_cautions
-from ablate.sweeps import run
+from ablate.sweeps import follow, run
 from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.attempts import read_trial_notes
-from ablate.sweeps.heartbeats import _read_start_time, describe_process
+from ablate.sweeps.executors import local
+from ablate.sweeps.follow import Follower
+from ablate.sweeps.leases import EXPIRY, Lease, Watch, _read_start_time, describe_process
+from ablate.sweeps.sessions import begin_session
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.storage import create_study, name_study, open_storage, read_sweep, read_trials, storage_url
+from ablate.sweeps.storage_lock import do_locked
+from ablate.sweeps.worker import Worker
+
+
+def load_trials(study):
+    return optuna.load_study(study_name=study, storage=open_storage(storage_url())).trials
 
 
 def test_a_confirmation_that_was_stopped_goes_on(store, spec, monkeypatch):
     settings = {"arms": {"pre": {"norm": "pre"}}, "budget": {"trials": 1}, "confirm": {"seeds": 2}}
-    plain = run_sweep(spec(name="plain", **settings), workers=1)
-    hear = run._Runner._hear
+    plain = run_here(spec(name="plain", **settings))
 
-    def stop(self, job):
-        hear(self, job)
-        if job.arm.role == "confirmation" and job.trial.study.trials[job.trial.number].intermediate_values:
-            self.stopping = 1
+    def has_validated(arm, trial):
+        return arm.role == "confirmation" and arm.study.trials[trial.number].intermediate_values
 
     with monkeypatch.context() as patch:
-        patch.setattr(run._Runner, "_hear", stop)
+        stop_when(patch, has_validated)
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(spec(**settings), workers=1)
+            run_here(spec(**settings))
     assert read_sweep("small").confirmed["pre"][0].status == "interrupted"
-    record = run_sweep(spec(**settings), workers=1)
+    record = run_here(spec(**settings))
     assert [(t.params, t.value, t.curve) for t in record.confirmed["pre"]] == [
         (t.params, t.value, t.curve) for t in plain.confirmed["pre"]
     ]
+    assert len(load_trials("small@1/pre/confirm-0")) == 2
 
 
 def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
     settings = {"arms": {}, "budget": {"trials": 1}, "confirm": {"seeds": 1}}
-    start = run._Runner._start
+    call = Worker._call_train
 
-    def start_and_kill(self, arm, trial):
-        start(self, arm, trial)
+    def fail(self, arm, trial, lease):
         if arm.role == "confirmation":
-            next(reversed(self.jobs.values())).worker.kill()
+            raise RuntimeError("it breaks")
+        return call(self, arm, trial, lease)
 
-    monkeypatch.setattr(run._Runner, "_start", start_and_kill)
-    record = run_sweep(spec(**settings), workers=1)
+    monkeypatch.setattr(Worker, "_call_train", fail)
+    record = run_here(spec(**settings))
     assert (record.counts()["failed"], record.count_failed()) == (0, 1)
-    assert read_statuses("small")[0]["failures"] == ["seed 1: its process was killed by signal 9, 3 times"]
+    assert read_statuses("small")[0]["failures"] == ["seed 1: RuntimeError: it breaks"]
     notes = list_cautions(record)
     assert any(note.startswith("1 fresh seed of all crashed, which is not an outcome") for note in notes)
     assert any("all 0 are done" in note for note in notes)
@@ -70,89 +77,66 @@ def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
 def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed_sweep(
     store, undisturbed, spec, monkeypatch
 ):
-    start, killed = run._Runner._hear, []
+    look, killed = Follower.look, []
 
-    def kill_first(self, job):
-        start(self, job)
-        job_lives = job.connection in self.jobs
-        if not killed and job_lives and len(job.trial.study.trials[job.trial.number].intermediate_values) == 2:
-            killed.append(job.worker.process.pid)
-            os.kill(job.worker.process.pid, signal.SIGKILL)
+    def kill_first(self):
+        look(self)
+        for trial in [] if killed else load_trials("small@1/pre")[:1]:
+            if trial.state.name == "RUNNING" and len(trial.intermediate_values) == 2:
+                killed.append(trial.user_attrs["owner"]["pid"])
+                os.kill(killed[0], signal.SIGKILL)
 
-    monkeypatch.setattr(run._Runner, "_hear", kill_first)
+    monkeypatch.setattr(follow, "SHARE", 0.0)
+    monkeypatch.setattr(follow, "POLL", 0.0)
+    monkeypatch.setattr(run, "POLL", 0.01)
+    monkeypatch.setattr(Follower, "look", kill_first)
     shown = Console(file=io.StringIO(), width=200)
     record = run.sweep(spec(), workers=1, console=shown)
     assert killed
-    assert "pre #0 resumed at update 4/" in shown.file.getvalue()
+    assert re.search("pre #0 resumed at update [48]/12", shown.file.getvalue())
+    assert "Worker 0 was killed by signal 9 and is replaced." in shown.file.getvalue()
     assert [t.number for t in record.trials["pre"]] == [0, 1]
     assert tracking.client().get_run(record.trials["pre"][0].run_id).info.run_name == "pre #0"
     assert table(record) == undisturbed
-    study = optuna.load_study(study_name=name_study("small", 1, "pre"), storage=open_storage(storage_url()))
-    assert "killed by signal 9" in read_trial_notes(study.trials[0])["reason"]
-
-
-def test_a_worker_that_is_killed_between_two_trials_costs_none(store, undisturbed, spec, monkeypatch):
-    close = run._Runner._close
-
-    def close_and_kill(self, job, text, finished):
-        close(self, job, text, finished)
-        job.worker.kill()
-        job.worker.process.join()
-
-    monkeypatch.setattr(run._Runner, "_close", close_and_kill)
-    record = run_sweep(spec(), workers=1)
-    assert table(record) == undisturbed
-    studies = [optuna.load_study(study_name=name_study("small", 1, arm), storage=open_storage(storage_url()))
-               for arm in record.trials]  # fmt: skip
-    assert sum(len(study.trials) for study in studies) == 4  # none was tried again
+    trials = load_trials("small@1/pre")
+    assert [trial.user_attrs["owner"]["claim"] for trial in trials] == [2, 1]  # it stayed one trial
 
 
 def test_a_disk_that_fails_stops_the_sweep_and_costs_no_trial(store, undisturbed, spec):
     shutil.rmtree(store / "runs", ignore_errors=True)
     (store / "runs").touch()  # nothing can be written below it
-    with pytest.raises(StoreError, match=r"runs/.* cannot be created.*the same command continues"):
+    with pytest.raises(AblateError, match=r"runs/.* cannot be created.*the same command continues"):
         run_sweep(spec())
     assert read_sweep("small").counts()["failed"] == 0
     (store / "runs").unlink()
     assert table(run_sweep(spec())) == undisturbed
 
 
-def test_what_a_killed_sweep_did_not_hear_is_made_up_for(store, undisturbed, spec, monkeypatch):
-    """Its workers ran on for a moment: the run that they started and their validations are in MLflow, not in Optuna."""
-    hear = run._Runner._hear
-
-    def deaf(self, job):
-        hear(self, job)
-        if len(job.trial.study.trials[job.trial.number].intermediate_values) == 2:
-            self.stopping = 1
-
+def test_what_a_killed_worker_did_not_write_down_is_made_up_for(store, undisturbed, spec, monkeypatch):
+    """The run that it started and its validations are in MLflow, not in Optuna."""
     with monkeypatch.context() as patch:
-        patch.setattr(run._Runner, "_hear", deaf)
+        stop_when(patch, lambda arm, trial: len(arm.study.trials[trial.number].intermediate_values) == 2)
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(spec(), workers=1)
-    study = optuna.load_study(study_name=name_study("small", 1, "pre"), storage=open_storage(storage_url()))
-    waiting = study.trials[-1]
-    assert waiting.state.name == "WAITING"
-    for key in ("run_id", "curve"):
-        study._storage.set_trial_user_attr(waiting._trial_id, key, None if key == "run_id" else {})
-    assert table(run_sweep(spec(), workers=1)) == undisturbed
+            run_here(spec())
+    storage = open_storage(storage_url())
+    (trial,) = optuna.load_study(study_name="small@1/pre", storage=storage).trials
+    assert (trial.state.name, "pid" in trial.user_attrs["owner"]) == ("RUNNING", False)
+    storage.set_trial_user_attr(trial._trial_id, "run_id", None)
+    assert table(run_here(spec())) == undisturbed
     experiment = tracking.client().get_experiment_by_name("small").experiment_id
     runs = tracking.client().search_runs([experiment], "tags.`ablate.role` = 'trial'")
     assert sorted(r.info.run_name for r in runs) == ["mix #0", "mix #1", "pre #0", "pre #1"]
 
 
-def test_a_worker_that_is_killed_every_time_counts_as_failed(store, spec, monkeypatch):
-    start = run._Runner._start
-
-    def start_and_kill(self, arm, trial):
-        start(self, arm, trial)
-        next(reversed(self.jobs.values())).worker.kill()
-
-    monkeypatch.setattr(run._Runner, "_start", start_and_kill)
-    record = run_sweep(spec(arms={}, budget={"trials": 1}), workers=1)
+def test_a_trial_that_kills_its_worker_every_time_counts_as_failed(store, spec, deadly):
+    search = {"norm.layer.kind": ["deadly"]}
+    settings = {"arms": {}, "budget": {"trials": 1}, "search": search, "plugins": [deadly("KILL")]}
+    shown = Console(file=io.StringIO(), width=200)
+    record = run.sweep(spec(**settings), workers=1, console=shown)
     (trial,) = record.trials["all"]
-    assert trial.status == "failed"
-    assert "killed by signal 9, 3 times" in trial.reason
+    assert (trial.status, trial.reason) == ("failed", "its process was killed or crashed, 3 times without progress")
+    assert shown.file.getvalue().count("Worker 0 was killed by signal 9 and is replaced.") == 3
+    assert "all #0 FAILED, its process was killed or crashed" in shown.file.getvalue()
 
 
 @pytest.mark.parametrize("how", [os.WNOWAIT, 0], ids=["nobody asked how it ended", "reaped"])
@@ -184,38 +168,139 @@ def test_a_trial_of_a_living_sweep_is_left_alone(store, spec):
     assert arm.tally().open == 0
 
 
-def test_a_trial_of_a_machine_that_fell_silent_is_taken_up(store, spec):
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock of the leases that the test moves: clock[0] seconds."""
+    now = [0.0]
+    monkeypatch.setattr("ablate.sweeps.leases.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_a_trial_of_a_machine_that_fell_silent_is_taken_up_once(store, spec, clock):
+    """By whoever has watched it for long enough; whoever comes later sees signs of the new owner."""
     sweep = spec(arms={}, budget={"trials": 1})
-    storage = open_storage(storage_url())
-    study = create_study(storage, name_study("small", 1, "all"), sweep)
-    arm = ArmTrials(study, sweep, "all", "")
+    study = create_study(open_storage(storage_url()), name_study("small", 1, "all"), sweep)
+    arm, other = ArmTrials(study, sweep, "all", ""), ArmTrials(study, sweep, "all", "")
     trial = arm.ask()
-    trial.set_user_attr("owner", {"host": "elsewhere", "pid": 1, "started": "1"})
-    assert arm.recover() == 0
-    with storage._backend.engine.begin() as connection:  # its last sign of life was an hour ago
-        connection.execute(text("UPDATE trial_heartbeats SET heartbeat = datetime(heartbeat, '-1 hour')"))
-    record = run_sweep(sweep)
-    (found,) = record.trials["all"]
-    assert (found.number, found.status, found.params) == (0, "completed", trial.params)
-    assert [t.state.name for t in study.trials] == ["FAIL", "COMPLETE"]
+    elsewhere = {"host": "elsewhere", "pid": 1, "started": "1"}
+    trial.set_user_attr("owner", {**trial.user_attrs["owner"], **elsewhere, "parent": elsewhere})
+    for beat in range(3):  # as long as there are signs of life
+        clock[0] += 0.9 * EXPIRY
+        trial.set_user_attr("signs", {"beat": beat})
+        arm.refresh()
+        other.refresh()
+        assert arm.recover() == other.recover() == 0
+    clock[0] += 1.1 * EXPIRY
+    again = arm.ask()
+    other.refresh()
+    assert (again.number, again.params) == (trial.number, trial.params)
+    assert again.user_attrs["owner"]["claim"] == 2
+    assert other.recover() == 0
+    assert [read.status for read in other.read_trials()] == ["running"]
+    with pytest.raises(TakenOverError):
+        arm.record_failure(trial, "too late")
+    arm.record_failure(again, "it breaks")
 
 
-def test_what_a_machine_that_was_out_of_reach_found_is_dropped(store, spec, monkeypatch):
-    """Another has taken up its trial in the meantime; it goes on with what is left."""
-    hear = run._Runner._hear
-    taken = []
+def test_a_process_that_stood_still_notices_that_its_trial_was_taken_over(store, spec, clock):
+    sweep = spec(arms={}, budget={"trials": 1})
+    study = create_study(open_storage(storage_url()), name_study("small", 1, "all"), sweep)
+    arm = ArmTrials(study, sweep, "all", "")
+    lease = Lease(arm.ask())
+    lease.check_if_old()
+    lease.check()
+    other = ArmTrials(study, sweep, "all", "")
+    other._watch = SimpleNamespace(is_silent=lambda trial: True)
+    other.ask()
+    lease.check_if_old()  # it was heard of a moment ago
+    clock[0] += EXPIRY
+    with pytest.raises(TakenOverError):
+        lease.check_if_old()
 
-    def taken_up(self, job):
-        if not taken and job.arm.tally().running:
-            taken.append(job.trial.number)
-            job.arm.requeue(job.trial, "its machine fell silent")
-        hear(self, job)
 
-    monkeypatch.setattr(run._Runner, "_hear", taken_up)
-    shown = Console(file=io.StringIO(), width=200)
-    record = run.sweep(spec(arms={}), workers=1, console=shown)
-    assert "taken over by another machine" in shown.file.getvalue()
+def test_signs_of_life_are_seen_by_the_clock_of_the_observer(store, spec, clock):
+    sweep = spec(arms={}, budget={"trials": 1})
+    study = create_study(open_storage(storage_url()), name_study("small", 1, "all"), sweep)
+    lease, watch = Lease(ArmTrials(study, sweep, "all", "").ask()), Watch()
+    for _ in range(4):
+        lease.give_sign()
+        assert not watch.is_silent(study.trials[0])
+        clock[0] += 0.9 * EXPIRY
+    assert not watch.is_silent(study.trials[0])
+    clock[0] += 0.2 * EXPIRY
+    assert watch.is_silent(study.trials[0])
+    assert not Watch().is_silent(study.trials[0])  # which has not watched it
+
+
+@pytest.mark.parametrize("cloned", [True, False], ids=["its next attempt waits", "killed before it made one"])
+def test_what_a_version_without_leases_interrupted_is_continued(store, undisturbed, spec, monkeypatch, cloned):
+    """It ended an interrupted trial as failed, and made a new trial of it, with the values reported so far."""
+    with monkeypatch.context() as patch:
+        stop_when(patch, lambda arm, trial: len(arm.study.trials[trial.number].intermediate_values) == 2)
+        with pytest.raises(KeyboardInterrupt):
+            run_here(spec())
+    study = optuna.load_study(study_name="small@1/pre", storage=open_storage(storage_url()))
+    (before,) = study.trials
+    study._storage.set_trial_user_attr(before._trial_id, "ending", {"status": "interrupted", "reason": "stopped"})
+    study.tell(before.number, state=optuna.trial.TrialState.FAIL)
+    if cloned:
+        curve = {str(step): value for step, value in before.intermediate_values.items()}
+        notes = {"continues": 0, "number": 0, "deaths": 0, "curve": curve, "run_id": before.user_attrs["run_id"]}
+        attributes = {"fixed_params": before.params}
+        waiting = optuna.trial.create_trial(
+            state=optuna.trial.TrialState.WAITING, user_attrs=notes, system_attrs=attributes
+        )
+        study.add_trial(waiting)
+    record = run_here(spec())
+    assert table(record) == undisturbed
+    assert record.trials["pre"][0].run_id == before.user_attrs["run_id"]
+
+
+def test_what_was_taken_over_is_dropped_and_the_worker_goes_on(store, spec, monkeypatch):
+    call, taken = Worker._call_train, []
+
+    def take_over(self, arm, trial, lease):
+        result = call(self, arm, trial, lease)
+        if not taken:
+            taken.append(trial.number)
+            do_locked(self.queue.storage, lambda: arm._free(trial, "its machine fell silent", {}))
+        return result
+
+    monkeypatch.setattr(Worker, "_call_train", take_over)
+    record = run_here(spec(arms={}))
     assert [t.status for t in record.trials["all"]] == ["completed", "completed"]
+    assert [t.user_attrs["owner"]["claim"] for t in load_trials("small@1/all")] == [2, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="stops a process")
+def test_a_worker_that_stood_still_writes_nothing_when_it_comes_back(store, spec, deadly, monkeypatch):
+    """Another trains its trial to the end meanwhile."""
+    settings = {"arms": {}, "search": {"norm.layer.kind": ["deadly"]}, "sampler": "grid", "plugins": [deadly("STOP")]}
+    title, _, _ = begin_session(spec(**settings), storage_url(), False, 1)
+    log = store / "worker.log"
+    worker = fork_worker(["work", title], os.environ, log)
+    wait_for(lambda: "T (stopped)" in Path(f"/proc/{worker.pid}/status").read_text(), worker)
+    try:
+        monkeypatch.setattr("ablate.sweeps.leases.EXPIRY", 0.0)  # of this process
+        record = run_here(spec(**settings))
+    finally:
+        os.kill(worker.pid, signal.SIGCONT)
+    worker.wait()
+    (trial,) = load_trials("small@1/all")
+    assert (trial.user_attrs["owner"]["pid"], trial.user_attrs["owner"]["claim"]) == (os.getpid(), 2)
+    assert table(record) == table(read_sweep("small"))
+    tracked = tracking.client().get_run(trial.user_attrs["run_id"])
+    assert (tracked.info.status, tracked.data.tags["ablate.status"]) == ("FINISHED", "completed")
+    assert worker.poll() == 0, log.read_text()
+    assert "all #0 was taken over by another process" in log.read_text()
+
+
+def wait_for(condition, process):
+    """What `condition` returns, once that is true."""
+    while not (answer := condition()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    return answer
 
 
 def sweep_file(tmp_path, tree):
@@ -224,14 +309,20 @@ def sweep_file(tmp_path, tree):
     return file
 
 
+def count_completed():
+    try:
+        return read_sweep("small").counts()["completed"]
+    except SweepError:  # it has not begun
+        return 0
+
+
 def test_a_stopped_command_is_continued_by_the_same_command(store, undisturbed, spec, tiny_settings, tmp_path):
     """By Ctrl-C, then by SIGTERM, then by SIGKILL, each in the middle of a trial."""
     file = sweep_file(tmp_path, spec_tree(tiny_settings))
     for done, interrupt in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), 1):
         process = Forked("-m", "ablate", "sweep", file, cwd=tmp_path, session=True)
-        for line in process.stdout:
-            if line.startswith(f"[{done}/4]"):
-                break
+        while count_completed() < done:
+            assert process.poll() is None
         if interrupt == signal.SIGKILL:
             process.kill()  # the workers see for themselves that the sweep is gone
         else:
@@ -244,24 +335,13 @@ def test_a_stopped_command_is_continued_by_the_same_command(store, undisturbed, 
             assert process.returncode == 130
             assert f"ablate sweep {file}" in errors
             assert "Traceback" not in errors
-        counts = read_sweep("small").counts()
+        while (counts := read_sweep("small").counts())["running"]:  # the worker is still at its checkpoint
+            assert time.monotonic() - begin < 60
         assert done <= counts["completed"] < 4
-        assert counts["running"] == 0
     again = Forked("-m", "ablate", "sweep", file, cwd=tmp_path)
     _, errors = again.communicate(timeout=240)
     assert again.returncode == 0, errors
     assert table(read_sweep("small")) == undisturbed
-
-
-def test_a_stop_while_the_workers_server_starts_is_a_stop(store, spec, monkeypatch):
-    def stopped(*_):
-        os.kill(os.getpid(), signal.SIGINT)
-        raise EOFError("unexpected EOF")
-
-    monkeypatch.setattr(run, "Worker", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(spec())
-    assert read_sweep("small").counts()["interrupted"] == 1
 
 
 @pytest.mark.parametrize(
@@ -276,22 +356,39 @@ def test_a_stop_while_the_workers_server_starts_is_a_stop(store, spec, monkeypat
 )
 def test_only_a_second_ctrl_c_does_not_wait_for_checkpoints(numbers, waits):
     """`timeout` sends SIGTERM to the sweep and then to its process group."""
-    runner = run._Runner.__new__(run._Runner)
-    runner.stopping, runner.signals = 0, []
+    stop = run._Stop()
     for number in numbers:
-        runner._stop(number, None)
-    assert runner.signals == numbers
-    assert (runner.stopping < 2) == waits
+        stop.note(number, None)
+    assert stop.signals == numbers
+    assert (stop.presses < 2) == waits
 
 
-def test_a_server_that_dies_is_told(store, spec, monkeypatch):
-    def dead(*_):
-        raise EOFError("unexpected EOF")
+def test_workers_that_cannot_start_end_the_sweep(store, spec, monkeypatch):
+    monkeypatch.setattr(run, "POLL", 0.01)
+    monkeypatch.setattr(local, "start_process", lambda words, environment, log: Ended(1))
+    with pytest.raises(AblateError, match=r"No worker can start: each ends with exit status 1\. See .*small-0\.log"):
+        run_sweep(spec(), workers=1)
 
-    monkeypatch.setattr(run, "Worker", dead)
-    with pytest.raises(StoreError, match="No worker process could be started"):
-        run_sweep(spec())
-    assert read_sweep("small").counts()["running"] == 0
+
+def test_the_message_of_a_worker_is_that_of_the_sweep(store, spec, monkeypatch):
+    def start(words, environment, log):
+        log.write_text("a warning\nablate work: The disk is full:\n  /data\n")
+        return Ended(2)
+
+    monkeypatch.setattr(local, "start_process", start)
+    shown = Console(file=io.StringIO(), width=200)
+    with pytest.raises(AblateError, match=r"^The disk is full:\n  /data$"):
+        run.sweep(spec(), console=shown)
+
+
+class Ended:
+    """A process that has ended."""
+
+    def __init__(self, status):
+        self.poll, self.pid = (lambda: status), 0
+
+    def wait(self):
+        pass
 
 
 @pytest.mark.parametrize(("remote", "tries"), [(True, 2), (False, 1)])
@@ -299,23 +396,13 @@ def test_a_tracking_server_that_is_away_is_waited_for_by_one_more_trial(store, s
     """A server may come back while that trial waits for it; a full disk does not mend itself."""
     begun = []
 
-    class Away:
-        lasts = False
+    def refuse(self, arm, trial, lease):
+        begun.append(trial.number)
+        raise StoreError("No answer.")
 
-        def __init__(self, *_):
-            self.connection, self.other = multiprocessing.Pipe()
-
-        def begin(self, *_):
-            begun.append(self)
-            self.other.send(("away", "No answer."))
-
-        def dismiss(self):
-            self.connection.close()
-
-    monkeypatch.setattr(run, "Worker", Away)
-    monkeypatch.setattr(run, "start_server", lambda threads: None)
+    monkeypatch.setattr(Worker, "_call_train", refuse)
     monkeypatch.setattr(tracking, "is_remote", lambda: remote)
     with pytest.raises(StoreError, match=r"No answer.*the same command continues"):
-        run_sweep(spec(), workers=1)
-    assert len(begun) == tries
-    assert read_sweep("small").counts()["interrupted"] == 1  # the same trial again
+        run_here(spec())
+    assert begun == [0] * tries  # the same trial again
+    assert read_sweep("small").counts()["interrupted"] == 1

@@ -1,5 +1,6 @@
 """A sweep that is killed again and again, at random moments, ends as the one that nobody disturbed."""
 
+import contextlib
 import os
 import random
 import signal
@@ -60,6 +61,9 @@ def kill(process, whom):
     if pids:
         os.kill(random.Random(pids[0]).choice(pids), signal.SIGKILL)
     else:
+        for pid in workers_of(process):  # which are in sessions of their own
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         os.killpg(process.pid, signal.SIGKILL)  # it is not waited for yet, so the group is still its own
         process.wait()
 

@@ -13,12 +13,13 @@ def test_a_long_trial_shows_in_a_log_file_that_it_goes_on(monkeypatch):
     written = io.StringIO()
     with progress.Display(Console(file=written, width=40), "val/loss", 2) as display:
         display.total = 4
-        display.show_start(0, progress.Running("pre #0", "optimizer.lr=0.001", 20_000))
+        trial = progress.Running("pre #0", "optimizer.lr=0.001", 20_000)
+        display.show_start(0, trial)
         display.show_start(1, progress.Running("post #0", "optimizer.lr=0.001", 20_000))
         for step in range(1, 20_000):
             now += 1.0
             display.show_progress(0, step, 3.25)
-        display.show_end(0, "completed, val/loss 3.2", True)
+        display.show_end(0, trial, "completed, val/loss 3.2", 1.0)
     first, second, *lines, last = written.getvalue().splitlines()
     assert (first, second) == ("pre #0 started: optimizer.lr=0.001", "post #0 started: optimizer.lr=0.001")
     assert last.startswith("[0/4] pre #0 completed, val/loss 3.2: optimizer.lr=0.001, about ")

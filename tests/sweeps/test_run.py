@@ -6,11 +6,11 @@ import os
 import optuna
 import pytest
 from rich.console import Console
-from sweeps.small import run_sweep, table
+from sweeps.small import run_here, run_sweep, stop_when, table
 
 from ablate import tracking
 from ablate.config.errors import ConfigError, DataError, StoreError, SweepError
-from ablate.sweeps import run, worker
+from ablate.sweeps import devices, run
 from ablate.sweeps.comparison import cross_params
 from ablate.sweeps.seed_runs import CROSSED, SeedRuns
 from ablate.sweeps.status import read_statuses
@@ -65,17 +65,17 @@ def test_the_same_command_again_runs_nothing_and_a_larger_budget_continues(store
 
 
 def test_threads_that_the_user_asks_for(monkeypatch):
-    monkeypatch.setattr(worker, "count_cores", lambda: 8)
+    monkeypatch.setattr(devices, "count_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert [worker.share_cores(n) for n in (1, 3, 9)] == [8, 2, 1]
+    assert [devices.share_cores(n) for n in (1, 3, 9)] == [8, 2, 1]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert worker.share_cores(2) == 3
+    assert devices.share_cores(2) == 3
 
 
 def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch):
     """Sums over another number of threads are rounded elsewhere."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("ablate.sweeps.worker.count_cores", lambda: 4)
+    monkeypatch.setattr("ablate.sweeps.devices.count_cores", lambda: 4)
     shown = Console(file=io.StringIO(), width=200)
     for trials, workers in ((1, 4), (2, 1)):
         record = run.sweep(spec(arms={}, budget={"trials": trials}), workers=workers, console=shown)
@@ -122,19 +122,12 @@ def test_the_best_of_each_arm_is_trained_again_on_fresh_seeds(store, spec):
 def test_the_checkpoints_that_are_kept_are_those_that_were_asked_for(store, spec, monkeypatch, keep):
     """And of a trial that was interrupted always; `ablate status` says what they take."""
     settings = {"arms": {}, "checkpoints": keep, "confirm": {"seeds": 2}}
-    hear = run._Runner._hear
-
-    def stop(self, job):
-        hear(self, job)
-        if job.trial.number == 1 and job.trial.study.trials[1].intermediate_values:
-            self.stopping = 1
-
     with monkeypatch.context() as patch:
-        patch.setattr(run._Runner, "_hear", stop)
+        stop_when(patch, lambda arm, trial: trial.number == 1 and len(arm.study.trials[1].intermediate_values) > 0)
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(spec(**settings), workers=1)
+            run_here(spec(**settings))
     found = optuna.load_study(study_name="small@1/all", storage=open_storage(storage_url())).trials
-    assert len(found) == 3, [(x.number, x.state, x.user_attrs) for x in found]
+    assert [trial.state.name for trial in found] == ["COMPLETE", "RUNNING"]
     interrupted = read_sweep("small").trials["all"][1]
     assert interrupted.status == "interrupted"
     assert (store / "runs" / interrupted.run_id / "last.ckpt").exists()
@@ -188,6 +181,8 @@ def test_crossed_runs_are_the_losers_arm_at_the_winners_settings(store, spec):
     }  # fmt: skip
     part.record_failure(trial, "it crashed")
     assert (part.tally().open, part.tally().running) == (1, 0)  # the failed one is for the next session
+    assert part.recover() == 0
+    part.begin_session()
     assert part.recover() == 1
     assert part.tally().open == 2
 
@@ -248,24 +243,20 @@ def test_searched_data_is_looked_at_before_the_first_trial(store, spec):
     assert not (store / "optuna.db").exists()
 
 
-def test_a_worker_trains_several_trials_as_workers_of_their_own_would(store, spec, monkeypatch):
+def test_a_worker_trains_several_trials_as_workers_of_their_own_would(store, spec):
     """Nothing of one trial is left in the next: neither drawn numbers nor models nor settings of threads."""
-    processes = []
-    close = run._Runner._close
-
-    def noting(self, job, text, finished):
-        processes.append(job.worker.process.pid)
-        close(self, job, text, finished)
-
-    monkeypatch.setattr(run._Runner, "_close", noting)
     arms = {"pre": {"norm": "pre"}}
-    together = run_sweep(spec(name="together", arms=arms), workers=1)
-    monkeypatch.setattr(run.Worker, "LIFE", 1)
-    apart = run_sweep(spec(name="apart", arms=arms), workers=1)
-    first, second, *later = processes
-    assert first == second
-    assert len({first, *later}) == 3
+    together = run_here(spec(name="together", arms=arms))
+    for trials in (1, 2):
+        apart = run_sweep(spec(name="apart", arms=arms, budget={"trials": trials}), workers=1)
+    pids = {find_pid(study, number) for study in ("together@1/pre", "apart@1/pre") for number in (0, 1)}
+    assert len(pids) == 3
     assert table(together) == table(apart)
+
+
+def find_pid(study, number):
+    trial = optuna.load_study(study_name=study, storage=open_storage(storage_url())).trials[number]
+    return trial.user_attrs["owner"]["pid"]
 
 
 def test_a_budget_in_tokens_gives_every_arm_the_same_tokens(store, spec, tiny_settings):

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 import yaml
+from forked import start_server
 
 from ablate import tracking
 from ablate.cli import main
 from ablate.cli.output import repeat_command
 from ablate.sweeps.storage import open_storage
-from ablate.sweeps.worker import count_cores, start_server
 from ablate.tracking.databases import add_driver
 
 PASSWORD = "ge%40heimlich wort"  # an @, written as an address has it, and a blank
@@ -34,7 +34,7 @@ SWEEP = {
 @pytest.fixture
 def addresses(postgres, store, tmp_path, monkeypatch, tiny_settings):
     """(of the storage, of MLflow's database), both with the password; the server takes any."""
-    start_server(count_cores())  # of workers, before it could inherit the address of this test
+    start_server()  # of workers, before it could inherit the address of this test
     with_password = [postgres.database().replace("postgres@", f"postgres:{PASSWORD}@") for _ in range(2)]
     storage, uri = (address.replace("+psycopg2", "") for address in with_password)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)

@@ -303,7 +303,7 @@ def test_what_is_interrupted_or_diverges_does_not_move_the_later_points(kind):
         while arm.tally().open:
             trial = arm.ask()
             if number in stopped:
-                arm.requeue(trial, "stopped")
+                arm.let_go(trial, "stopped")
                 trial = arm.ask()
             value = math.log10(trial.params["optimizer.lr"] / 3e-3) ** 2 + trial.params["optimizer.weight_decay"]
             status = "diverged" if number == 2 else "completed"
@@ -388,7 +388,7 @@ def pruned_sweep(spec, interrupts=None):
                 if step in known:
                     continue
                 if interrupts is not None and interrupts.random() < 0.3:
-                    arm.requeue(trial, "stopped")
+                    arm.let_go(trial, "stopped")
                     break
                 value = 2 + math.log10(lr / 3e-3) ** 2 * (1 - 5 / step) + 10 / step
                 trial.report(value, step)

@@ -115,11 +115,16 @@ def check_whole(spec, url, asked, cut_off):
     assert lines <= set(told)
 
 
-@pytest.mark.parametrize("place", ["journal", "proxied_file", "proxied_server"], indirect=True)
-def test_a_small_sweep_loses_and_doubles_nothing(place, tmp_path):
-    spec = spec_of(5, confirm={"seeds": 2, "selection_seeds": 1})
+@pytest.mark.parametrize(
+    ("place", "trials"),
+    [("journal", 15), pytest.param("proxied_file", 5, marks=pytest.mark.chaos), ("proxied_server", 5)],
+    indirect=["place"],
+)
+def test_a_small_sweep_loses_and_doubles_nothing(place, trials, tmp_path):
+    """A journal is so fast that each of three processes gets one of a few more trials."""
+    spec = spec_of(trials, confirm={"seeds": 2, "selection_seeds": 1})
     watch = restart_at(place, [3, 9][: place.restarts]) if place.restarts else None
-    asked = together(spec, place.url, tmp_path, 3, killed=1, dying=(1, 0), deaths=[], meanwhile=watch)
+    asked = together(spec, place.url, tmp_path, 3, killed=1, dying=(0, 0), deaths=[], meanwhile=watch)
     check_whole(spec, place.read_from, asked, cut_off=1)
 
 

@@ -84,7 +84,6 @@ REPEATABLE = (
     "get_study_name_from_id", "get_study_directions", "get_study_user_attrs", "get_study_system_attrs",
     "get_all_studies", "_set_trial_param", "get_trial_id_from_study_id_trial_number", "set_trial_intermediate_value",
     "set_trial_user_attr", "set_trial_system_attr", "get_trial", "_get_trials", "_get_best_trial_id",
-    "record_heartbeat", "_get_stale_trial_ids",
 )  # fmt: skip
 """What Optuna's cache calls."""
 wait_in(WaitingDatabase, RDBStorage, REPEATABLE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import warnings
 from typing import Any
 
 import optuna
@@ -11,7 +10,6 @@ import sqlalchemy.exc
 from optuna.storages import BaseStorage, RDBStorage
 
 from ablate.config.errors import StoreError
-from ablate.sweeps.heartbeats import GRACE, HEARTBEAT
 from ablate.sweeps.storages.database_file import DatabaseFile
 from ablate.sweeps.storages.database_server import DatabaseServer, WaitingDatabase
 from ablate.tracking.databases import (
@@ -44,10 +42,10 @@ def open_behind_proxy(url: str) -> BaseStorage:
 def _open(url: str, server: type[RDBStorage], engine: dict[str, Any]) -> BaseStorage:
     """Return Optuna's storage at `url`, created if missing; that of a server is of the class `server`, with the
     arguments `engine`. Raises StoreError if it cannot be used."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     file = sqlite_file(url)
     try:
-        with hold_creation_lock(url, _create_tables), warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
+        with hold_creation_lock(url, _create_tables):
             database = (url, file.stat().st_ino if file else 0)
             known = database in _CHECKED  # looking takes a fifth of a second
             storage = (DatabaseFile if file else server)(
@@ -55,8 +53,6 @@ def _open(url: str, server: type[RDBStorage], engine: dict[str, Any]) -> BaseSto
                 engine_kwargs={"connect_args": {"timeout": LOCKED}} if file else engine,
                 skip_compatibility_check=known,
                 skip_table_creation=known,
-                heartbeat_interval=HEARTBEAT,
-                grace_period=GRACE,
             )
             _CHECKED.add(database)
             return optuna.storages.get_storage(storage)  # all studies share what is read of finished trials

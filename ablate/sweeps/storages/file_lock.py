@@ -13,7 +13,7 @@ from pathlib import Path
 from ablate.config.errors import StoreError
 from ablate.tracking.databases import LOCKED
 
-_POLL = 0.01  # seconds between two tries to take a lock
+_POLL = 0.003  # seconds between two tries to take a lock: who looks seldom hardly gets one that many want
 _LOCAL_OPTIONS = {  # kind of file system -> mount options with which a lock excludes the processes of one machine only
     "nfs": {"nolock", "local_lock=all", "local_lock=flock"},
     "nfs4": {"nolock", "local_lock=all", "local_lock=flock"},

@@ -6,24 +6,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import JournalStorage
-from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
-from optuna.trial import TrialState
 
 from ablate.config.errors import StoreError
-from ablate.sweeps.heartbeats import GRACE, HEARTBEAT
 from ablate.sweeps.storages.file_lock import find_lock_failure, hold_file_lock
 
 SCHEME = "journal://"
-BEAT = "ablate:beat"  # the attribute of a running trial that changes with each sign of life
 _BEGIN = b'{"op_code":'  # of every line
 
 
@@ -131,16 +125,11 @@ class JournalFile(JournalFileBackend):
             raise StoreError(f"{text} once that is mended.") from None
 
 
-class SharedJournal(JournalStorage, BaseHeartbeat):
-    """Optuna's storage, with a lock and heartbeats.
-
-    There is no server whose clock all machines could read. So a heartbeat is a value that changes, and a trial whose
-    value has not changed for minutes, by the clock of the process that looks, belongs to nobody.
-    """
+class SharedJournal(JournalStorage):
+    """Optuna's storage, with a lock."""
 
     def __init__(self, file: Path, url: str) -> None:
         self.file, self.url = file, url
-        self._seen: dict[int, tuple[object, float]] = {}  # trial -> its heartbeat, and when it was first seen here
         super().__init__(JournalFile(file, url))
 
     @contextlib.contextmanager
@@ -148,24 +137,3 @@ class SharedJournal(JournalStorage, BaseHeartbeat):
         """Hold the lock under which one process at a time decides what comes next."""
         with hold_file_lock(f"{self.file}.asking"):
             yield
-
-    def record_heartbeat(self, trial_id: int) -> None:
-        """Change the heartbeat of a trial, unless it has ended."""
-        with contextlib.suppress(UpdateFinishedTrialError):
-            self.set_trial_system_attr(trial_id, BEAT, time.time())
-
-    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-        now, before = time.monotonic(), self._seen
-        running = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.RUNNING,))
-        beats = {trial._trial_id: trial.system_attrs[BEAT] for trial in running if BEAT in trial.system_attrs}
-        for trial, beat in beats.items():
-            if trial not in before or before[trial][0] != beat:
-                before[trial] = (beat, now)
-        return [trial for trial in beats if now - before[trial][1] > GRACE]
-
-    def get_heartbeat_interval(self) -> int:
-        """Return the seconds between two heartbeats."""
-        return HEARTBEAT
-
-    def get_heartbeat_stale_trial_callback(self) -> None:
-        """Return None: the arm requeues its trials."""

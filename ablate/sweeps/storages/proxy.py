@@ -16,17 +16,13 @@ import optuna
 from optuna.storages import GrpcStorageProxy
 from optuna.storages._grpc.auto_generated import api_pb2_grpc
 from optuna.storages._grpc.client import GrpcClientCache
-from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.trial import FrozenTrial
 
 from ablate.config.errors import StoreError
-from ablate.sweeps.heartbeats import HEARTBEAT
 from ablate.sweeps.storages.proxy_protocol import (
-    BEAT,
     DESCRIBE,
     HOLD,
     KEEPALIVE,
-    LIST_STALE,
     PORT,
     TOKEN,
     decode,
@@ -86,7 +82,7 @@ def open_proxied(url: str) -> ProxiedStorage:
     return storage
 
 
-class ProxiedStorage(Waiting, GrpcStorageProxy, BaseHeartbeat):
+class ProxiedStorage(Waiting, GrpcStorageProxy):
     """Optuna's client; its calls wait for the proxy for at most two minutes. Within the lock each call carries the
     proof of it, and the proxy refuses one whose lock was lost meanwhile."""
 
@@ -102,14 +98,12 @@ class ProxiedStorage(Waiting, GrpcStorageProxy, BaseHeartbeat):
         self._stub = api_pb2_grpc.StorageServiceStub(self._channel)
         self._cache = GrpcClientCache(self._stub)
         coded = {"request_serializer": encode, "response_deserializer": decode}
-        self._ask: dict[str, Callable[..., Any]] = {
-            name: self._channel.unary_unary(name_method(name), **coded) for name in (DESCRIBE, BEAT, LIST_STALE)
-        }
+        self._describe: Callable[..., Any] = self._channel.unary_unary(name_method(DESCRIBE), **coded)
         self._hold: Callable[..., Any] = self._channel.unary_stream(name_method(HOLD), **coded)
 
     def describe(self) -> str:
         """Return the address of the database behind the proxy, without its password."""
-        return str(self._ask[DESCRIBE]({})["url"])
+        return str(self._describe({})["url"])
 
     # ------------------------------------------------------------------ the lock
 
@@ -151,23 +145,6 @@ class ProxiedStorage(Waiting, GrpcStorageProxy, BaseHeartbeat):
         return self.write_once(
             study_id, template_trial, lambda: create(study_id, template_trial), lambda trial: trial._trial_id
         )
-
-    # ------------------------------------------------------------------ heartbeats, which the database keeps
-
-    def record_heartbeat(self, trial_id: int) -> None:
-        """Record a heartbeat of a trial."""
-        self.wait(lambda: self._ask[BEAT]({"trial": trial_id}))
-
-    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-        stale: list[int] = self.wait(lambda: self._ask[LIST_STALE]({"study": study_id}))["trials"]
-        return stale
-
-    def get_heartbeat_interval(self) -> int:
-        """Return the seconds between two heartbeats."""
-        return HEARTBEAT
-
-    def get_heartbeat_stale_trial_callback(self) -> None:
-        """Return None: the arm requeues its trials."""
 
 
 REPEATABLE = (

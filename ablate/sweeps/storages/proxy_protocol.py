@@ -1,4 +1,4 @@
-"""What the proxy of a database and its clients say to each other beside Optuna's own calls: the lock and heartbeats."""
+"""What the proxy of a database and its clients say to each other beside Optuna's own calls: the lock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 SERVICE = "ablate.Storage"
-DESCRIBE, HOLD, BEAT, LIST_STALE = "Describe", "Hold", "Beat", "ListStale"
+DESCRIBE, HOLD = "Describe", "Hold"
 TOKEN = "ablate-lock"  # the field of a call that is made within the lock
 PORT = 13000  # Optuna's
 KEEPALIVE = [  # a client whose machine went away, or whose process is stopped, loses its lock within half a minute

@@ -1,4 +1,4 @@
-"""The proxy of a database: Optuna's gRPC server with the lock of the order of trials and heartbeats. Any number of
+"""The proxy of a database: Optuna's gRPC server with the lock of the order of trials. Any number of
 processes work through it on a few connections. It keeps nothing: when it is restarted, its clients go on.
 """
 
@@ -19,11 +19,9 @@ from optuna.storages._grpc.servicer import OptunaStorageProxyService
 from ablate.config.errors import StoreError
 from ablate.sweeps.storages.kinds import find_kind
 from ablate.sweeps.storages.proxy_protocol import (
-    BEAT,
     DESCRIBE,
     HOLD,
     KEEPALIVE,
-    LIST_STALE,
     SERVICE,
     TOKEN,
     decode,
@@ -104,7 +102,7 @@ class ProxyLock:
 
 
 class _Service:
-    """Answers what Optuna's service does not: the lock and heartbeats."""
+    """Answers what Optuna's service does not: the lock."""
 
     def __init__(self, storage: Any, lock: ProxyLock) -> None:
         self.storage, self.lock = storage, lock
@@ -130,15 +128,6 @@ class _Service:
             if not is_away(error):
                 raise
             context.abort(grpc.StatusCode.UNAVAILABLE, describe_failure(error))
-
-    def beat(self, request: Any, context: Any) -> Any:
-        """Record a heartbeat."""
-        self.storage.record_heartbeat(request["trial"])
-        return {}
-
-    def list_stale(self, request: Any, context: Any) -> Any:
-        """Return the trials without a heartbeat for minutes."""
-        return {"trials": self.storage._get_stale_trial_ids(request["study"])}
 
 
 class _Interceptor(grpc.ServerInterceptor):
@@ -175,9 +164,10 @@ def start_proxy(storage: BaseStorage, host: str, port: int) -> tuple[grpc.Server
     server = grpc.server(pool, interceptors=(_Interceptor(lock),), options=options)
     api_pb2_grpc.add_StorageServiceServicer_to_server(OptunaStorageProxyService(storage), server)
     service = _Service(storage, lock)
-    methods = {DESCRIBE: service.describe, BEAT: service.beat, LIST_STALE: service.list_stale}
-    handlers = {name: grpc.unary_unary_rpc_method_handler(call, decode, encode) for name, call in methods.items()}
-    handlers[HOLD] = grpc.unary_stream_rpc_method_handler(service.hold, decode, encode)
+    handlers = {
+        DESCRIBE: grpc.unary_unary_rpc_method_handler(service.describe, decode, encode),
+        HOLD: grpc.unary_stream_rpc_method_handler(service.hold, decode, encode),
+    }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     try:
         bound = server.add_insecure_port(f"{host}:{port}")

@@ -9,9 +9,9 @@ import optuna
 import pytest
 from sweeps.test_processes import spec_of
 
-from ablate.config.errors import StoreError
+from ablate.config.errors import StoreError, TakenOverError
+from ablate.sweeps import leases
 from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.heartbeats import GRACE
 from ablate.sweeps.storage import create_study, list_sweeps, name_study, open_existing, open_storage
 from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.storages import journal
@@ -108,22 +108,26 @@ def test_reading_makes_no_journal_and_a_new_one_is_for_its_user_alone(file, url)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_a_trial_of_a_machine_that_fell_silent_is_taken_up(url, monkeypatch):
-    """By the clock of who looks: a trial whose heartbeat changes is left alone, whatever other machines' clocks say."""
+def test_a_trial_of_a_machine_that_fell_silent_is_taken_over(url, monkeypatch):
+    """Its signs of life reach the other machines through the journal."""
     now = [1000.0]
-    monkeypatch.setattr(journal.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
     spec = spec_of(1)
     here, there = (
         ArmTrials(create_study(open_storage(url), name_study("many", 1, "a"), spec), spec, "a", "") for _ in range(2)
     )
     trial = there.ask()
-    trial.set_user_attr("owner", {"host": "elsewhere", "pid": 1, "started": "1"})
+    trial.set_user_attr(leases.OWNER, {**trial.user_attrs[leases.OWNER], "host": "elsewhere"})
+    lease = leases.Lease(trial)
     for _ in range(3):
-        there.study._storage.record_heartbeat(trial._trial_id)
-        assert here.recover() == 0
-        now[0] += GRACE - 1
-    assert here.recover() == 0
+        lease.give_sign()
+        here.refresh()
+        assert here.free_orphans() == 0
+        now[0] += leases.EXPIRY - 1
+    here.refresh()
+    assert here.free_orphans() == 0
     now[0] += 2
-    assert here.recover() == 1
-    there.study._storage.record_heartbeat(trial._trial_id)  # of what was ended meanwhile: nothing happens
-    assert [t.state.name for t in here.study.trials] == ["FAIL", "WAITING"]
+    assert here.free_orphans() == 1
+    assert here.ask().number == trial.number
+    with pytest.raises(TakenOverError):
+        lease.check()

@@ -1,13 +1,11 @@
-"""The proxy: its lock, what is written when it is lost, heartbeats, and what is refused.
+"""The proxy: its lock, what is written when it is lost, and what is refused.
 
 Clients are processes of their own: one that uses gRPC must not be forked, as other tests fork this one.
 """
 
 import multiprocessing
-import sqlite3
 import sys
 import threading
-from contextlib import closing
 
 import optuna
 import pytest
@@ -95,27 +93,6 @@ def test_the_lock_of_a_killed_client_is_free(proxy, database):
     assert len(study.get_trials()) == 1
 
 
-def beat(pipe, url):
-    study = optuna.create_study(storage=open_storage(url), study_name="s")
-    trial = study.ask()
-    study._storage.record_heartbeat(trial._trial_id)
-    pipe.send(study._storage._get_stale_trial_ids(study._study_id))
-    pipe.recv()
-    pipe.send((trial._trial_id, study._storage._get_stale_trial_ids(study._study_id)))
-
-
-def test_heartbeats_are_those_of_the_database(proxy, database):
-    """So that processes with and without the proxy see each other's."""
-    _, pipe = start(beat, proxy.url)
-    assert pipe.recv() == []
-    with closing(sqlite3.connect(database.url.removeprefix("sqlite:///"))) as opened:
-        opened.execute("UPDATE trial_heartbeats SET heartbeat = datetime(heartbeat, '-1 hour')")
-        opened.commit()
-    pipe.send("go on")
-    trial, stale = pipe.recv()
-    assert stale == [trial]
-
-
 def run(*words, folder):
     return Forked("-m", "ablate", *words, cwd=folder).communicate(60)
 
@@ -128,10 +105,8 @@ def test_what_cannot_be_used_is_told_in_a_sentence(proxy, tmp_path):
     ]
     assert "a proxy stands in front of a database" in told[0]
     assert "a proxy stands in front of a database" in told[1]
-    assert (
-        told[2]
-        == f"ablate proxy: 127.0.0.1:{proxy.port} cannot be used, or is in use. Choose another port with --port.\n"
-    )
+    busy = f"ablate proxy: 127.0.0.1:{proxy.port} cannot be used, or is in use. Choose another port with --port.\n"
+    assert told[2].endswith(busy)  # a process that was forked with gRPC in it lets that log, too
 
 
 # ---------------------------------------------------------------------------------------------- without a server

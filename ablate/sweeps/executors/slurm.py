@@ -21,10 +21,10 @@ from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.config.formatting import count_noun
 from ablate.distributed.launching import SAFE_PATH
-from ablate.sweeps.preparation import open_sweep
+from ablate.sweeps.devices import Devices, pick_devices, share_cores
+from ablate.sweeps.sessions import begin_session
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import storage_url
-from ablate.sweeps.worker import SHARING, Devices, pick_devices, share_cores
 
 STOPPING = 25.0  # seconds that a worker is given to stop; submitit calls 30 (local) or 90 (Slurm) before the end
 _FOREVER = 60 * 24 * 30  # minutes, of a local job without a time limit
@@ -36,10 +36,10 @@ _ONE = ("nodes", "tasks_per_node", "slurm_nodes", "slurm_ntasks_per_node")  # a 
 class SweepJob:
     """One worker of a sweep, for submitit: picklable, and requeued when it is preempted or reaches its time limit."""
 
-    file: str
-    """The sweep file, as it was submitted."""
+    title: str
+    """The sweep, as the storage knows it."""
     folder: str
-    """The folder in which it runs."""
+    """The folder in which it runs, in which the paths of the sweep file are looked up."""
     environment: dict[str, str]
     """The environment variables with the location of the results."""
     devices: int = 1
@@ -47,10 +47,10 @@ class SweepJob:
     _started: Future[subprocess.Popen[bytes]] | None = field(default=None, init=False, repr=False)
 
     def __call__(self) -> int:
-        """Run `ablate sweep` to its end and return 0, or 1 if trials failed. Raises AblateError otherwise."""
+        """Run `ablate work` to its end and return 0, or 1 if trials failed. Raises AblateError otherwise."""
         group = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.devices)]
         start = [sys.executable, *(group if self.devices > 1 else [])]
-        command = [*start, "-m", "ablate", "sweep", self.file, "--workers", "1"]
+        command = [*start, "-m", "ablate", "work", self.title]
         with ThreadPoolExecutor(1) as starter:  # the signal may come while it starts: `checkpoint` waits for it
             self._started = starter.submit(self._start, command, {**os.environ, **SAFE_PATH, **self.environment})
             process = self._started.result()
@@ -65,7 +65,7 @@ class SweepJob:
 
     def checkpoint(self) -> Any:
         """Called by submitit, in the middle of `__call__`, before the job is stopped: the worker writes its checkpoint,
-        its trial is requeued, and the job is submitted again unchanged."""
+        its trial is free for others, and the job is submitted again unchanged."""
         from submitit.helpers import DelayedSubmission
 
         if self._started is not None:
@@ -129,11 +129,9 @@ def submit(
     cluster, parameters = check_parameters(words, storage)
     url = storage_url(storage)
     own = parameters.get("cpus_per_task") or (share_cores(workers) if cluster == "local" else None)
-    _, title, _, _ = open_sweep(spec, url, fresh, own)  # without a number, as many threads as the first job has
+    title, _, _ = begin_session(spec, url, fresh, own)  # without a number, as many threads as the first job has
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = Path(tempfile.mkdtemp(prefix=f"{title}-{stamp}-", dir=tracking.open_folder("submitted")))  # for us alone
-    file = folder / "sweep.yaml"
-    file.write_text(spec.to_yaml(), encoding="utf-8")
     environment = {
         "ABLATE_STORE": str(tracking.store_path()),
         "ABLATE_STORAGE": url,
@@ -142,8 +140,7 @@ def submit(
     work = []
     for slot in range(workers):  # a cluster gives each job its GPUs; on this machine they are shared out here
         gpus = pick_devices(slot, workers) if cluster == "local" else Devices(None, 1)
-        more = {"CUDA_VISIBLE_DEVICES": gpus.visible, SHARING: str(gpus.sharing)} if gpus.visible else {}
-        work.append(SweepJob(str(file), os.getcwd(), {**environment, **more}))
+        work.append(SweepJob(title, os.getcwd(), {**environment, **gpus.to_environment()}))
     return Submitted(
         title, cluster, folder, _submit_jobs(work, folder, cluster, {"name": title, **parameters}), storage
     )

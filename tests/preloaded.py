@@ -1,4 +1,4 @@
-"""The imports of the server that forks trial processes: everything heavy that a trial needs. Starts no thread."""
+"""What the server that forks the processes of tests has imported: everything that a trial needs. Starts no thread."""
 
 import gc
 from importlib import import_module
@@ -22,3 +22,9 @@ for _name in (
 import_module("sqlalchemy.orm").configure_mappers()  # two thirds of a second, once instead of in every trial
 gc.freeze()  # none of it is garbage: trials that look for theirs need not look here, nor copy the pages
 gc.enable()
+
+from forked import fork_worker  # noqa: E402
+
+from ablate.sweeps.executors import local  # noqa: E402 - after what it imports is frozen
+
+local.start_process = fork_worker

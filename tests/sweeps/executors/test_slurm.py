@@ -13,14 +13,14 @@ import yaml
 
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError, SweepError
-from ablate.sweeps import slurm_jobs as submitting
-from ablate.sweeps import worker
-from ablate.sweeps.slurm_jobs import SweepJob, check_parameters, submit
+from ablate.sweeps import devices
+from ablate.sweeps.executors import slurm as submitting
+from ablate.sweeps.executors.slurm import SweepJob, check_parameters, submit
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 
 submitit = pytest.importorskip("submitit")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SBATCH = """#!/bin/sh
 cp "$1" {folder}/submitted.sh
 echo "Submitted batch job 4711"
@@ -72,7 +72,6 @@ def test_local_jobs_run_a_sweep_to_its_end(store, tree, tmp_path, monkeypatch, c
     assert "ablate status sent" in told
     logs = [Path(job.paths.stdout) for job in kept[0].jobs]
     assert {log.parent.parent for log in logs} == {store / "submitted"}
-    assert sum(log.read_text().count("started: ") for log in logs) == 3
     assert kept[0].folder.stat().st_mode & 0o077 == 0  # the storage's password may be in it
 
 
@@ -155,7 +154,7 @@ def test_a_preempted_job_stops_its_worker_and_is_submitted_again(tmp_path, monke
     script = f"trap 'echo > {stopped}; exit 130' TERM; kill -USR2 {os.getpid()}; while :; do sleep 0.05; done"
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda command, **more: popen(["sh", "-c", script], **more))
-    job, again = SweepJob("sweep.yaml", str(tmp_path), {"ABLATE_STORE": "here"}), []
+    job, again = SweepJob("sent", str(tmp_path), {"ABLATE_STORE": "here"}), []
 
     def preempted(*_):
         again.append(job.checkpoint())
@@ -169,13 +168,13 @@ def test_a_preempted_job_stops_its_worker_and_is_submitted_again(tmp_path, monke
     finally:
         signal.signal(signal.SIGUSR2, before)
     restored = pickle.loads(pickle.dumps(again[0].function))  # noqa: S301 - our own
-    assert restored == SweepJob("sweep.yaml", str(tmp_path), {"ABLATE_STORE": "here"})
+    assert restored == SweepJob("sent", str(tmp_path), {"ABLATE_STORE": "here"})
 
 
 def test_a_worker_that_cannot_run_makes_its_job_fail(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with pytest.raises(AblateError, match="exit status 2"):
-        SweepJob(str(tmp_path / "none.yaml"), str(tmp_path), {})()
+        SweepJob("none", str(tmp_path), {"ABLATE_STORE": str(tmp_path)})()
 
 
 @pytest.mark.parametrize(
@@ -196,11 +195,11 @@ def test_workers_share_the_gpus(monkeypatch, visible, gpus, workers, expected):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
-    given = [worker.pick_devices(slot, workers) for slot in range(workers)]
-    assert [devices.visible for devices in given] == expected
-    monkeypatch.setenv(worker.SHARING, "3")  # jobs of this machine that have the same
-    shared = [worker.pick_devices(slot, workers).sharing for slot in range(workers)]
-    assert shared == [devices.sharing * (3 if gpus else 1) for devices in given]
+    given = [devices.pick_devices(slot, workers) for slot in range(workers)]
+    assert [own.visible for own in given] == expected
+    monkeypatch.setenv(devices.SHARING, "3")  # jobs of this machine that have the same
+    shared = [devices.pick_devices(slot, workers).sharing for slot in range(workers)]
+    assert shared == [own.sharing * (3 if gpus else 1) for own in given]
 
 
 def test_a_plain_postgresql_address_takes_the_driver_that_is_installed(monkeypatch):

@@ -1,0 +1,196 @@
+"""What a sweep does, read from its storage: the display of any process, on any machine, whoever trains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ablate.config.formatting import format_number, format_setting
+from ablate.experiment.metrics import shorten_metric
+from ablate.sweeps.attempts import list_last_attempts, locate_traceback
+from ablate.sweeps.leases import SIGNS, read_claim, read_owner
+from ablate.sweeps.progress import Display, Running
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.seed_studies import label_run
+from ablate.sweeps.status import count_runs
+from ablate.sweeps.storage import (
+    list_studies,
+    open_storage,
+    read_sweep,
+    read_sweep_from,
+    read_trial,
+    storage_url,
+    trial_status,
+)
+from ablate.sweeps.storage_errors import translate_storage_errors
+from ablate.sweeps.verdict_summary import summarise_verdict
+from ablate.verdict.outcomes import FINISHED, LOSS, TrialRecord, classify
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
+    from rich.console import Console
+
+POLL = 0.5  # seconds between two looks
+SHARE = 10.0  # a look may take one part of so many of the time
+
+
+class Follower:
+    """Shows on `display` what the trials of a sweep do.
+
+    Args:
+        title: the sweep, as NAME or NAME@GENERATION.
+        storage: Optuna's.
+        display: where.
+    """
+
+    def __init__(self, title: str, storage: BaseStorage, display: Display) -> None:
+        self.title, self.storage, self.display = title, storage, display
+        self.record = read_sweep_from(storage, title)
+        self._prefix = f"{self.record.name}@{self.record.generation}/"
+        self._states: dict[tuple[str, int], tuple[int, str]] = {}  # study and number of a trial -> claim and status
+        self._seeds = 0  # that had ended when the verdict was last shown
+        self._next = 0.0
+        for study, trial in self._list_trials():
+            if (status := trial_status(trial)) != "running":  # what runs is shown as started
+                self._states[study, trial.number] = read_claim(trial), status
+        self._count()
+        self.display.done, _ = count_runs(self.record)
+
+    def look_if_due(self) -> None:
+        """`look`, unless looks would take too much of the time."""
+        begin = time.monotonic()
+        if begin >= self._next:
+            self.look()
+            self._next = time.monotonic() + max(POLL, SHARE * (time.monotonic() - begin))
+
+    def look(self) -> None:
+        """Show what has changed since the last look."""
+        events: list[tuple[float, Callable[[], None]]] = []
+        has_ended = False
+        for study, trial in self._list_trials():
+            key, status = (study, trial.number), trial_status(trial)
+            before, state = self._states.get(key, (0, "waiting")), (read_claim(trial), status)
+            if state[0] > before[0] and status != "waiting":
+                if before[1] == "running":
+                    events.append((0.0, self._build_end(key, study, trial, "interrupted")))
+                events.append((_read_time(trial.datetime_start), self._build_start(key, study, trial)))
+                before = state[0], "running"
+            if status != before[1] and status not in ("running", "waiting"):
+                events.append((_read_time(trial.datetime_complete), self._build_end(key, study, trial, status)))
+                has_ended = True
+            elif status == "running":
+                events.append((float("inf"), partial(self._show_signs, key, trial)))
+            self._states[key] = state
+        if has_ended:
+            self._count()
+        for _, show in sorted(events, key=lambda event: event[0]):
+            show()
+        self.display.refresh()
+
+    def is_over(self) -> bool:
+        """Return whether all runs of the sweep have ended."""
+        done, total = count_runs(self.record)
+        return done >= total and not any(status == "running" for _, status in self._states.values())
+
+    def _list_trials(self) -> list[tuple[str, FrozenTrial]]:
+        """Return the trials of all studies of the sweep, each with the name of its study; the last attempt at each."""
+        return [
+            (study.study_name, trial)
+            for study in list_studies(self.storage)
+            if study.study_name.startswith(self._prefix)
+            for trial in list_last_attempts(self.storage.get_all_trials(study._study_id, deepcopy=False))
+        ]
+
+    def _count(self) -> None:
+        """Read the results, and show the total, the best of each search and, if seeds have ended, the verdict."""
+        self.record = record = read_sweep_from(self.storage, self.title)
+        _, self.display.total = count_runs(record)
+        best = {arm: trial for arm in record.trials if (trial := record.best(arm))}
+        self.display.best = ", ".join(f"{arm} {format_number(trial.value)}" for arm, trial in best.items())
+        seeds = _count_ended_seeds(record)
+        if seeds != self._seeds:
+            self._seeds = seeds
+            self.display.show_verdict(summarise_verdict(record))
+
+    def _build_start(self, key: tuple[str, int], study: str, trial: FrozenTrial) -> Callable[[], None]:
+        running = self._describe(study, self._read(study, trial))
+
+        def show() -> None:
+            self.display.show_start(key, running)
+            self._show_signs(key, trial)
+
+        return show
+
+    def _show_signs(self, key: tuple[str, int], trial: FrozenTrial) -> None:
+        """Show the progress of a running trial, as its last sign of life says."""
+        signs = trial.user_attrs.get(SIGNS)
+        if signs and signs["claim"] == read_claim(trial):
+            self.display.show_resumed(key, signs["resumed"])
+            if signs["loss"] is not None:
+                self.display.show_progress(key, signs["step"], signs["loss"])
+
+    def _build_end(self, key: tuple[str, int], study: str, trial: FrozenTrial, status: str) -> Callable[[], None]:
+        run = self._read(study, trial)
+        text = self._describe_end(run, status, study, str(read_owner(trial).get("reason", "")))
+        running, is_finished = self._describe(study, run), status in FINISHED
+
+        def show() -> None:
+            self.display.done += is_finished
+            self.display.show_end(key, running, text, (run.seconds or 0.0) if is_finished else None)
+
+        return show
+
+    def _describe_end(self, run: TrialRecord, status: str, study: str, interrupted: str) -> str:
+        """Return how a trial ended, in a few words."""
+        if status == "failed":
+            trace = locate_traceback(self.title, label_run(study, run.number, run.params))
+            return f"FAILED, {run.reason}" + (f" (traceback: {trace})" if trace.exists() else "")
+        if status == "completed":
+            metric = self.record.spec.objective.metric
+            text = f"completed, {shorten_metric(metric)} {format_number(run.value)}"
+            if classify(run.metrics.get(LOSS), self.record.trivial_loss) == "stuck":
+                text += " (stuck: not better than predicting the frequencies of tokens or classes)"
+            return text
+        reason = run.reason if status != "interrupted" else interrupted or "its process has ended"
+        if status == "interrupted" and not reason.startswith("stopped"):
+            reason += "; it will be continued"
+        return reason if reason.startswith(status) else f"{status}, {reason}"
+
+    def _describe(self, study: str, run: TrialRecord) -> Running:
+        """Return what is shown of a trial."""
+        shown = ", ".join(f"{path}={format_setting(v)}" for path, v in run.params.items() if path != "seed")
+        steps = run.params.get("trainer.max_steps") or self.record.spec.base(run.arm).trainer.max_steps
+        return Running(label_run(study, run.number, run.params), shown, int(steps))
+
+    def _read(self, study: str, trial: FrozenTrial) -> TrialRecord:
+        return read_trial(trial, study.removeprefix(self._prefix).partition("/")[0])
+
+
+def follow_sweep(title: str, url: str | None, console: Console) -> None:
+    """Show on `console` what the workers of a sweep do, until all its runs have ended. Raises SweepError for an unknown
+    one."""
+    url = storage_url(url)
+    record = read_sweep(title, url)
+    display = Display(console, record.spec.objective.metric, workers=1)
+    with translate_storage_errors(url), display:
+        follower = Follower(title, open_storage(url), display)
+        while True:
+            follower.look_if_due()
+            display.workers = max(1, len(display.running))
+            if follower.is_over():
+                return
+            time.sleep(POLL)
+
+
+def _count_ended_seeds(record: SweepRecord) -> int:
+    """Return the number of ended runs on fresh seeds, crossed ones included."""
+    runs = [*record.confirmed.values(), *(crossed.runs for crossed in record.list_crossed())]
+    return sum(run.status in FINISHED for part in runs for run in part)
+
+
+def _read_time(moment: datetime | None) -> float:
+    return moment.timestamp() if moment else time.time()

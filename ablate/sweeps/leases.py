@@ -1,0 +1,179 @@
+"""Which process trains a trial, and how long it may: a lease, kept by signs of life and taken over when those stop.
+
+Of each trial the storage holds its owner (the process that trains it, with the number of the claim; without a process
+the trial is free) and its signs (counted up every few seconds, with the progress of the training). On its own machine a
+process is known by its pid. One on another machine, or one that stands still, is known by signs that do not change for
+`EXPIRY` seconds by the clock of the process that looks: clocks of machines differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.config.errors import TakenOverError
+
+if TYPE_CHECKING:
+    from optuna import Trial
+    from optuna.trial import FrozenTrial
+
+logger = logging.getLogger(__name__)
+
+OWNER, SIGNS = "owner", "signs"  # attributes of a trial
+BEAT = 10.0  # seconds between two signs of life
+EXPIRY = 300.0  # seconds without a sign after which a trial may be taken over
+
+
+def describe_process(pid: int | None = None) -> dict[str, Any]:
+    """Return an identifier of a process of this machine (default: this one) that another can check: host, pid and start
+    time."""
+    pid = os.getpid() if pid is None else pid
+    return {"host": socket.gethostname(), "pid": pid, "started": _read_start_time(pid)}
+
+
+def read_owner(trial: FrozenTrial | Trial) -> Mapping[str, Any]:
+    """Return who owns a trial: `claim`, the number of times that it was taken, and of a process `describe_process`."""
+    owner = trial.user_attrs.get(OWNER)
+    return owner if isinstance(owner, Mapping) else {}
+
+
+def read_claim(trial: FrozenTrial) -> int:
+    """Return how often a trial was taken; 1 for one of a version that did not count."""
+    owner = read_owner(trial)
+    return int(owner.get("claim", bool(owner)))
+
+
+def is_free(trial: FrozenTrial) -> bool:
+    """Return whether a trial was begun and no process trains it: it was interrupted, or its process was killed while it
+    took it."""
+    return trial.state.name == "RUNNING" and "pid" not in read_owner(trial)
+
+
+def is_orphan(trial: FrozenTrial) -> bool:
+    """Return whether a running trial's process was on this machine and has ended."""
+    owner = read_owner(trial)
+    return "pid" in owner and has_ended(owner)
+
+
+def has_ended(process: Mapping[str, Any]) -> bool:
+    """Return whether a process, as of `describe_process`, was on this machine and has ended."""
+    if process.get("host") != socket.gethostname():
+        return False
+    return process.get("started") != _read_start_time(int(process["pid"]))
+
+
+def is_alive(process: Mapping[str, Any]) -> bool:
+    """Return whether a process, as of `describe_process`, is on this machine and runs."""
+    return process.get("host") == socket.gethostname() and not has_ended(process)
+
+
+class Watch:
+    """The signs of running trials as this process has seen them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[object, float]] = {}  # id of a trial -> its claim and signs, and since when
+
+    def is_silent(self, trial: FrozenTrial) -> bool:
+        """Return whether a trial has given no sign of life for `EXPIRY` seconds of watching."""
+        signs = (read_owner(trial).get("claim"), trial.user_attrs.get(SIGNS))
+        before, since = self._seen.get(trial._trial_id, (None, 0.0))
+        if signs != before:
+            self._seen[trial._trial_id] = signs, time.monotonic()
+            return False
+        return time.monotonic() - since > EXPIRY
+
+
+class Lease:
+    """The claim of this process on a trial. Within its context, a thread writes signs of life.
+
+    Args:
+        trial: a trial that this process owns.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self._storage, self._id, self._owner = trial.study._storage, trial._trial_id, read_owner(trial)
+        self._signs: dict[str, Any] = {
+            "claim": self._owner["claim"],
+            "beat": 0,
+            "resumed": 0,
+            "step": 0,
+            "loss": None,
+        }
+        self._last = time.monotonic()
+        self._is_lost = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="lease", daemon=True)
+
+    def __enter__(self) -> Lease:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(BEAT)
+
+    def note_start(self, step: int) -> None:
+        """Give a sign of life: the training goes on after update `step`."""
+        self._signs = {**self._signs, "resumed": step, "step": step}
+        self.give_sign()
+
+    def note(self, step: int, loss: float) -> None:
+        """Give the next sign of life with this progress."""
+        self._signs = {**self._signs, "step": step, "loss": loss}
+
+    def is_held(self) -> bool:
+        """Return whether the storage says that the trial is still this process's."""
+        frozen = self._storage.get_trial(self._id)
+        return frozen.state.name == "RUNNING" and read_owner(frozen) == self._owner
+
+    def check(self) -> None:
+        """Raise TakenOverError if another process has taken the trial over."""
+        self._is_lost = self._is_lost or not self.is_held()
+        if self._is_lost:
+            raise TakenOverError("Another process has taken the trial over, since this one gave no sign of life.")
+
+    def check_if_old(self) -> None:
+        """`check`, if the last sign of life is so old that the trial may have been taken over: the process stood still,
+        or could not reach the storage."""
+        if self._is_lost or time.monotonic() - self._last > EXPIRY / 2:
+            self.check()
+            self._last = time.monotonic()
+
+    def give_sign(self) -> None:
+        """Write a sign of life."""
+        self._signs = {**self._signs, "beat": self._signs["beat"] + 1}
+        self._storage.set_trial_user_attr(self._id, SIGNS, self._signs)
+        self._last = time.monotonic()
+
+    def _live(self) -> None:
+        while not self._ended.wait(BEAT):
+            try:
+                if self.is_held():
+                    self.give_sign()
+                else:
+                    self._is_lost = True
+                    return
+            except Exception as error:  # the storage is away; the training itself says so at its next validation
+                logger.debug(f"no sign of life: {error}")
+
+
+def _read_start_time(pid: int) -> str | None:
+    """Return the time a process started, which tells it from a later one of the same pid; None where there is none, or
+    a zombie: it has ended, and its parent has not asked how."""
+    with contextlib.suppress(OSError, IndexError):
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]
+    if Path("/proc/self").exists():
+        return None
+    try:  # no /proc: the pid alone has to do
+        os.kill(pid, 0)
+    except OSError:
+        return None
+    return "alive"
