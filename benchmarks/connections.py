@@ -17,7 +17,10 @@ import time
 import uuid
 import warnings
 
-COUNT = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+COUNT = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+    "AND backend_type = 'client backend'"
+)
 
 
 def work(url: str, name: str, trials: int, barrier: object) -> None:
