@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -18,9 +19,11 @@ from ablate.config.errors import SweepError, did_you_mean
 from ablate.experiment.former import restore_arm, restore_former
 from ablate.experiment.tree import DEFAULTS
 from ablate.sweeps.attempts import read_trial_notes, trial_number
+from ablate.sweeps.caps import limit_searches
+from ablate.sweeps.compilation import NOTE, parse_note
 from ablate.sweeps.leases import is_free, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.sweeps.seed_studies import StoredStudy, read_after_search
+from ablate.sweeps.seed_studies import StoredStudy, find_plateau, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.storages.kinds import find_file, open_address
@@ -123,7 +126,7 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
     ordered = list(notes)
     searched = {arm: studies[prefix + arm].trials for arm in ordered}
     after = read_after_search(prefix, studies, searched, spec)
-    return SweepRecord(
+    record = SweepRecord(
         name,
         generation,
         spec,
@@ -139,11 +142,14 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         looks=after.looks,
         first_effects=after.first_effects,
         against=after.against,
+        plateaus={arm: note["trials"] for arm in ordered if (note := find_plateau(spec, notes[arm]))},
         plugins=notes[ordered[0]].get("plugins", {}),
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
         initial_loss=notes[ordered[0]].get("initial_loss"),
         trivial_loss=_find_largest([notes[arm].get("trivial_loss") for arm in ordered]),
+        compilation=parse_note(notes[ordered[0]].get(NOTE)),
     )
+    return replace(record, search_limit=limit_searches(record))
 
 
 def _find_fewest(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
