@@ -246,21 +246,28 @@ class ArmTrials:
         self.free_orphans()  # what died since is counted as open: without this a new point would take its place
         begun = next((trial for trial in self._list_open() if is_free(trial)), None)
         waiting = next((trial for trial in self._list_open() if trial.state.name == "WAITING"), None)
-        if unfinished := begun or waiting:
-            number = trial_number(unfinished)
-        else:
-            number = len(self.read_trials())
-            self.study.enqueue_trial(self._pick_fixed(number), user_attrs={"number": number})
+        unfinished = begun or waiting
+        number = trial_number(unfinished) if unfinished else len(self.read_trials())
         self.study.sampler = self.spec.sampler.build(number)
         if begun:
-            trial = open_trial(self.study, begun, self._list_distributions())
-        else:
+            trial = open_trial(self.study, begun._trial_id, self._list_distributions())
+        elif waiting:
             trial = self.study.ask(self._list_distributions())
+        else:
+            trial = open_trial(self.study, self._add_trial(number), self._list_distributions())
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
         self._claim(trial, begun)
         self.refresh()
         self._abandoned.discard(trial.number)
         return trial
+
+    def _add_trial(self, number: int) -> int:
+        """Add the new trial `number`, begun and free, and return its id."""
+        from optuna.trial import TrialState, create_trial
+
+        fixed = {"fixed_params": self._pick_fixed(number)}
+        trial = create_trial(state=TrialState.RUNNING, system_attrs=fixed, user_attrs={"number": number})
+        return self.study._storage.create_new_trial(self.study._study_id, trial)
 
     def _claim(self, trial: Trial, begun: FrozenTrial | None) -> None:
         """Write down that this process owns `trial`, which is the interrupted trial `begun`, or new."""
