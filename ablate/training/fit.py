@@ -36,7 +36,7 @@ from ablate.training.procedures import Ended, Hooks
 from ablate.training.profiling import describe_profile, publish_profile
 from ablate.training.runs import CHECKPOINT, count_epochs, run_folder
 from ablate.training.trained import PREFIX
-from ablate.training.trainer import build_trainer
+from ablate.training.trainer import build_trainer, ignore_signals
 
 
 def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
@@ -157,6 +157,8 @@ def _prepare(
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
     trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy, logger)
+    if hooks.asked_to_stop:
+        ignore_signals(trainer)
     logger.count_updates = lambda: trainer.global_step
     return _Prepared(trainer, module, Loaders(experiment, validated), validations, checkpoint, extras, logger, named)
 
