@@ -34,7 +34,7 @@ class WorkerLog:
         return self.path.rename(self.path.with_suffix(f".{name}.log"))
 
 
-def read_error(log: Path) -> str:
+def read_error(log: str | Path) -> str:
     """Return the message with which a worker ended that wrote to `log`."""
-    text = log.read_text(encoding="utf-8", errors="replace")
+    text = Path(log).read_text(encoding="utf-8", errors="replace")
     return text.rpartition(ERROR)[2].strip() or f"A worker ended with exit status 2. See {log}"
