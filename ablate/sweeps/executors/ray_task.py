@@ -19,7 +19,7 @@ from ablate.sweeps.executors.worker_log import read_error
 
 STOPPING = 25.0  # seconds that a worker is given to stop
 POLL = 0.2  # seconds; Ray interrupts Python, and not a call that waits longer
-# A shell between Ray's process and the worker: it passes SIGTERM on, returns the worker's exit status, and says nothing.
+# A shell between Ray's process and the worker: it passes SIGTERM on, returns the worker's exit status, says nothing.
 _KEEPER = """
 exec 3>&2 2>/dev/null
 trap 'stopped=1; kill $!' TERM
