@@ -17,7 +17,7 @@ def share(experiment, device="cpu", compiled=False, precision="32-true", classes
     """(model, strategy) of `experiment`, whose trainer says how, among the ranks of this process's group."""
     corpus = SimpleNamespace(classes=classes, shape=shape or SHAPES[experiment.model.task])
     model, recipes = build_model(experiment, corpus)
-    strategy = build_strategy(experiment, corpus, precision, compiled, recipes)
+    strategy = build_strategy(experiment, corpus, precision, compiled, recipes, model)
     holder = nn.Module()
     holder.model = model
     strategy.connect(holder)

@@ -27,6 +27,7 @@ from ablate.models import Model
 from ablate.models.base import unwrap
 from ablate.norms.residuals import lift_factors
 from ablate.parallel import sharded
+from ablate.parallel.compiling import allow_programs
 from ablate.parallel.deferred import Recipes, defer_weights, materialize
 from ablate.parallel.sharing import sharing_of
 from ablate.parallel.tensor import change_fused_rows, regroup, share_matrices, ungroup
@@ -78,14 +79,14 @@ class Ddp(DDPStrategy):
         ranks.run_on_first(lambda: super(Ddp, self).save_checkpoint(*args, **more))
 
 
-def must_find_unused(experiment: Experiment, corpus: Corpus) -> bool:
-    """Return whether DDP has to look in each update for parameters without a gradient.
+def must_find_unused(model: Model, experiment: Experiment, corpus: Corpus) -> bool:
+    """Return whether DDP has to look in each update for parameters of `model` without a gradient.
 
     Where it looks, it keeps its first layout of the gradients in buckets. Otherwise it changes that after the first
     update, and a run that goes on adds up more than two ranks in another order: on the CPU, where that would show, it
     always looks.
     """
-    return not torch.cuda.is_available() or leaves_unused(experiment, corpus.classes, corpus.shape)
+    return not torch.cuda.is_available() or leaves_unused(model, experiment.task, corpus.classes, corpus.shape)
 
 
 def average_in_float32(state: None, bucket: GradBucket) -> Future[Tensor]:
@@ -109,15 +110,6 @@ def precision_policies(precision: str) -> tuple[MixedPrecisionPolicy, MixedPreci
     if precision != "bf16-mixed":
         return rest, rest
     return MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False), rest
-
-
-def allow_programs(blocks: int) -> None:
-    """Let torch compile as many programs of a block as a model of so many can need: one for training and three for
-    validation (of a whole batch, of a smaller one, and of one item), where no two blocks are alike."""
-    from torch._dynamo import config
-
-    config.recompile_limit = max(config.recompile_limit, 4 * blocks)
-    config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, 4 * blocks)
 
 
 class Fsdp(ModelParallelStrategy):
@@ -156,7 +148,7 @@ class Fsdp(ModelParallelStrategy):
         of_block, of_rest = precision_policies(self.precision)
         blocks = list(model.blocks())
         if self.compiled:  # a block at a time: what gathers its weights stands between two of them
-            allow_programs(len(blocks))
+            allow_programs(4 * len(blocks))  # one for training, three for validation: whole batches, smaller, one item
         for block in blocks:
             materialize(block, self.recipes, parameters, self.dtype)
             if self.trainer_config.tensor_parallel > 1:
@@ -247,12 +239,14 @@ class Fsdp(ModelParallelStrategy):
 
 
 def build_strategy(
-    experiment: Experiment, corpus: Corpus, precision: str, compiled: Compiled, recipes: Recipes | None
+    experiment: Experiment, corpus: Corpus, precision: str, compiled: Compiled, recipes: Recipes | None, model: Model
 ) -> Strategy | None:
-    """Return Lightning's strategy for these ranks; None: Lightning's default for one process."""
+    """Return Lightning's strategy with which these ranks train `model`; None: Lightning's default for one process."""
     if recipes is not None:
         return Fsdp(experiment, precision, compiled, recipes)
-    return Ddp(precision, must_find_unused(experiment, corpus)) if sharing_of(experiment.trainer) == "ddp" else None
+    if sharing_of(experiment.trainer) == "ddp":
+        return Ddp(precision, must_find_unused(model, experiment, corpus))
+    return None
 
 
 def make_loadable(checkpoint: Path, experiment: Experiment, module: LightningModule, model: Model) -> Path:

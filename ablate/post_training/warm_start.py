@@ -7,6 +7,7 @@ of them, all is the whole model.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
 from ablate.estimate.flops import count_spent_flops
-from ablate.estimate.skeleton import build_blank, build_skeleton
-from ablate.experiment.extensions import Extension
+from ablate.estimate.skeleton import build_blank
+from ablate.experiment.extensions import Extension, restrict
 from ablate.experiment.tree import Experiment
 from ablate.experiment.warm_start import WarmStart
 from ablate.models.base import Model, freeze, list_filled_parts, list_tensors, list_tensors_in, match_parts
@@ -63,8 +64,9 @@ def open_donor(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> 
     Raises ConfigError if it does not fit."""
     if (start := experiment.warm_start) is None:
         return None
-    build_skeleton(experiment, classes, shape)  # which checks the names of what is frozen and adapted
-    return _find_donor(build_blank(experiment, classes, shape), start, experiment) if start.donor is not None else None
+    model = build_blank(experiment, classes, shape)
+    restrict(copy.deepcopy(model), experiment)  # which checks the names of what is frozen and adapted
+    return _find_donor(model, start, experiment) if start.donor is not None else None
 
 
 def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set[int]:

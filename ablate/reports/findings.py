@@ -13,8 +13,10 @@ from ablate.experiment.metrics import describe_metric, is_score, list_parts
 from ablate.reports.labels import list_searched, name_items, name_validation_item
 from ablate.reports.open_verdict import describe_luck, describe_open_verdict
 from ablate.reports.search_edges import describe_edges
+from ablate.sweeps.caps import open_ledger
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec import audit
+from ablate.sweeps.status import count_planned_runs, count_runs
 from ablate.verdict.outcomes import TrialRecord, count_finished
 
 FEW_ITEMS = 100  # validation items below which the report warns
@@ -89,6 +91,7 @@ def list_cautions(record: SweepRecord) -> list[str]:
     return [
         *list_unfinished(record),
         *_note_unequal(record),
+        *_note_budget(record),
         *_note_coinciding(record),
         *_note_failures(record),
         *_note_few_items(record),
@@ -140,7 +143,22 @@ def _note_unfinished(record: SweepRecord) -> Iterator[str]:
         yield f"The sweep is not finished: {join_words(parts)} trials. Run `ablate sweep` again to continue."
 
 
+def _note_budget(record: SweepRecord) -> Iterator[str]:
+    """Yield what the limits of the whole sweep have cut short."""
+    if record.plateaus and (rule := record.spec.budget.plateau):
+        ends = join_words(f"{arm} after {count_noun(trials, 'trial')}" for arm, trials in record.plateaus.items())
+        yield f"Searches ended early, as no settings could be expected to gain {rule.gain:g} (budget.plateau): {ends}."
+    if ledger := open_ledger(record):
+        _, total = count_runs(record)
+        planned = count_planned_runs(record)
+        yield f"The sweep has a cap: {ledger.describe_left(name_items(record.spec))}." + (
+            f" It leaves out {count_noun(planned - total, 'run')} that the file asks for." if planned > total else ""
+        )
+
+
 def _note_unequal(record: SweepRecord) -> Iterator[str]:
+    if record.plateaus:  # said by `_note_budget`
+        return
     counts = {arm: count_finished_trials(record, arm) for arm in record.trials}
     if len(set(counts.values())) > 1:
         per_arm = join_words(f"{arm} {count}" for arm, count in counts.items())

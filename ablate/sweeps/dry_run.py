@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from ablate.estimate.advice import detect_capacity
 from ablate.estimate.flops import estimate_work
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.caps import limit_searches
+from ablate.sweeps.compilation import choose_for_sweep
 from ablate.sweeps.devices import pick_devices, share_cores
 from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure_initial_gradients
 from ablate.sweeps.preparation import check_sweep, pick_generation
-from ablate.sweeps.records import SweepRecord, count_remaining
+from ablate.sweeps.records import UNLIMITED, SweepRecord, count_remaining
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec import audit
@@ -32,6 +34,7 @@ from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_generations, open_existing, read_sweep, storage_url
 from ablate.sweeps.storage_errors import explain_damage
+from ablate.training.compilation import Compilation
 from ablate.verdict.outcomes import FINISHED, count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -65,7 +68,8 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         total += busy
     sizes = corpora[base.data].count_validation_items()
     warnings = list(describe_outlying_gradients(measure_initial_gradients(spec, corpora)))
-    return _format_plan(spec, corpora[base.data].description, sizes, items, record, left, total, warnings)
+    compilation = record.compilation if record else choose_for_sweep(spec, corpora)
+    return _format_plan(spec, corpora[base.data].description, sizes, items, record, left, total, warnings, compilation)
 
 
 def outline(spec: Sweep) -> str:
@@ -138,19 +142,27 @@ def _count_left(
     spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None
 ) -> dict[str, _Left]:
     """Return the remaining runs of each arm."""
-    left, confirm = {}, spec.confirm
+    left, confirm, most = {}, spec.confirm, _limit_searches(spec, items, record, seconds)
     for arm in spec.all_arms:
         known = [t for t in (record.trials.get(arm, []) if record else []) if t.status in FINISHED]  # others run again
         seeds = count_finished(record.confirmed.get(arm, ()) if record else ())
         selected = sum(count_finished(c.runs) for c in record.candidates.get(arm, ())) if record else 0
         chosen = record is not None and arm in record.chosen
         left[arm] = _Left(
-            count_remaining(spec, arm, known, items[arm], seconds),
+            max(0, min(count_remaining(spec, arm, known, items[arm], seconds), most - len(known))),
             0 if chosen else max(0, spec.count_selection_runs(arm) - selected),
             max(0, confirm.first_seeds - seeds),
             max(0, confirm.most_seeds - max(seeds, confirm.first_seeds)),
         )
     return left
+
+
+def _limit_searches(spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None) -> int:
+    """Return the number of trials that the cap of the sweep leaves to the search of each arm."""
+    if spec.budget.cap is None:
+        return UNLIMITED
+    known = replace(record, spec=spec) if record else SweepRecord(spec.name, 1, spec, {arm: [] for arm in items})
+    return limit_searches(replace(known, trial_items=dict(items)), seconds) or 0
 
 
 def _format_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
@@ -180,12 +192,15 @@ def _format_plan(
     left: Mapping[str, _Left],
     total: str,
     warnings: Sequence[str] = (),
+    compilation: Compilation | None = None,
 ) -> str:
     base = spec.base(next(iter(spec.all_arms)))
     unit = base.unit
     lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
     if base.procedure == "training":
         lines.append(f"validation  {base.validation.describe(sizes or base.data.most_val_sizes)}")
+    if compilation:
+        lines.append(f"compile  {'yes' if compilation.compiles else 'no'}: {compilation.why}")
     lines += [text] if (text := describe_readings(spec.without_grid())) else []
     lines += [describe_scale(spec)] if spec.scale else []
     if spec.designed:
@@ -216,6 +231,11 @@ def _format_plan(
     limits = [f"{most:,g} {what}" for what, most in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if most]
     if limits:
         lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
+    if spec.budget.cap:
+        lines.append(f"the whole sweep ends at its cap, {spec.budget.cap.describe()}: {_describe_order(spec)}")
+    if rule := spec.budget.plateau:
+        when = f"after {rule.trials} trials or more, once no settings can be expected to gain {rule.gain:g}"
+        lines.append(f"the search of an arm ends early, {when}; the counts here are without that")
     todo = {arm: runs.sure for arm, runs in left.items()}
     trials, all_items = sum(todo.values()), sum(number * items[arm] for arm, number in todo.items())
     lines += ["", f"sampler {spec.sampler.describe()}, pruner {spec.pruner.describe()}"]
@@ -229,6 +249,14 @@ def _format_plan(
         parts = ", ".join(f"{count} {what}" for what, count in more.items() if count)
         lines.append(f"at most {sum(more.values())} more: {parts}")
     return "\n".join(lines)
+
+
+def _describe_order(spec: Sweep) -> str:
+    """Return what a cap leaves out first."""
+    if not spec.confirm.most_seeds:
+        return "searches end with equally many trials of all arms"
+    first = "" if spec.at_grid else "searches end with equally many trials of all arms; "
+    return f"{first}the first fresh seeds are always run, further ones and crossed runs only if all fit"
 
 
 def _list_level_names(spec: Sweep) -> dict[str, list[str]]:

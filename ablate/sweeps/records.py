@@ -16,11 +16,14 @@ from ablate.verdict.selection import choose_candidate
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ablate.training.compilation import Compilation
+
 COSTS = {  # of a trial -> the fact of its run
     "flops_per_update": "ablate.flops_per_update",
     "flops_before": "ablate.flops_before",
     "state_bytes": "ablate.state_bytes",
     "peak_memory_bytes": "ablate.peak_memory_bytes",
+    "gpus": "ablate.gpus",
 }
 UNLIMITED = 1_000_000  # trials
 _FIRST = ("sweep", "phase", "arm", "trial", "seed", "status", "ending", "value")
@@ -82,6 +85,10 @@ class SweepRecord:
     """Arm -> the baselines that it was compared with on fresh seeds, the present one and earlier ones."""
     scored: int = 0
     """Number of comparisons of downstream scores, which share the error of the verdict; they are not in the storage."""
+    plateaus: dict[str, int] = field(default_factory=dict)
+    """Arm -> the trials after which its search ended by `budget.plateau`."""
+    search_limit: int | None = None
+    """The trials that `budget.cap` leaves to the search of each arm, by what runs have used so far; None without it."""
     plugins: dict[str, str] = field(default_factory=dict)
     """Plugin file -> its SHA-256 when the sweep was last continued."""
     trial_items: dict[str, int] = field(default_factory=dict)
@@ -91,6 +98,9 @@ class SweepRecord:
     trivial_loss: float | None = None
     """The validation loss of a predictor that ignores the inputs, in nats (`Corpus.measure_trivial_loss`); the largest
     if arms have different data, None if unknown."""
+
+    compilation: Compilation | None = None
+    """Whether trials are compiled whose settings leave it open; None if each chooses for itself."""
 
     def __repr__(self) -> str:
         """Return one line, for a notebook: the whole would be screens of trials."""
@@ -175,10 +185,12 @@ class SweepRecord:
 
     def _count_target(self, arm: str) -> int:
         budget, trials = self.spec.budget, self.trials[arm]
-        if (most := self.spec.trials(arm)) is not None and not (budget.tokens or budget.hours):
-            return most
+        if arm in self.plateaus:
+            return self.plateaus[arm]
         under_way = sum(t.status in (*FINISHED, "running") for t in trials)
-        return under_way + count_remaining(self.spec, arm, trials, self.trial_items.get(arm, 1))
+        if (most := self.spec.trials(arm)) is None or budget.tokens or budget.hours:
+            most = under_way + count_remaining(self.spec, arm, trials, self.trial_items.get(arm, 1))
+        return max(under_way, min(most, self.search_limit)) if self.search_limit is not None else most
 
 
 def count_remaining(

@@ -14,6 +14,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
@@ -25,9 +26,11 @@ from ablate.distributed.slurm import STOPPING
 from ablate.experiment.metrics import name_in_mlflow, read_metric
 from ablate.sweeps.arms import TAKEN_OVER, ArmTrials
 from ablate.sweeps.attempts import locate_traceback
-from ablate.sweeps.devices import cap_memory, read_sharing
+from ablate.sweeps.caps import GPUS
+from ablate.sweeps.devices import cap_memory, count_gpus, read_sharing
 from ablate.sweeps.leases import Lease, describe_process, has_ended, read_owner
-from ablate.sweeps.preparation import list_changed_plugins
+from ablate.sweeps.preparation import list_changed_plugins, read_compilation
+from ablate.sweeps.records import COSTS
 from ablate.sweeps.sessions import load_arms
 from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.trial_queue import TrialQueue
@@ -67,7 +70,7 @@ class Worker:
         with translate_storage_errors(url):
             arms, self.threads = load_arms(title, url)
             self.queue = TrialQueue(arms, arms[0].study._storage)
-        self.spec = arms[0].spec
+        self.spec, self._compilation = arms[0].spec, read_compilation(arms)
         self._plugins = plugins.hash_files(self.spec.plugin_files)
         self._refusals = 0  # trials that found the tracking server away since one that did not
 
@@ -154,8 +157,9 @@ class Worker:
 
         cap_memory(read_sharing())
         await_store(logger.warning, self._must_stop)
-        place = Place(self.title, arm.label(trial), arm.parent, tags, run_id)
-        return train(experiment, place, Hooks(start, lease.note, decide, must_stop))
+        place = Place(self.title, arm.label(trial), arm.parent, tags, run_id, self._compilation)
+        result = train(experiment, place, Hooks(start, lease.note, decide, must_stop))
+        return replace(result, facts={**result.facts, COSTS[GPUS]: count_gpus()})
 
     def _report(self, arm: ArmTrials, trial: Trial, step: int, metrics: Mapping[str, float], items: int) -> bool:
         """Report the objective at a validation, if it is known there, and return whether the trial must be pruned."""

@@ -16,15 +16,15 @@ from ablate.config.merging import Tree
 from ablate.data import Corpus
 from ablate.distributed import groups, ranks
 from ablate.estimate.flops import collect_facts
-from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.extensions import load_extensions, restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
-from ablate.parallel import strategies
+from ablate.parallel import compiling, strategies
 from ablate.parallel.deferred import Recipes
 from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Interrupt, RunCallback, Stop, Validations
 from ablate.training.checkpoints import Earlier, find_newest
+from ablate.training.compilation import describe_shapes
 from ablate.training.errors import translate_errors
 from ablate.training.loaders import Loaders
 from ablate.training.loggers import RunLogger
@@ -36,7 +36,7 @@ from ablate.training.procedures import Ended, Hooks
 from ablate.training.profiling import describe_profile, publish_profile
 from ablate.training.runs import CHECKPOINT, count_epochs, run_folder
 from ablate.training.trained import PREFIX
-from ablate.training.trainer import build_trainer
+from ablate.training.trainer import build_trainer, ignore_signals
 
 
 def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
@@ -48,16 +48,16 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     if torch.cuda.is_available():
         with translate_errors():  # the first use of the GPU, which may have no room for a context
             torch.cuda.reset_peak_memory_stats()
-    skeleton = build_skeleton(experiment, corpus.classes, corpus.shape)
-    if checkpoint:
-        before.check_weights(checkpoint, {PREFIX + name: value for name, value in skeleton.state_dict().items()})
-    costs = collect_facts(skeleton, experiment, corpus.shape)
     with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
         with groups.prepare_together():
             prepared = _prepare(
                 experiment, corpus, speed, folder, tracker, hooks, before.updates if checkpoint else None
             )
-        parameters = sum(p.numel() for p in prepared.module.model.parameters())
+            model = prepared.module.model
+            if checkpoint:
+                before.check_weights(checkpoint, {PREFIX + name: value for name, value in model.state_dict().items()})
+        costs = collect_facts(model, experiment, corpus.shape)
+        parameters = sum(p.numel() for p in model.parameters())
         if hooks.started:
             epochs = count_epochs(experiment, corpus)
             count = costs.get("ablate.parameters.frozen", 0)
@@ -123,15 +123,17 @@ def _prepare(
     random.seed(experiment.seed)
     np.random.seed(experiment.seed)
     torch.manual_seed(experiment.seed)
-    if speed.compile:
-        torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
     with translate_errors():
         model, recipes = strategies.build_model(experiment, corpus)
+    if speed.compile is True and recipes is None:
+        compiling.keep_programs(describe_shapes(experiment))
+    elif speed.compile:  # CUDA graphs and sharded layers are of one run
+        compiling.forget_programs()
     copied = _start(model, experiment, recipes, fills=updates is None)
+    strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes, model)
     if experiment.trainer.activation_checkpointing:
         strategies.checkpoint_activations(model)
     validated = corpus.limit_validation(experiment.validation.samples)
-    strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes)
     module = TrainingModule(experiment, validated, recipes is None and speed.compile, model)
     module.copied = copied
     logger = RunLogger(experiment, tracker, experiment.trainer.batch_size * module.per_item, updates or 0)
@@ -155,6 +157,8 @@ def _prepare(
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
     trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy, logger)
+    if hooks.asked_to_stop:
+        ignore_signals(trainer)
     logger.count_updates = lambda: trainer.global_step
     return _Prepared(trainer, module, Loaders(experiment, validated), validations, checkpoint, extras, logger, named)
 

@@ -1,4 +1,4 @@
-"""The LightningModule that trains every task: the loss that may be compiled, optimizer, schedule, and validation."""
+"""The LightningModule that trains every task: loss, compiled or not, optimizer, schedule, and validation."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.base import strip_wrapper
 from ablate.optim.optimizers import build_optimizer
+from ablate.parallel.compiling import CompiledParts
 from ablate.parallel.sharing import Compiled
 from ablate.tasks.base import count_samples
 from ablate.training import gradients
@@ -48,9 +49,8 @@ class TrainingModule(LightningModule):
         """Parameters that a warm start has given their values, which no placement changes before the first update."""
         self.val_metrics: dict[str, float] = {}
         self.compiled = bool(compiled)
-        self._graphs = compiled == "reduce-overhead"
-        mode = "reduce-overhead" if self._graphs else None
-        self._loss = torch.compile(self.loss, mode=mode) if compiled else self.loss
+        self._parts = CompiledParts(self.model) if compiled is True else None
+        self._graphs = torch.compile(self.loss, mode="reduce-overhead") if compiled == "reduce-overhead" else None
         self.train_loss_scale: float | Tensor = 1.0
         """What the mean loss of the ranks and accumulated batches is multiplied by to be that of the last update."""
         self._counts: list[Tensor] = []  # of the batches accumulated so far: targets but padding
@@ -66,11 +66,15 @@ class TrainingModule(LightningModule):
         if self.corpus.padded:
             self._counts.append(self.task.count_targets(*batch))
             self._positions += self.task.count_positions(*batch)
+        if self._parts:
+            with self._parts.run():
+                return self.loss(*batch)
         if not self._graphs:
-            return self._loss(*batch)
+            return self.loss(*batch)
         self.zero_grad()  # the last gradients lie where the graphs are about to write
         torch.compiler.cudagraph_mark_step_begin()
-        return self._loss(*batch).clone()  # which the next step would write over
+        loss: Tensor = self._graphs(*batch)
+        return loss.clone()  # which the next step would write over
 
     def on_after_backward(self) -> None:
         if not self.corpus.padded or len(self._counts) < self.experiment.trainer.accumulate:

@@ -1,21 +1,20 @@
 """The fast mode: bfloat16 autocast and torch.compile, chosen if they save time.
 
 `auto` depends on the size of the model, the number of updates and the machine, and not on the placement, so that all
-arms of a comparison use the same precision. The choice and its reason are tags of the run.
+arms of a comparison use the same precision; a sweep chooses once whether it compiles. The choice and its reason are
+tags of the run.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from ablate.distributed import ranks
-from ablate.estimate.skeleton import build_blank
+from ablate.training.compilation import Compilation, Runs, choose_compilation, has_compiler
 
 if TYPE_CHECKING:
     from ablate.data import Corpus
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 # Measured with benchmarks/step.py: bfloat16 is 1.5 times as fast as float32 where the CPU has matrix tiles for it
 # (AMX), slower where it has not, and no faster below this width, where the conversions cost what the products save.
 BF16_WIDTH = 256
-COMPILE_SECONDS = 40  # a first compilation on two cores
-SAVED = 0.15  # the least share of a run's time that compiling saves
-CPU_FLOPS, GPU_FLOPS = 4e10, 5e13  # of one core and of one device, at what small models reach
 
 
 @dataclass(frozen=True)
@@ -40,15 +36,19 @@ class Speed:
     why: str
 
 
-def choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
-    """Return the precision and the compilation of this run on this machine, with `auto` resolved."""
+def choose_speed(experiment: Experiment, corpus: Corpus, chosen: Compilation | None = None) -> Speed:
+    """Return the precision and the compilation of this run on this machine, with `auto` resolved: as `chosen` for a
+    whole sweep, else for this run alone."""
     config = experiment.trainer
     precision, why_precision = str(config.precision), "as set"
     if config.precision == "auto":
         precision, why_precision = _choose_precision(experiment.model.hidden)
     compiled: Compiled
     if config.compile == "auto":
-        compiled, why_compiled = _choose_compile(experiment, corpus)
+        choice = chosen or choose_compilation([Runs(experiment, corpus)])
+        compiled, why_compiled = choice.compiles, choice.why
+        if compiled and not has_compiler():  # which the machine that chose for the sweep has
+            compiled, why_compiled = False, "there is no C++ compiler"
     else:
         compiled, why_compiled = config.compile, "as set"
     if compiled == "reduce-overhead" and not torch.cuda.is_available():
@@ -81,30 +81,6 @@ def has_tiles() -> bool:
     """Return whether the CPU multiplies bfloat16 matrices in tiles (AMX)."""
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return bool(supported and supported())
-
-
-def _choose_compile(experiment: Experiment, corpus: Corpus) -> tuple[bool, str]:
-    if not torch.cuda.is_available() and not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
-        return False, "there is no C++ compiler"
-    if experiment.model.unrolls:
-        return False, f"compiling would write out the steps of model {experiment.model.title}"
-    seconds = estimate_seconds(experiment, corpus)
-    saved = round(seconds * SAVED)
-    if saved <= COMPILE_SECONDS:
-        return False, "the run is too short to save the time of compiling"
-    return True, f"saves an estimated {saved} s or more"
-
-
-def estimate_seconds(experiment: Experiment, corpus: Corpus) -> float:
-    """Return a rough time of the run: 6 FLOPs for each weight (the embedding left out) and each token, patch or
-    position, and the attention, if there is one."""
-    model = build_blank(experiment, corpus.classes, corpus.shape)
-    weights = sum(p.weight.numel() for p in model.projections() if p.role != "embedding")
-    tokens = experiment.model.sequence_length(corpus.shape)
-    attention = 12 * experiment.model.layers * experiment.model.hidden * tokens if experiment.model.heads else 0
-    flops = (6 * weights + attention) * tokens * experiment.trainer.batch_size * experiment.trainer.max_steps
-    one = GPU_FLOPS if torch.cuda.is_available() else CPU_FLOPS * torch.get_num_threads()
-    return flops / (one * ranks.world_size())
 
 
 def _share_compilations() -> None:

@@ -45,7 +45,7 @@ def train(
     check_vocabulary(experiment, corpus)
     if not place.run_id:
         experiment = procedure.pin(experiment, corpus)
-    speed = procedure.choose_speed(experiment, corpus)
+    speed = procedure.choose_speed(experiment, corpus, place.compilation)
     made_with = _gather_facts(experiment, corpus, speed)
     watched = system_metrics.check_wanted()
     with contextlib.ExitStack() as stack:

@@ -11,7 +11,7 @@ from ablate.data import build_loader
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
-from ablate.training import precision
+from ablate.training import compilation, precision
 from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks
 from ablate.training.train import train
@@ -25,7 +25,7 @@ def cpu(monkeypatch):
 
     def build(tiles=True, compiler=True):
         monkeypatch.setattr(precision, "has_tiles", lambda: tiles)
-        monkeypatch.setattr(precision.shutil, "which", lambda name: "/usr/bin/c++" if compiler else None)
+        monkeypatch.setattr(compilation.shutil, "which", lambda name: "/usr/bin/c++" if compiler else None)
 
     return build
 
@@ -61,6 +61,19 @@ def test_long_runs_are_compiled_and_short_ones_are_not(cpu, tmp_path):
     assert "saves" in long.why
 
 
+def test_what_a_sweep_has_chosen_holds_for_its_trials_where_they_leave_it_open(cpu, tmp_path):
+    """On a machine without a compiler a trial still trains."""
+    always = compilation.Compilation(True, "for the sweep")
+    open_run, fixed = (Experiment.from_mapping({"trainer.compile": how}) for how in ("auto", False))
+    corpus = open_run.data.load(tmp_path)
+    cpu()
+    assert precision.choose_speed(open_run, corpus, always).compile is True
+    assert "for the sweep" in precision.choose_speed(open_run, corpus, always).why
+    assert precision.choose_speed(fixed, corpus, always).compile is False
+    cpu(compiler=False)
+    assert precision.choose_speed(open_run, corpus, always).compile is False
+
+
 def test_without_a_compiler_nothing_is_compiled(cpu, tmp_path):
     cpu(compiler=False)
     assert not chosen(tmp_path, trainer__max_steps=10**6).compile
@@ -91,8 +104,8 @@ def test_the_estimate_is_the_flops_of_the_weights_and_the_attention(monkeypatch,
     weights = 2 * (4 * 64**2 + 3 * 64 * 96) + 64 * 256
     tokens = 16 * 128 * 7
     flops = (6 * weights + 12 * 2 * 64 * 128) * tokens
-    found = precision.estimate_seconds(run, run.data.load(tmp_path))
-    assert found == pytest.approx(flops / (precision.CPU_FLOPS * torch.get_num_threads()))
+    found = compilation.estimate_seconds(run, run.data.load(tmp_path))
+    assert found == pytest.approx(flops / (compilation.CPU_FLOPS * torch.get_num_threads()))
 
 
 class Reads(TorchDispatchMode):

@@ -3,17 +3,22 @@ run."""
 
 import json
 import math
+import os
 import shutil
+import signal
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.utils import counters
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
 from ablate.data import SequentialBatches
 from ablate.experiment.tree import Experiment
+from ablate.parallel import compiling
 from ablate.tracking.facts import read_facts
+from ablate.training.callbacks import Validations
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -107,6 +112,26 @@ def test_the_same_seed_gives_the_same_numbers_and_another_does_not(store, family
     first, second, other = (train(experiment(family_settings, seed=seed)) for seed in (3, 3, 4))
     assert first.metrics == second.metrics
     assert first.metrics["val/loss"] != other.metrics["val/loss"]
+
+
+def test_sigterm_in_a_validation_stops_after_it_with_a_checkpoint(store, tiny_settings, monkeypatch):
+    """Lightning would leave it in its middle."""
+    signals = []
+
+    def send(self, trainer, *given):
+        if trainer.global_step == 4 and not signals:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
+    plain = train(Experiment.from_mapping(tiny_settings))
+    monkeypatch.setattr(Validations, "on_validation_batch_start", send)
+    try:
+        stopped = train(Experiment.from_mapping(tiny_settings), hooks=Hooks(asked_to_stop=lambda: bool(signals)))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (stopped.status, stopped.step) == ("interrupted", 4)
+    whole = train(load_experiment(stopped.run_id, {}), Place(run_id=stopped.run_id))
+    assert whole.metrics == plain.metrics
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -265,12 +290,21 @@ def test_both_precisions_give_float32_losses_close_to_each_other(store, tiny_set
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler on this machine")
-def test_a_compiled_run_gives_the_losses_of_an_eager_one(store, tiny_settings):
-    eager, compiled = (train(experiment(tiny_settings, model__layers=1, trainer__compile=how)) for how in (False, True))
-    for (_, a), (_, b) in zip(history(eager.run_id, "train/loss"), history(compiled.run_id, "train/loss"), strict=True):
-        assert b == pytest.approx(a, rel=1e-4)
-    assert compiled.metrics["val/loss"] == pytest.approx(eager.metrics["val/loss"], rel=1e-4)
-    assert read_facts(compiled.run_id)["ablate.compile"] == "true"
+def test_compiled_runs_give_the_losses_of_eager_ones_and_the_second_compiles_nothing(store, tiny_settings):
+    compiling.forget_programs()
+    counters.clear()
+    programs = []
+    for seed, lr in ((0, 1e-3), (1, 1e-2)):
+        more = {"norm": "deepnorm", "seed": seed, "optimizer__lr": lr}
+        eager, compiled = (train(experiment(tiny_settings, **more, trainer__compile=how)) for how in (False, True))
+        for (_, a), (_, b) in zip(
+            history(eager.run_id, "train/loss"), history(compiled.run_id, "train/loss"), strict=True
+        ):
+            assert b == pytest.approx(a, rel=1e-4)
+        assert compiled.metrics["val/loss"] == pytest.approx(eager.metrics["val/loss"], rel=1e-4)
+        assert read_facts(compiled.run_id)["ablate.compile"] == "true"
+        programs.append(counters["stats"]["unique_graphs"])
+    assert programs == [2, 2]  # of a layer, and of head and loss
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])

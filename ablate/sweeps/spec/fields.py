@@ -322,7 +322,7 @@ class SweepFields(Config):
         if self.sampler.kind == "grid":
             count = len(list_cells(self.space(arm)))
             return min(wanted or count, count)
-        return wanted or (None if self.budget.tokens or self.budget.hours else DEFAULT_TRIALS)
+        return wanted or (None if self.budget.limits_work else DEFAULT_TRIALS)
 
     def starts(self, arm: str) -> list[Point]:
         """Return the points that the search of `arm` begins with."""

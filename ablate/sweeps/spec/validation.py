@@ -17,6 +17,7 @@ from ablate.experiment.metrics import list_parts
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
+from ablate.sweeps.spec.budget_validation import validate_budget
 from ablate.sweeps.spec.design_validation import check_levels, merge_alike, validate_design
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid_validation import validate_grid
@@ -49,8 +50,14 @@ def validate(sweep: SweepFields) -> list[Problem]:
             *check_readings(plain),
             *audit.validate(plain),
             *check_levels(plain),
+            *validate_budget(sweep),
         ]
-    return problems or [*_check_references(plain), *check_readings(plain), *audit.validate(plain)]
+    return problems or [
+        *_check_references(plain),
+        *check_readings(plain),
+        *audit.validate(plain),
+        *validate_budget(sweep),
+    ]
 
 
 def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Iterable[Problem]) -> list[Problem]:
