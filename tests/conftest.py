@@ -16,8 +16,8 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.registry import Registry
 from ablate.experiment.tree import Experiment
-from ablate.sweeps import storage
 from ablate.sweeps.executors import local
+from ablate.sweeps.storages import databases
 from ablate.tracking.databases import sqlite_file
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -37,7 +37,7 @@ def pytest_collection_finish(session):
             start_server()
 
 
-CREATE_TABLES = storage._create_tables
+CREATE_TABLES = databases._create_tables
 CLASSES = 11
 SHAPES = {"language_modeling": (12,), "image_classification": (1, 8, 8)}  # of one input, by task
 SIZES = {
@@ -226,7 +226,7 @@ def _copied_tables(monkeypatch, request):
         else:
             CREATE_TABLES(url)
 
-    monkeypatch.setattr(storage, "_create_tables", create)
+    monkeypatch.setattr(databases, "_create_tables", create)
 
 
 def copy_database(source, target):

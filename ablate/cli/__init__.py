@@ -27,6 +27,7 @@ from ablate.cli import (
     figure,
     ladder,
     plan,
+    proxy,
     report,
     schema,
     status,
@@ -43,7 +44,7 @@ from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
 VERBS = (
-    train, sweep, work, ladder, status, report, plan, export, diagnose, figure, wordsim, evaluate, align, ui,
+    train, sweep, work, ladder, status, report, plan, export, diagnose, figure, wordsim, evaluate, align, ui, proxy,
     list_choices, config, schema, check, completion,
 )  # fmt: skip
 """In the order of `ablate --help`."""

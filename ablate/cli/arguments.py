@@ -55,7 +55,11 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
     """Add --storage."""
     remember = tracking.remember_address  # so that no message shows its password
     parser.add_argument(
-        "--storage", type=remember, metavar="URL", help="Optuna storage (default: SQLite under mlruns/)"
+        "--storage",
+        type=remember,
+        metavar="URL",
+        help="studies: sqlite:///FILE, journal:///FILE, postgresql://HOST/NAME or grpc://HOST:PORT "
+        "(default: SQLite under mlruns/)",
     )
 
 
@@ -68,6 +72,13 @@ def parse_positive(text: str, also: str = "") -> int:
     """Return a whole number of at least 1."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be {also}a whole number of at least 1, given {text}")
+    return int(text)
+
+
+def parse_port(text: str) -> int:
+    """Return the number of a port."""
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to 65535, given {text}")
     return int(text)
 
 

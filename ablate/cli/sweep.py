@@ -19,6 +19,7 @@ from ablate.cli.arguments import (
     parse_positive_or_auto,
     parse_share,
 )
+from ablate.cli.executors import add_executor, check_executor, open_executor
 from ablate.cli.output import build_console, interrupt_on_sigterm, print_json, repeat_command
 from ablate.config.errors import DataError
 from ablate.config.formatting import count_noun, format_settings, join_words
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ablate.sweeps import dry_run, gpu_sharing, progress
     from ablate.sweeps import run as sweep_run
     from ablate.sweeps.executors import slurm as slurm_executor
+    from ablate.sweeps.executors.executor import Executor
     from ablate.sweeps.spec import files, library, references, scale
     from ablate.sweeps.spec.sweep import Sweep
 else:
@@ -52,6 +54,7 @@ ablate sweep demo --workers 2
   ablate sweep --all --dry-run
   ablate sweep sweeps/demo.yaml --submit cluster=local --workers 2
   ablate sweep sweeps/demo.yaml --workers-per-gpu auto
+  ablate sweep my.yaml --executor ray --address 10.0.0.1:6379 --workers 8 --gpus-per-worker 0.5
   ablate sweep my.yaml --storage postgresql://me@db/ablate --submit slurm.partition=gpu timeout_min=600 --workers 32"""
 _FILE = "the sweep file, or the name of one that comes with Ablate"
 _PER_GPU = "trials at a time on each GPU; auto: as many as fit according to the memory plan"
@@ -90,11 +93,13 @@ def add_parser(verbs: Verbs) -> None:
     )
     add_storage(parser)
     add_json(parser, "print the reports, or with --dry-run the plans, as JSON")
+    add_executor(parser)
     parser.add_argument("--submit", nargs="+", metavar="KEY=VALUE", help=_SUBMIT)
 
 
 def run(options: argparse.Namespace) -> int:
     """Plan, run or submit the sweeps of a file, and print their reports."""
+    check_executor(options)
     if options.all:
         return _plan_all(options)
     if options.file is None:
@@ -124,8 +129,8 @@ def run(options: argparse.Namespace) -> int:
     staged = files.add_earlier_sweeps(options.file, specs, overrides, factor=options.scale, model=model)
     if options.dry_run:
         return _plan(staged, requested, options)
-    with interrupt_on_sigterm():  # also while a sweep is prepared
-        return _run(staged, requested, options)
+    with interrupt_on_sigterm(), open_executor(options) as executor:  # also while a sweep is prepared
+        return _run(staged, requested, options, executor)
 
 
 def _plan_all(options: argparse.Namespace) -> int:
@@ -178,7 +183,7 @@ def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespa
     return 2 if missing else 0
 
 
-def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace) -> int:
+def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace, executor: Executor | None) -> int:
     """Run or continue one sweep after another until Ctrl-C, and return the worst exit status. Sweeps that are not
     `requested` train the models that the others start from."""
     worst = 0
@@ -186,7 +191,7 @@ def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespac
     for spec in specs:
         if spec.name not in requested:
             print(_announce(spec, specs, options))
-        worst = max(worst, _run_one(spec, options, options.fresh and spec.name in requested, reports))
+        worst = max(worst, _run_one(spec, options, options.fresh and spec.name in requested, reports, executor))
         if worst == 130:
             break
     if options.json:
@@ -208,13 +213,17 @@ def _announce(spec: Sweep, specs: Sequence[Sweep], options: argparse.Namespace) 
     return "\n".join(lines)
 
 
-def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool, reports: list[Report]) -> int:
+def _run_one(
+    spec: Sweep, options: argparse.Namespace, fresh: bool, reports: list[Report], executor: Executor | None
+) -> int:
     """Run or continue one sweep, print its report and add it to `reports`, and return the exit status."""
     console, command = build_console(stderr=options.json), repeat_command(options.verb)
     workers = _count_workers(spec, options)
     print_wrapped(console, progress.describe_sweep(spec, workers))
     try:
-        record = sweep_run.sweep(spec, workers=workers, storage=options.storage, fresh=fresh, console=console)
+        record = sweep_run.sweep(
+            spec, workers=workers, storage=options.storage, fresh=fresh, console=console, executor=executor
+        )
     except KeyboardInterrupt as stop:
         aligned = any(spec.base(arm).procedure == "alignment" for arm in spec.all_arms)  # which has no checkpoints
         way_on = "start again" if aligned else "resume from their last checkpoints"

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ablate import tracking
-from ablate.cli.arguments import Verbs, add_storage, add_verb, build_error
+from ablate.cli.arguments import Verbs, add_storage, add_verb, build_error, parse_port
 from ablate.cli.mlflow_view import build_view
 from ablate.cli.output import interrupt_on_sigterm
 from ablate.config.errors import StoreError
@@ -44,13 +44,6 @@ def add_parser(verbs: Verbs) -> None:
     text = "address to bind to (default: 127.0.0.1, this machine only)"
     parser.add_argument("--host", default="127.0.0.1", help=text)
     add_storage(parser)
-
-
-def parse_port(text: str) -> int:
-    """Return the number of a port."""
-    if not text.isdigit() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to 65535, given {text}")
-    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from ablate.sweeps.search.space import list_cells, to_distributions
 from ablate.sweeps.seed_studies import CHOICE, PLATEAU, find_plateau, label_run
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_trial, trial_status
+from ablate.sweeps.storage import TrialReader, read_trial, trial_status
 from ablate.sweeps.storage_lock import do_locked
 from ablate.tracking.provenance import COMPARED
 from ablate.training.procedures import Result
@@ -86,6 +86,8 @@ class ArmTrials:
         steps = base.trainer.max_steps
         study.pruner = FairPruner(spec.pruner.build(steps, base.schedule.warmup(steps)))
         self._trials: list[FrozenTrial] | None = None
+        self._records: list[TrialRecord] | None = None
+        self._reader = TrialReader(arm)
         self._notes: dict[str, Any] | None = None
         self._abandoned: set[int] = set()  # numbers of trials that `ask` could not hand out
         self._watch = Watch()
@@ -124,7 +126,7 @@ class ArmTrials:
     def refresh(self) -> None:
         """Read the storage again. What was read is cached until this process writes to the study or asks for a trial: a
         decision reads the same trials dozens of times, and each read needs several queries."""
-        self._trials = self._notes = None
+        self._trials = self._records = self._notes = None
 
     def _read_attempts(self) -> list[FrozenTrial]:
         """Return all trials of the study, also those that a later one continues."""
@@ -145,7 +147,13 @@ class ArmTrials:
 
     def read_trials(self) -> list[TrialRecord]:
         """Return the trials so far."""
-        return [read_trial(trial, self.arm) for trial in self._list_last_attempts()]
+        if self._records is None:
+            self._records = self._reader.read(self._read_attempts())
+        return self._records
+
+    def _list_open(self) -> list[FrozenTrial]:
+        """Return the trials that have not ended, and some that have: without looking through thousands of these."""
+        return self._reader.list_open(self._read_attempts())
 
     def _list_last_attempts(self) -> list[FrozenTrial]:
         return list_last_attempts(self._read_attempts())
@@ -183,7 +191,7 @@ class ArmTrials:
         """Free the trials of processes that have ended or, on other machines, have given no sign of life for minutes;
         return their number. It is called by one process at a time, as `ask` is."""
         lost = 0
-        for trial in self._read_attempts():
+        for trial in self._list_open():
             if trial.state.name != "RUNNING" or is_free(trial):
                 continue
             if is_orphan(trial) or trial.number in self._abandoned or self._watch.is_silent(trial):
@@ -247,24 +255,30 @@ class ArmTrials:
         """Return the next trial, owned by this process: an interrupted one, one that is to be retried, or a new
         point."""
         self.free_orphans()  # what died since is counted as open: without this a new point would take its place
-        frozen = self._read_attempts()
-        begun = next((trial for trial in frozen if is_free(trial) and self._may_continue(trial)), None)
-        waiting = next((trial for trial in frozen if trial.state.name == "WAITING"), None)
-        if unfinished := begun or waiting:
-            number = trial_number(unfinished)
-        else:
-            number = sum("continues" not in trial.user_attrs for trial in frozen)
-            self.study.enqueue_trial(self._pick_fixed(number), user_attrs={"number": number})
+        begun = next((trial for trial in self._list_open() if is_free(trial) and self._may_continue(trial)), None)
+        waiting = next((trial for trial in self._list_open() if trial.state.name == "WAITING"), None)
+        unfinished = begun or waiting
+        number = trial_number(unfinished) if unfinished else len(self.read_trials())
         self.study.sampler = self.spec.sampler.build(number)
         if begun:
-            trial = open_trial(self.study, begun, self._list_distributions())
-        else:
+            trial = open_trial(self.study, begun._trial_id, self._list_distributions())
+        elif waiting:
             trial = self.study.ask(self._list_distributions())
+        else:
+            trial = open_trial(self.study, self._add_trial(number), self._list_distributions())
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
         self._claim(trial, begun)
         self.refresh()
         self._abandoned.discard(trial.number)
         return trial
+
+    def _add_trial(self, number: int) -> int:
+        """Add the new trial `number`, begun and free, and return its id."""
+        from optuna.trial import TrialState, create_trial
+
+        fixed = {"fixed_params": self._pick_fixed(number)}
+        trial = create_trial(state=TrialState.RUNNING, system_attrs=fixed, user_attrs={"number": number})
+        return self.study._storage.create_new_trial(self.study._study_id, trial)
 
     def _may_continue(self, trial: FrozenTrial) -> bool:
         """Return whether a trial that was begun, and has no process, goes on now."""
@@ -382,6 +396,9 @@ class ArmTrials:
         """Write the end of a trial that this process owns. Raises TakenOverError if it does not any more."""
 
         def write() -> None:
+            frozen = self._read_frozen(trial.number)
+            if frozen.state.name == state and read_owner(frozen) == read_owner(trial):
+                return  # it was written before the connection broke, and this step began anew
             self._write_ending(self._read_own(trial), state, status, reason, value, notes)
 
         do_locked(self.study._storage, write)

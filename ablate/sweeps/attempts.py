@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 def list_last_attempts(frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Return the last attempts at the trials of a study."""
     continued = {trial.user_attrs["continues"] for trial in frozen if "continues" in trial.user_attrs}
-    return [trial for trial in frozen if trial.number not in continued]
+    return [trial for trial in frozen if trial.number not in continued] if continued else list(frozen)
 
 
-def open_trial(study: Study, begun: FrozenTrial, distributions: Mapping[str, BaseDistribution]) -> Trial:
-    """Return the running trial `begun`, to be continued by this process, with all its values: those that its first
-    process was killed before it chose are chosen now."""
+def open_trial(study: Study, trial_id: int, distributions: Mapping[str, BaseDistribution]) -> Trial:
+    """Return a running trial, to be trained by this process, with all its values: those that are not chosen yet, as it
+    is new or its first process was killed, are chosen now."""
     from optuna import Trial
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-    trial = Trial(study, begun._trial_id)
+    study._thread_local.cached_all_trials = None  # samplers may use what the study has read before, as of `ask`
+    trial = Trial(study, trial_id)
     for name, distribution in distributions.items():
         if isinstance(distribution, CategoricalDistribution):
             trial.suggest_categorical(name, distribution.choices)

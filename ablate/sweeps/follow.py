@@ -73,7 +73,7 @@ class Follower:
         events: list[tuple[float, Callable[[], None]]] = []
         has_ended = False
         for study, trial in self._list_trials():
-            key, status = (study, trial.number), trial_status(trial)
+            key, status = (study, trial.number), _read_status(trial)
             before, state = self._states.get(key, (0, "waiting")), (read_claim(trial), status)
             if state[0] > before[0] and status != "waiting":
                 if before[1] == "running":
@@ -195,6 +195,11 @@ def _count_ended_seeds(record: SweepRecord) -> int:
     """Return the number of ended runs on fresh seeds, crossed ones included."""
     runs = [*record.confirmed.values(), *(crossed.runs for crossed in record.list_crossed())]
     return sum(run.status in FINISHED for part in runs for run in part)
+
+
+def _read_status(trial: FrozenTrial) -> str:
+    """Return the status of a trial; of one that is begun and not yet claimed, waiting."""
+    return "waiting" if trial.state.name == "RUNNING" and not read_claim(trial) else trial_status(trial)
 
 
 def _read_time(moment: datetime | None) -> float:

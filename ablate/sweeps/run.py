@@ -1,4 +1,4 @@
-"""Running a sweep on this machine: preparing it, starting its workers, and showing what they do."""
+"""Running a sweep: preparing it, starting its workers, and showing what they do."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ablate.config.errors import AblateError, StoreError, SweepError
 from ablate.config.logs import open_console
 from ablate.distributed import ranks
 from ablate.sweeps.arms import ArmTrials, end_run
-from ablate.sweeps.devices import share_cores
-from ablate.sweeps.executors.local import LocalWorkers
+from ablate.sweeps.executors.executor import Executor, Workers
+from ablate.sweeps.executors.local import ThisMachine
 from ablate.sweeps.follow import Follower
 from ablate.sweeps.leases import is_orphan
 from ablate.sweeps.progress import Display
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 8.0  # seconds that a worker is given to write its checkpoint after Ctrl-C
 CLOSED = "closed"  # of the study of the first arm: ended runs when the results were last written to MLflow
 POLL = 0.2  # seconds between two looks at the worker processes
 
@@ -50,8 +49,11 @@ def sweep(
     storage: str | None = None,
     fresh: bool = False,
     console: Console | None = None,
+    executor: Executor | None = None,
 ) -> SweepRecord:
-    """Run or continue `spec` as `ablate.sweeps.shown.sweep` does, and show its progress on `console` alone."""
+    """Run or continue `spec` as `ablate.sweeps.shown.sweep` does, and show its progress on `console` alone. `executor`:
+    where its workers run; by default on this machine."""
+    executor = executor or ThisMachine()
     warnings.filterwarnings("ignore", module="optuna")
     if workers > 1 and ranks.world_size() > 1:
         raise SweepError(
@@ -60,7 +62,8 @@ def sweep(
         )
     url = storage_url(storage)
     display = Display(console or open_console(), spec.objective.metric, workers)
-    title, queue, threads = begin_session(spec, url, fresh, share_cores(max(workers, ranks.local_size())), display.note)
+    wanted = executor.pick_threads(max(workers, ranks.local_size()))
+    title, queue, threads = begin_session(spec, url, fresh, wanted, display.note)
     with translate_storage_errors(url):
         follower = Follower(title, queue.storage, display)
         if queue.must_wait():
@@ -69,7 +72,7 @@ def sweep(
                 if ranks.world_size() > 1:
                     _work_in_group(Worker(title, url), follower, stop)
                 else:
-                    _run_workers(LocalWorkers(title, url, workers, threads), follower, stop)
+                    _run_workers(executor.build_workers(title, url, workers, threads), follower, stop)
             if stop.signals:
                 _end_orphaned_runs(queue)
                 raise KeyboardInterrupt(*stop.signals)
@@ -90,7 +93,7 @@ class _Stop:
         self.presses += number == signal.SIGINT or not self.presses
 
 
-def _run_workers(workers: LocalWorkers, follower: Follower, stop: _Stop) -> None:
+def _run_workers(workers: Workers, follower: Follower, stop: _Stop) -> None:
     """Run `workers` until the sweep is done or a signal comes, and show what they do."""
     done, total = count_runs(follower.record)
     try:
@@ -100,7 +103,7 @@ def _run_workers(workers: LocalWorkers, follower: Follower, stop: _Stop) -> None
             time.sleep(POLL)
     finally:
         workers.stop()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + workers.patience
         while workers.is_running() and time.monotonic() < deadline and stop.presses < 2:
             time.sleep(POLL)
         workers.kill()
@@ -109,7 +112,7 @@ def _run_workers(workers: LocalWorkers, follower: Follower, stop: _Stop) -> None
             follower.look()
 
 
-def _show(workers: LocalWorkers, follower: Follower, sentences: Sequence[str]) -> None:
+def _show(workers: Workers, follower: Follower, sentences: Sequence[str]) -> None:
     for line in [*workers.read_lines(), *sentences]:
         follower.display.note(line)
     follower.look_if_due()

@@ -5,20 +5,20 @@ A sweep has one study per arm, named SWEEP@GENERATION/ARM. `--fresh` starts a ne
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from ablate.config import plugins
-from ablate.config.errors import StoreError, SweepError, did_you_mean
+from ablate.config.errors import SweepError, did_you_mean
 from ablate.experiment.former import restore_arm, restore_former
 from ablate.experiment.tree import DEFAULTS
-from ablate.sweeps.attempts import RUNGS, list_last_attempts, read_trial_notes, trial_number
+from ablate.sweeps.attempts import RUNGS, read_trial_notes, trial_number
 from ablate.sweeps.caps import limit_searches
 from ablate.sweeps.compilation import NOTE, parse_note
 from ablate.sweeps.leases import is_free, is_orphan, is_paused
@@ -26,15 +26,8 @@ from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.seed_studies import StoredStudy, find_plateau, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_errors import explain_damage
-from ablate.tracking.databases import (
-    LOCKED,
-    add_driver,
-    describe_failure,
-    explain_missing_driver,
-    hold_creation_lock,
-    redact,
-    sqlite_file,
-)
+from ablate.sweeps.storages.kinds import find_file, open_address
+from ablate.tracking.databases import add_driver
 from ablate.tracking.paths import store_path
 from ablate.verdict.outcomes import RungEnd, TrialRecord
 
@@ -45,10 +38,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-_UNREADABLE = (OSError, ValueError, LookupError, AssertionError, RuntimeError)  # of a file that is something else
-_CHECKED: set[tuple[str, int]] = set()  # databases whose tables this process has seen to be those of its Optuna
-
-
 def storage_url(url: str | None = None) -> str:
     """Return `url`, else ABLATE_STORAGE, else the SQLite database of the store."""
     return add_driver(url or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}")
@@ -57,40 +46,9 @@ def storage_url(url: str | None = None) -> str:
 def open_storage(url: str) -> BaseStorage:
     """Return Optuna's storage at `url`, created if missing. Raises StoreError if it cannot be used."""
     import optuna
-    import sqlalchemy.exc
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    url = add_driver(url)
-    file = sqlite_file(url)
-    try:
-        # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
-        engine: dict[str, Any] = {"connect_args": {"timeout": LOCKED}} if file else {"pool_pre_ping": True}
-        with hold_creation_lock(url, _create_tables):
-            database = (url, file.stat().st_ino if file else 0)
-            known = database in _CHECKED  # looking takes a fifth of a second
-            storage = (optuna.storages.RDBStorage if file else import_waiting())(
-                url,
-                engine_kwargs=engine,
-                skip_compatibility_check=known,
-                skip_table_creation=known,
-            )
-            _CHECKED.add(database)
-            return optuna.storages.get_storage(storage)  # all studies share what is read of finished trials
-    except ImportError as error:
-        raise explain_missing_driver(error, f"The Optuna storage {redact(url)}") from None
-    except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, *_UNREADABLE) as error:
-        text = describe_failure(error).rstrip(".")
-        advice = ", or move a damaged file away" if file else " (sqlite:///FILE or postgresql://HOST/NAME)"
-        raise StoreError(
-            f"The Optuna storage {redact(url)} cannot be used: {text}. Choose another with --storage URL{advice}."
-        ) from None
-
-
-def _create_tables(url: str) -> None:
-    """Makes the tables of Optuna."""
-    import optuna
-
-    optuna.storages.RDBStorage(url).engine.dispose()
+    return open_address(add_driver(url))
 
 
 def name_study(name: str, generation: int, arm: str) -> str:
@@ -108,7 +66,7 @@ def list_sweeps(url: str) -> dict[str, list[int]]:
 
 def open_existing(url: str) -> BaseStorage | None:
     """Return the storage at `url`; None if it is a file that does not exist yet. Raises StoreError."""
-    file = sqlite_file(url)
+    file = find_file(url)
     return None if file is not None and not file.exists() else open_storage(url)
 
 
@@ -258,7 +216,41 @@ def load_spec(study: Study | FrozenStudy) -> Sweep:
 
 def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:
     """Return the trials of a study of `arm`; for an interrupted and resumed trial only the last attempt."""
-    return [read_trial(trial, arm) for trial in list_last_attempts(frozen)]
+    return TrialReader(arm).read(frozen)
+
+
+class TrialReader:
+    """Reads the trials of a study of `arm` again and again, as a process does that takes trials. Those that have ended
+    change no more, and are translated once."""
+
+    def __init__(self, arm: str) -> None:
+        self.arm = arm
+        self._begin: list[
+            tuple[int, TrialRecord]
+        ] = []  # number in the study and trial, of the first that have all ended
+        self._ended: dict[int, TrialRecord] = {}  # the same of all that have ended
+        self._continued: set[int] = set()  # numbers of trials that a later one continues
+
+    def read(self, frozen: Sequence[FrozenTrial]) -> list[TrialRecord]:
+        """Return the trials, as `read_trials` does; `frozen` are all trials of the study, in their order."""
+        rest = [(trial.number, self._read(trial)) for trial in self.list_open(frozen)]
+        return [record for number, record in (*self._begin, *rest) if number not in self._continued]
+
+    def list_open(self, frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """Return those of `frozen` from the first that has not ended on."""
+        for trial in itertools.takewhile(lambda trial: trial.state.is_finished(), frozen[len(self._begin) :]):
+            self._begin.append((trial.number, self._read(trial)))
+        return list(frozen[len(self._begin) :])
+
+    def _read(self, trial: FrozenTrial) -> TrialRecord:
+        if record := self._ended.get(trial.number):
+            return record
+        if "continues" in trial.user_attrs:
+            self._continued.add(trial.user_attrs["continues"])
+        record = read_trial(trial, self.arm)
+        if trial.state.is_finished():
+            self._ended[trial.number] = record
+        return record
 
 
 def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
@@ -297,10 +289,3 @@ def trial_status(trial: FrozenTrial) -> str:
     return str(
         read_trial_notes(trial).get("status", {"COMPLETE": "completed", "PRUNED": "pruned"}.get(state, "failed"))
     )
-
-
-def import_waiting() -> Any:
-    """Return `WaitingStorage`, whose module imports Optuna."""
-    from ablate.sweeps.waiting_storage import WaitingStorage
-
-    return WaitingStorage

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import AblateError, StoreError
-from ablate.tracking.databases import describe_failure, redact, shorten
+from ablate.sweeps.storages.kinds import find_kind
+from ablate.tracking.databases import LostConnectionError, describe_failure, redact, shorten
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -19,7 +20,7 @@ _MEND = "Replace it by a backup, or move it away to start from the beginning."
 @contextlib.contextmanager
 def explain_damage(storage: BaseStorage | None) -> Iterator[None]:
     """Raise errors of reading a storage as a StoreError: a damaged file fails in SQLite, or has unexpected content."""
-    url = redact(getattr(getattr(storage, "_backend", storage), "url", "in memory"))
+    url = redact(getattr(find_kind(storage), "url", "in memory")) if storage else "in memory"
     try:
         with translate_storage_errors(url):
             yield
@@ -38,7 +39,12 @@ def translate_storage_errors(url: str) -> Iterator[None]:
 
     try:
         yield
-    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
+    except (
+        optuna.exceptions.StorageInternalError,
+        sqlalchemy.exc.SQLAlchemyError,
+        sqlite3.Error,
+        LostConnectionError,
+    ) as error:
         text = describe_failure(error)
         what = "Finished trials are safe; run the same command again once it answers."
         if "malformed" in text or "not a database" in text:

@@ -36,7 +36,7 @@ from ablate.training.procedures import Ended, Hooks
 from ablate.training.profiling import describe_profile, publish_profile
 from ablate.training.runs import CHECKPOINT, count_epochs, run_folder
 from ablate.training.trained import PREFIX
-from ablate.training.trainer import build_trainer
+from ablate.training.trainer import build_trainer, ignore_signals
 
 BRANCH = "branch"
 """The folder, in that of a run, of the copy of it that decays."""
@@ -185,6 +185,8 @@ def _prepare(
     if hooks.pause_at is not None:
         callbacks.append(Pause(hooks.pause_at, checkpoint.save))
     trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy, logger)
+    if hooks.asked_to_stop:
+        ignore_signals(trainer)
     logger.count_updates = lambda: trainer.global_step
     return _Prepared(trainer, module, Loaders(experiment, validated), validations, checkpoint, extras, logger, named)
 

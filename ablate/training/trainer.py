@@ -155,3 +155,9 @@ def build_trainer(
         default_root_dir=folder,
         **{**BARE, "logger": logger or False},
     )
+
+
+def ignore_signals(trainer: Trainer) -> None:
+    """Keep Lightning from answering SIGTERM, which would leave a validation in its middle without a checkpoint: who
+    gave `Hooks.asked_to_stop` answers it."""
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]

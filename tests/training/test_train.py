@@ -3,7 +3,9 @@ run."""
 
 import json
 import math
+import os
 import shutil
+import signal
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from ablate.data import SequentialBatches
 from ablate.experiment.tree import Experiment
 from ablate.parallel import compiling
 from ablate.tracking.facts import read_facts
+from ablate.training.callbacks import Validations
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -109,6 +112,26 @@ def test_the_same_seed_gives_the_same_numbers_and_another_does_not(store, family
     first, second, other = (train(experiment(family_settings, seed=seed)) for seed in (3, 3, 4))
     assert first.metrics == second.metrics
     assert first.metrics["val/loss"] != other.metrics["val/loss"]
+
+
+def test_sigterm_in_a_validation_stops_after_it_with_a_checkpoint(store, tiny_settings, monkeypatch):
+    """Lightning would leave it in its middle."""
+    signals = []
+
+    def send(self, trainer, *given):
+        if trainer.global_step == 4 and not signals:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
+    plain = train(Experiment.from_mapping(tiny_settings))
+    monkeypatch.setattr(Validations, "on_validation_batch_start", send)
+    try:
+        stopped = train(Experiment.from_mapping(tiny_settings), hooks=Hooks(asked_to_stop=lambda: bool(signals)))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (stopped.status, stopped.step) == ("interrupted", 4)
+    whole = train(load_experiment(stopped.run_id, {}), Place(run_id=stopped.run_id))
+    assert whole.metrics == plain.metrics
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

@@ -132,10 +132,11 @@ def _chart_search(record: SweepRecord) -> Chart | None:
         return None
     noun, looks = UsageUnit.of(record).noun, choose_looks(record)
     traces: list[Trace] = []
+    with_best = {course.arm for course in courses if course.best}
+    firsts = {course.arm: course for course in reversed(courses)}
     for course in sorted(courses, key=lambda c: c.best):
         name = f"{escape(course.arm)}, trial {course.number}"
-        known = any(c.best for c in courses if c.arm == course.arm)
-        first = course is next(c for c in courses if c.arm == course.arm)
+        known, first = course.arm in with_best, course is firsts[course.arm]
         traces.append(
             {
                 "type": "scatter", "mode": "lines", "x": course.xs, "y": course.ys, "legendgroup": course.arm,

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablate import tracking
 from ablate.config.errors import AblateError
 from ablate.distributed.launching import SAFE_PATH
-from ablate.sweeps.devices import THREADS, pick_devices
-
-ERROR = "ablate work: "  # what the message begins with of a worker that ends with exit status 2
-CRASHES = 3  # so many workers in a row that end before they took a trial end the sweep
-STARTING = 60.0  # seconds within which a worker that ends counts as one that could not start
+from ablate.sweeps.devices import THREADS, pick_devices, share_cores
+from ablate.sweeps.executors.addresses import list_addresses
+from ablate.sweeps.executors.crashes import Crashes
+from ablate.sweeps.executors.worker_log import WorkerLog, read_error
 
 
 def start_process(words: Sequence[str], environment: Mapping[str, str], log: Path) -> Any:
@@ -42,16 +40,14 @@ class _Slot:
 
     number: int
     process: Any
-    log: Path
+    log: WorkerLog
     since: float
-    read: int = 0
-    """Bytes of the log that were read."""
     is_over: bool = False
     """Whether its end was handled."""
 
 
 class LocalWorkers:
-    """So many workers of a sweep; one that is killed is replaced.
+    """So many workers of a sweep on this machine; one that is killed is replaced.
 
     Args:
         title: the sweep.
@@ -60,17 +56,13 @@ class LocalWorkers:
         threads: threads of each.
     """
 
+    patience = 8.0
+
     def __init__(self, title: str, url: str, count: int, threads: int) -> None:
         self.title, self.count = title, count
-        self._environment = {
-            **os.environ,
-            **dict.fromkeys(THREADS, str(threads)),
-            **SAFE_PATH,
-            "ABLATE_STORE": str(tracking.store_path()),
-            "ABLATE_STORAGE": url,  # not on the command line, which everybody can read: it may have a password
-            "MLFLOW_TRACKING_URI": tracking.tracking_uri(),
-        }
-        self._crashes = 0
+        threaded = dict.fromkeys(THREADS, str(threads))
+        self._environment = {**os.environ, **threaded, **SAFE_PATH, **list_addresses(url)}
+        self._crashes = Crashes()
         self._slots: list[_Slot] = []
 
     def start(self, count: int) -> None:
@@ -79,12 +71,10 @@ class LocalWorkers:
             self._slots.append(self._start(number))
 
     def _start(self, number: int) -> _Slot:
-        log = tracking.open_folder("workers") / f"{self.title}-{number}.log"
-        log.unlink(missing_ok=True)
-        log.touch(mode=0o600)
+        log = WorkerLog(self.title, number)
         devices = pick_devices(number, self.count).to_environment()
         words = ["work", self.title, "--parent", str(os.getpid())]
-        process = start_process(words, {**self._environment, **devices}, log)
+        process = start_process(words, {**self._environment, **devices}, log.path)
         return _Slot(number, process, log, time.monotonic())
 
     def have_work(self) -> bool:
@@ -97,7 +87,7 @@ class LocalWorkers:
 
     def read_lines(self) -> list[str]:
         """Return the lines that they have written since the last call."""
-        return [line for slot in self._slots for line in _read_new(slot)]
+        return [line for slot in self._slots for line in slot.log.read_lines()]
 
     def replace_killed(self) -> list[str]:
         """Replace those that were killed or crashed; return a sentence for each. Raises AblateError with the message of
@@ -109,15 +99,18 @@ class LocalWorkers:
                 continue
             slot.is_over = True
             if status == 2:
-                raise AblateError(_read_error(slot))
+                raise AblateError(read_error(slot.log.path))
             if status in (0, 130):
                 continue
-            self._crashes = self._crashes + 1 if time.monotonic() - slot.since < STARTING and status > 0 else 0
-            if self._crashes >= CRASHES:
-                raise AblateError(f"No worker can start: each ends with exit status {status}. See {slot.log}")
-            how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
-            kept = slot.log.rename(slot.log.with_suffix(f".{slot.process.pid}.log")) if status > 0 else None
-            sentences.append(f"Worker {slot.number} {how} and is replaced." + (f" Its output: {kept}" if kept else ""))
+            if status < 0:
+                self._crashes.reset()
+                sentences.append(f"Worker {slot.number} was killed by signal {-status} and is replaced.")
+            else:
+                self._crashes.add(time.monotonic() - slot.since, f"ends with exit status {status}", slot.log.path)
+                kept = slot.log.keep(slot.process.pid)
+                sentences.append(
+                    f"Worker {slot.number} ended with exit status {status} and is replaced. Its output: {kept}"
+                )
             self._slots[i] = self._start(slot.number)
         return sentences
 
@@ -137,19 +130,13 @@ class LocalWorkers:
                 slot.process.send_signal(number)
 
 
-def _read_new(slot: _Slot) -> list[str]:
-    """Return the whole lines that a worker has written since they were last read, but for the error it ends with."""
-    with open(slot.log, encoding="utf-8", errors="replace") as file:
-        file.seek(slot.read)
-        text = file.read()
-    whole, newline, _ = text.rpartition("\n")
-    slot.read += len((whole + newline).encode())
-    lines = [line for line in whole.split("\n") if line]
-    ends = [i for i, line in enumerate(lines) if line.startswith(ERROR)]
-    return lines[: ends[0]] if ends else lines
+class ThisMachine:
+    """The executor of workers on this machine."""
 
+    def pick_threads(self, workers: int) -> int:
+        """Return each worker's share of the cores."""
+        return share_cores(workers)
 
-def _read_error(slot: _Slot) -> str:
-    """Return the message with which a worker ended."""
-    text = slot.log.read_text(encoding="utf-8", errors="replace")
-    return text.rpartition(ERROR)[2].strip() or f"A worker ended with exit status 2. See {slot.log}"
+    def build_workers(self, title: str, url: str, count: int, threads: int) -> LocalWorkers:
+        """Return `count` workers, not yet started."""
+        return LocalWorkers(title, url, count, threads)

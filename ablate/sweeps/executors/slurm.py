@@ -22,6 +22,7 @@ from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.config.formatting import count_noun
 from ablate.distributed.launching import SAFE_PATH
 from ablate.sweeps.devices import Devices, pick_devices, share_cores
+from ablate.sweeps.executors.addresses import list_addresses, validate_databases
 from ablate.sweeps.sessions import begin_session
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import storage_url
@@ -132,15 +133,10 @@ def submit(
     title, _, _ = begin_session(spec, url, fresh, own)  # without a number, as many threads as the first job has
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = Path(tempfile.mkdtemp(prefix=f"{title}-{stamp}-", dir=tracking.open_folder("submitted")))  # for us alone
-    environment = {
-        "ABLATE_STORE": str(tracking.store_path()),
-        "ABLATE_STORAGE": url,
-        "MLFLOW_TRACKING_URI": tracking.tracking_uri(),
-    }
     work = []
     for slot in range(workers):  # a cluster gives each job its GPUs; on this machine they are shared out here
         gpus = pick_devices(slot, workers) if cluster == "local" else Devices(None, 1)
-        work.append(SweepJob(title, os.getcwd(), {**environment, **gpus.to_environment()}))
+        work.append(SweepJob(title, os.getcwd(), {**list_addresses(url), **gpus.to_environment()}))
     return Submitted(
         title, cluster, folder, _submit_jobs(work, folder, cluster, {"name": title, **parameters}), storage
     )
@@ -175,7 +171,7 @@ def check_parameters(words: Mapping[str, Any], storage: str | None) -> tuple[str
     settings = {word: value for word, value in words.items() if word != "cluster"}
     problems = _validate_cluster(cluster, executors)
     if cluster != "local":
-        problems += _validate_databases(storage)
+        problems += validate_databases(storage)
     if problems := problems + _validate_settings(cluster, settings, executors):
         raise ConfigError(problems, "--submit")
     return cluster, {word.replace(".", "_"): value for word, value in settings.items()}
@@ -237,17 +233,6 @@ def _fits(value: Any, kind: type) -> bool:
     if kind in (int, float):
         return isinstance(value, (int, kind)) and not isinstance(value, bool) and value >= 0
     return isinstance(value, kind)
-
-
-def _validate_databases(storage: str | None) -> list[Problem]:
-    """Return a problem for each database that jobs on several machines cannot share."""
-    message = "several machines cannot share a SQLite file. Use a database server, such as"
-    problems = []
-    if (url := storage_url(storage)).startswith("sqlite"):
-        problems.append(Problem("--storage", f"{message} postgresql://me@host/ablate", tracking.redact(url)))
-    if (uri := tracking.tracking_uri()).startswith("sqlite"):
-        problems.append(Problem("MLFLOW_TRACKING_URI", f"{message} http://host:5000", tracking.redact(uri)))
-    return problems
 
 
 @contextlib.contextmanager

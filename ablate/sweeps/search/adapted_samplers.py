@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from optuna.samplers import CmaEsSampler, GPSampler, QMCSampler
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, QMCSampler, TPESampler
 
 from ablate.sweeps.attempts import renumber
+from ablate.sweeps.search.thinning import ThinnedStudy
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -30,9 +31,46 @@ class NumberedCmaEs(CmaEsSampler):
         return super().sample_relative(study, renumber(trial), search_space)
 
 
-class CarefulGp(GPSampler):
+class ThinningSampler(BaseSampler):
+    """A base of samplers that learn from at most `most` finished trials of an arm. The next base proposes."""
+
+    most: int
+    _thinned: ThinnedStudy | None = None
+
+    def _thin(self, study: Study) -> Any:
+        """Return `study` as it is shown to the sampler, which is built anew for each proposal."""
+        if self._thinned is None:
+            self._thinned = ThinnedStudy(study, self.most)
+        return self._thinned
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return super().infer_relative_search_space(self._thin(study), trial)  # type: ignore[safe-super]
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return super().sample_relative(self._thin(study), trial, search_space)  # type: ignore[safe-super]
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return super().sample_independent(  # type: ignore[safe-super]
+            self._thin(study), trial, param_name, param_distribution
+        )
+
+
+class ThriftyTpe(ThinningSampler, TPESampler):
+    """Optuna's, with at most 500 finished trials. The good ones are 25 at most for any number from 250 on."""
+
+    most = 500
+
+
+class CarefulGp(ThinningSampler, GPSampler):
     """Optuna's, to which a diverged trial counts as much worse as the worst of the others is worse than the best.
-    Optuna's own counts it as the worst of the others: where few trained, it cannot tell the diverged ones from them."""
+    Optuna's own counts it as the worst of the others: where few trained, it cannot tell the diverged ones from them. It
+    learns from at most 100 finished trials: the time of a proposal grows with the third power of their number."""
+
+    most = 100
 
     def _sample_relative_impl(
         self, study: Study, completed_trials: list[FrozenTrial], *rest: Any, **more: Any

@@ -48,6 +48,7 @@ _ADAPTED = {
     "GPSampler": "ablate.sweeps.search.adapted_samplers.CarefulGp",
     "HyperbandPruner": "ablate.sweeps.search.fair_pruners.FairHyperband",
     "QMCSampler": "ablate.sweeps.search.adapted_samplers.NumberedQmc",
+    "TPESampler": "ablate.sweeps.search.adapted_samplers.ThriftyTpe",
 }
 """Class -> what stands for it here."""
 NUMBERED = {"QMCSampler"}

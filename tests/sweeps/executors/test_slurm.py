@@ -88,7 +88,7 @@ def test_a_command_that_is_read_through_a_pipe_returns_at_once(store, tree, tmp_
 
 def test_what_slurm_is_given(store, tree, slurm, monkeypatch):
     url = f"sqlite:///{store / 'optuna.db'}"
-    monkeypatch.setattr(submitting, "_validate_databases", lambda storage: [])
+    monkeypatch.setattr(submitting, "validate_databases", lambda storage: [])
     words = {"slurm.partition": "gpu", "timeout_min": 600, "gpus_per_node": 1, "cpus_per_task": 3, "mem_gb": 1.5}
     made = submit(Sweep.from_tree(tree), words, workers=3, storage=url)
     script = (slurm / "submitted.sh").read_text()

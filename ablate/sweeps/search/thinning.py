@@ -1,0 +1,55 @@
+"""Fewer trials for samplers whose proposals take longer the more trials they learn from. Proposals are made under the
+lock of the storage: while one takes seconds, all workers wait."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial, TrialState
+
+
+class ThinnedStudy:
+    """A study that shows a sampler at most `most` of its finished trials, read once.
+
+    Args:
+        study: Optuna's.
+        most: number of finished trials.
+    """
+
+    def __init__(self, study: Study, most: int) -> None:
+        self._study, self._most = study, most
+        self._shown: list[FrozenTrial] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._study, name)
+
+    def _get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
+    ) -> list[FrozenTrial]:
+        """Return the trials in one of `states`, as Optuna's samplers ask for them."""
+        if self._shown is None:
+            trials = self._study.get_trials(deepcopy=False)
+            self._shown = thin_trials(trials, self._most, self._study.direction.name == "MAXIMIZE")
+        return [trial for trial in self._shown if states is None or trial.state in states]
+
+    def get_trials(self, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+        """Return the trials in one of `states`."""
+        return self._get_trials(deepcopy, states)
+
+
+def thin_trials(trials: Sequence[FrozenTrial], most: int, maximize: bool) -> list[FrozenTrial]:
+    """Return the unfinished ones of `trials` and at most `most` finished ones: the best quarter of these, and of the
+    others an even sample in their order, so that the same trials give the same proposal."""
+    finished = [trial for trial in trials if trial.state.is_finished()]
+    if len(finished) <= most:
+        return list(trials)
+    sign = -1.0 if maximize else 1.0
+    complete = [trial for trial in finished if trial.state.name == "COMPLETE"]
+    best = sorted(complete, key=lambda trial: sign * (trial.value or 0.0))[: most // 4]
+    kept = {trial.number for trial in best}
+    others, room = [trial for trial in finished if trial.number not in kept], most - len(kept)
+    kept.update(others[i * len(others) // room].number for i in range(room))
+    return [trial for trial in trials if trial.number in kept or not trial.state.is_finished()]
