@@ -2,6 +2,7 @@
 
     python benchmarks/rungs.py                       # as docs/explanation/rungs.md, in seconds
     python benchmarks/rungs.py --judge trunk         # without the decay before a rung is judged
+    python benchmarks/rungs.py --file tests/data/rung_grid_slow.csv    # where few have learned by the first rung
 
 The losses are those of tests/data/rung_grids.csv (benchmarks/record_rungs.py): validated at every rung, after a decay
 of a copy, of every setting. A grid of nine is searched as it was recorded, one search for each placement and seed; one
@@ -26,7 +27,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ablate.sweeps.search.promotion import climb, rank_reached
+from ablate.sweeps.search.methods import Rung
+from ablate.sweeps.search.promotion import Standing, climb, rank_reached
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.intervals import bound_mean
 from ablate.verdict.outcomes import Outcome, classify
@@ -65,7 +67,7 @@ class Grid:
     def measure_variance(self) -> float:
         """Return the variance over seeds at the setting with the least mean final loss."""
         final = self.decayed[self.length]
-        return float(final[:, final.mean(0).argmin()].var(ddof=1))
+        return float(final[:, final.mean(0).argmin()].var(ddof=1)) if len(final) > 1 else math.nan
 
 
 def read_grids(file: Path = FILE) -> list[Grid]:
@@ -105,6 +107,8 @@ class Search:
     """The same as a mean over the other seeds."""
     noise: float
     """The standard deviation of the difference of two runs."""
+    share: float
+    """The tokens that it took, as a share of the grid's."""
 
 
 def measure_noise(grids: Sequence[Grid]) -> dict[str, float]:
@@ -127,6 +131,11 @@ def build_spec(settings: int, keep: float) -> Sweep:
     return Sweep.from_tree(tree)
 
 
+def has_rungs(grid: Grid, settings: int, keep: float) -> bool:
+    """Return whether a grid was recorded at the rungs of a plan."""
+    return all(rung.updates in grid.decayed for rung in build_spec(settings, keep).plan_rungs("all"))
+
+
 def run_searches(grid: Grid, settings: int, keep: float, judge: str, noise: float) -> Iterator[Search]:
     """Yield the searches of a grid of so many settings, one for each seed."""
     rungs = build_spec(settings, keep).plan_rungs("all")
@@ -144,7 +153,15 @@ def run_searches(grid: Grid, settings: int, keep: float, judge: str, noise: floa
         others = np.delete(tables[-1], seed, axis=0)
         elsewhere = float((others[:, found] - others[:, best]).mean()) if len(others) else math.nan
         lost = float(final[found] - final[best])
-        yield Search(grid, math.exp(logs[best]), math.exp(logs[found]), lost, elsewhere, noise)
+        share = count_updates(rungs, standings) / (settings * rungs[-1].updates)
+        yield Search(grid, math.exp(logs[best]), math.exp(logs[found]), lost, elsewhere, noise, share)
+
+
+def count_updates(rungs: Sequence[Rung], standings: Mapping[int, Standing]) -> int:
+    """Return the updates of a search: to each rung from where the one before left off, with the decay of the copy."""
+    begins = [0, *(rung.shared for rung in rungs)]
+    each = [rung.updates - begin for rung, begin in zip(rungs, begins, strict=False)]
+    return sum(sum(each[: len(one.ended)]) for one in standings.values())
 
 
 def run_all(grids: Sequence[Grid], settings: int, keep: float, judge: str) -> list[Search]:
@@ -160,29 +177,32 @@ def format_mean(values: Sequence[float]) -> str:
 
 
 COLUMNS = (
-    "searches", "the grid's winner", "lost", "within 1 sd", "within 2 sd", "lost on other seeds", "within 2 sd",
-    "decades too high",
+    "searches", "tokens", "the grid's winner", "lost", "within 1 sd", "within 2 sd", "lost on other seeds",
+    "within 2 sd", "decades too high",
 )  # fmt: skip
 
 
 def summarise(searches: Sequence[Search]) -> list[str]:
     """Return the cells of a row, under COLUMNS."""
     count = len(searches)
-    if not count:
-        return ["0", *["-"] * (len(COLUMNS) - 1)]
     losses, elsewhere = [one.lost for one in searches], [one.elsewhere for one in searches]
 
     def share(held: Iterable[bool]) -> str:
         return f"{sum(held) / count:.0%}"
 
+    def share_within(values: Sequence[float], times: int) -> str:
+        known = not math.isnan(searches[0].noise)  # of one seed there is none
+        return share(value <= times * one.noise for value, one in zip(values, searches, strict=True)) if known else "-"
+
     return [
         str(count),
+        f"{statistics.fmean(one.share for one in searches):.1%}",
         share(one.found == one.best for one in searches),
         f"{format_mean(losses)}, at most {max(losses):.3f}",
-        share(one.lost <= one.noise for one in searches),
-        share(one.lost <= 2 * one.noise for one in searches),
-        format_mean(elsewhere),
-        share(one.elsewhere <= 2 * one.noise for one in searches),
+        share_within(losses, 1),
+        share_within(losses, 2),
+        "-" if math.isnan(elsewhere[0]) else format_mean(elsewhere),
+        share_within(elsewhere, 2),
         format_mean([math.log10(one.found / one.best) for one in searches]),
     ]
 
@@ -202,22 +222,23 @@ def main() -> None:
     for family, noise in measure_noise(grids).items():
         print(f"{family}: standard deviation of the difference of two runs {noise:.3f} nats")
     print()
-    print_row("settings", "tokens", "judged", "family", *COLUMNS)
-    print_row(*["---"] * (4 + len(COLUMNS)))
+    print_row("settings", "judged", "family", *COLUMNS)
+    print_row(*["---"] * (3 + len(COLUMNS)))
     for name, (settings, keep, _) in PLANS.items():
-        share = build_spec(settings, keep).find_share("all")
         for judge in options.judge:
-            found = run_all(grids, settings, keep, judge)
+            found = run_all([grid for grid in grids if has_rungs(grid, settings, keep)], settings, keep, judge)
             for family in [*TRIVIAL, "both"]:
                 of = [search for search in found if family in (search.grid.family, "both")]
-                print_row(name, f"{share:.1%}", judge, family, *summarise(of))
+                if of:
+                    print_row(name, judge, family, *summarise(of))
     print("\nArms by their best rate, judged after a decay:\n")
     print_row("settings", "best rate", *COLUMNS)
     print_row(*["---"] * (2 + len(COLUMNS)))
     for name, (settings, keep, _) in PLANS.items():
-        found = run_all(grids, settings, keep, "decayed")
+        found = run_all([grid for grid in grids if has_rungs(grid, settings, keep)], settings, keep, "decayed")
         for word, of in split_by_rate(found).items():
-            print_row(name, word, *summarise(of))
+            if of:
+                print_row(name, word, *summarise(of))
 
 
 def split_by_rate(searches: Sequence[Search]) -> dict[str, list[Search]]:

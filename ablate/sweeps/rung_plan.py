@@ -24,7 +24,7 @@ def describe_rungs(spec: Sweep, arm: str) -> Iterator[str]:
     total = sum(rung.trained for rung in rungs) * base.items_per_update
     yield (
         f"    in all {total:,} {base.unit}, {spec.find_share(arm):.1%} of those of training all "
-        f"{count_noun(rungs[0].settings, 'setting')} to the end"
+        f"{count_noun(rungs[0].settings, 'setting')} to the end; more if few have learned at a rung, where all go on"
     )
 
 

@@ -77,6 +77,8 @@ def decide(standings: Mapping[int, Standing], counts: Sequence[int], maximize: b
 
     The settings of a rung wait for each other: nobody goes on before all have ended it, but those that failed. One that
     failed and has been repaired may come late: it goes on if it is among the best then, in addition to the others.
+    Where less than half of the places can be given to settings that have learned, the others cannot be told apart, and
+    all go on that did not diverge.
 
     Args:
         standings: number of the setting -> how far it is, of those that were begun.
@@ -93,12 +95,19 @@ def decide(standings: Mapping[int, Standing], counts: Sequence[int], maximize: b
         train += missing
         if rung + 1 == len(counts):
             break
-        best = rank_settings(there, maximize)[: counts[rung + 1]] if complete and not missing else []
+        best = _pick_best(there, counts[rung + 1], maximize) if complete and not missing else []
         members = [number for number in there if number in best or len(standings[number].ended) > rung + 1]
         if complete and not missing:
             stop += [number for number in there if number not in members]
         complete = complete and not missing
     return Decisions(train, stop)
+
+
+def _pick_best(ended: Mapping[int, Outcomes], count: int, maximize: bool) -> list[int]:
+    """Return the settings that go on from a rung that all have ended: `count` of them, if enough have learned."""
+    learned = sum(any(outcome.trained for outcome in outcomes) for outcomes in ended.values())
+    ranked = rank_settings(ended, maximize)
+    return ranked[:count] if 2 * learned >= count else ranked
 
 
 def climb(

@@ -93,6 +93,20 @@ def test_what_diverged_does_not_go_on_even_where_places_are_left():
     assert decide(standings, NINE).train == [5]
 
 
+def test_where_few_have_learned_nobody_is_left_out():
+    """The order of the others is chance; what diverged has nothing to go on from. The next rung is judged as usual."""
+    standings = {number: Standing((stuck(loss),)) for number, loss in enumerate(LOSSES)}
+    standings[7] = Standing(([DIVERGED],))
+    assert decide(standings, NINE).train == [0, 1, 2, 3, 4, 5, 6, 8]
+    assert decide(standings, NINE).stop == [7]
+    later = {n: Standing((stuck(loss), trained(loss))) for n, loss in enumerate(LOSSES) if n != 7}
+    assert decide({**later, 7: standings[7]}, NINE).train == [1]
+    standings[4] = Standing((trained(3.0),))  # one of three places
+    assert decide(standings, NINE).train == [0, 1, 2, 3, 4, 5, 6, 8]
+    standings[6] = Standing((trained(3.1),))  # two
+    assert decide(standings, NINE).train == [1, 4, 6]
+
+
 def test_a_failed_setting_is_not_waited_for_and_may_come_late():
     standings = {number: Standing((trained(loss),)) for number, loss in enumerate(LOSSES)}
     standings[3] = Standing(failed=True)
