@@ -22,7 +22,8 @@ from typing import Any
 
 from verdict import LOOKS, NOISES, OWN, SAMPLERS, TRIVIAL, Noisy
 
-from ablate.sweeps.simulation import Conclusions, draw_normal, replay_design
+from ablate.sweeps.simulated_losses import draw_normal
+from ablate.sweeps.simulation import Conclusions, replay_design
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.effects import CLAIMS
 

@@ -16,11 +16,13 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from ablate.sweeps.simulation import Valley, draw_normal, draw_uniform, replay, simulate
+from ablate.sweeps.search.space import Range
+from ablate.sweeps.simulated_losses import Valley, draw_normal, draw_uniform
+from ablate.sweeps.simulation import replay, simulate
 from ablate.sweeps.spec.parts import Confirm
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.records import Compared
@@ -38,6 +40,21 @@ class Noisy(Valley):
     kind: str = "normal"
     """normal, t3, stuck or diverging."""
     fails: float = 0.0
+    apart: float = 0.0
+    """How many decades the best rate of the baseline is below that of the other arms. Only that of the baseline then
+    drifts: of the recorded placements, those with low best rates did."""
+
+    def find_best_rate(self, arm: str) -> float:
+        return self.best_lr * 10 ** ((-0.5 if arm == "arm0" else 0.5) * self.apart)
+
+    def find_drift(self, arm: str) -> float:
+        return self.drift if arm == "arm0" or not self.apart else 0.0
+
+    def at(self, share: float, arm: str, params: Mapping[str, Any], seed: int) -> float:
+        key = (self.entropy, seed, arm, params["optimizer.lr"])
+        if draw_uniform("fails", *key)[0] < self.fails and draw_uniform("when", *key)[0] < share:
+            return TRIVIAL + self.start if self.kind == "stuck" else math.inf
+        return super().at(share, arm, params, seed)
 
     def __call__(self, arm: str, params: Mapping[str, Any], seed: int) -> float:
         key = (self.entropy, seed, arm, params["optimizer.lr"])
@@ -68,6 +85,20 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "tpe": {"sampler": {"kind": "tpe", "n_startup_trials": 3}, "budget": {"trials": 6}},
     "gp": {"sampler": {"kind": "gp", "n_startup_trials": 3}, "budget": {"trials": 6}},
 }
+NINE: dict[str, Any] = {"low": 3e-4, "high": 3e-2, "log": True, "num": 9}
+WSD = {"schedule": {"kind": "wsd", "warmup_fraction": 0.01, "decay_fraction": 0.1}}
+BY_RUNGS: dict[str, Any] = {"search": {"method": "rungs", "optimizer.lr": NINE}, "sampler": "grid"}
+SAMPLERS |= {
+    "nine": {"sampler": "grid", "search": {"optimizer.lr": NINE}},
+    "nine by rungs": BY_RUNGS,
+    "nine, best rates apart": {"sampler": "grid", "search": {"optimizer.lr": NINE}},
+    "nine by rungs, best rates apart": BY_RUNGS,
+}
+EARLY: dict[str, Any] = {"drift": 0.25, "early": 1.7}
+"""Of a run at a rung, as on recorded grids (docs/explanation/rungs.md)."""
+VALLEYS: dict[str, dict[str, Any]] = {
+    name: {**EARLY, "apart": 0.5 if "apart" in name else 0.0} for name in SAMPLERS if name.startswith("nine")
+}
 LEARNING = ("tpe", "gp")  # samplers whose points depend on what is found
 
 
@@ -78,7 +109,7 @@ def build_spec(sampler: str, looks: str, comparisons: int, seed: int) -> Sweep:
     }
     tree: dict[str, Any] = {
         "name": "simulated",
-        "experiment": {"model.layers": 12},
+        "experiment": {"model.layers": 12, **WSD},
         "arms": arms,
         "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
         "confirm": LOOKS[looks],
@@ -86,7 +117,7 @@ def build_spec(sampler: str, looks: str, comparisons: int, seed: int) -> Sweep:
     }
     if sampler == "2 points":
         tree["confirm"] = {**LOOKS[looks], "at": "grid"}
-    elif sampler != "grid":
+    elif tree["sampler"] != "grid":
         tree["sampler"] = {**tree["sampler"], "seed": seed}
     return Sweep.from_tree(tree)
 
@@ -115,6 +146,8 @@ def list_points(sampler: str, spec: Sweep, valley: Noisy) -> dict[str, list[dict
         searched = _search(sampler, valley.kind, valley.fails, tuple(valley.floors.values()), entropy)
         return {arm: searched[arm] for arm in spec.all_arms}
     rates = SAMPLERS["grid"]["search"]["optimizer.lr"]
+    if sampler in VALLEYS:
+        rates = Range(**NINE).grid()
     if sampler == "random":  # the same points for each arm, as the sampler's seed is the same
         rates = [10 ** (-3 + draw_uniform("rate", entropy, i)[0]) for i in range(6)]
     return {arm: [{"optimizer.lr": rate} for rate in rates] for arm in spec.all_arms}
@@ -145,7 +178,10 @@ def measure(sampler: str, noise: str, looks: str, comparisons: int, sweeps: int,
     gap = better * OWN * math.sqrt(2)
     floors = {f"arm{i}": 2.0 - (gap if i == 1 else 0.0) for i in range(MOST + 1)}
     for entropy in range(sweeps):
-        valley = Noisy(floors, own=OWN, entropy=entropy, **NOISES[noise])
+        valley = Noisy(floors, own=OWN, entropy=entropy, **NOISES[noise], **VALLEYS.get(sampler, {}))
+        if sampler in VALLEYS:  # anywhere between two rates of the grid
+            rate = valley.best_lr * 10 ** (0.25 * (draw_uniform("best rate", entropy)[0] - 0.5))
+            valley = replace(valley, best_lr=rate)
         compared = run_sweep(sampler, looks, comparisons, valley)
         spec = build_spec(sampler, looks, comparisons, entropy)
         names = {arm: spec.cells[arm].arm if spec.at_grid else arm for arm in compared}

@@ -160,6 +160,14 @@ class Experiment(Config):
         """How often it is validated, and on how much."""
         return plan_validation(self.trainer, self.data, self.task, limited=self.procedure == "training")
 
+    def shorten(self, updates: int) -> Experiment:
+        """Return the run of so many updates that begins as this one does, as far as its schedule lets it, and is
+        validated once, after its last update, on the same samples."""
+        full, samples = self.trainer, self.validation.samples
+        length = {"max_steps": updates, "val_check_interval": updates, "val_samples": samples or "all"}
+        schedule = self.schedule.shorten(full.max_steps, updates)
+        return self.model_copy(update={"trainer": full.model_copy(update=length), "schedule": schedule})
+
     def build_model(self, classes: int, shape: tuple[int, ...]) -> Model:
         """Return the initialised model for inputs of `shape`, with what the task adds to it. `classes`: vocabulary size
         or number of classes."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LambdaLR
+    from typing_extensions import Self
 else:
     torch = LazyModule("torch")
 
@@ -49,6 +50,18 @@ class ScheduleConfig(Kind):
             return (step + 1) / warmup
         return self.decay(min(1.0, (step - warmup + 1) / max(1, max_steps - warmup)))
 
+    def count_shared(self, max_steps: int) -> int:
+        """Return how many first updates a run of `max_steps` has in common with longer runs of the same warm-up in
+        updates: those before its decay. 0: it differs from the first update on; `max_steps`: it never decays."""
+        return 0
+
+    def shorten(self, max_steps: int, updates: int) -> Self:
+        """Return the schedule of a run of `updates` that begins as this one does in a run of `max_steps`: with the same
+        warm-up in updates, or with the same share of it where the two have nothing in common."""
+        warmup = self.warmup(max_steps)
+        kept = warmup if self.count_shared(max_steps) else min(updates - 1, round(warmup * updates / max_steps))
+        return self.model_copy(update={"warmup_steps": kept})
+
     def build(self, optimizer: Optimizer, max_steps: int) -> LambdaLR:
         """Return the scheduler, which must be stepped after every update."""
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.factor(step, max_steps))
@@ -78,6 +91,9 @@ class Constant(ScheduleConfig):
     def decay(self, progress: float) -> float:
         return 1.0
 
+    def count_shared(self, max_steps: int) -> int:
+        return max_steps
+
 
 @schedules.register
 class Wsd(ScheduleConfig):
@@ -95,9 +111,11 @@ class Wsd(ScheduleConfig):
     def decay(self, progress: float) -> float:
         return 1.0
 
+    def count_shared(self, max_steps: int) -> int:
+        return max(self.warmup(max_steps), max_steps - round(self.decay_fraction * max_steps))
+
     def factor(self, step: int, max_steps: int) -> float:
-        warmup = self.warmup(max_steps)
-        length = min(round(self.decay_fraction * max_steps), max_steps - warmup)
+        length = max_steps - self.count_shared(max_steps)
         decayed = step - (max_steps - length)
         if decayed < 0 or not length:
             return super().factor(step, max_steps)

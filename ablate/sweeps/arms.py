@@ -54,11 +54,18 @@ class Tally:
     running: int
     open: int
     """Number of trials still to be started or continued; failed trials are retried in the next session."""
+    held: int = 0
+    """Those of them that wait until others have ended their rung."""
 
     @property
     def started(self) -> int:
         """Trials finished or running."""
         return self.finished + self.running
+
+    @property
+    def can_start(self) -> bool:
+        """Whether a trial can be started or continued now."""
+        return self.open > self.held
 
 
 class ArmTrials:
@@ -104,6 +111,10 @@ class ArmTrials:
     def build_experiment(self, trial: Trial) -> Experiment:
         """Return the experiment that a trial trains."""
         return pin_donors(self.spec.at(self.arm, self.params(trial)), self.study)
+
+    def find_length(self, trial: Trial) -> int | None:
+        """Return the updates of the rung that a trial trains to; None: to its end."""
+        return None
 
     @property
     def waits_for(self) -> str | None:
@@ -244,7 +255,7 @@ class ArmTrials:
         """Return the next trial, owned by this process: an interrupted one, one that is to be retried, or a new
         point."""
         self.free_orphans()  # what died since is counted as open: without this a new point would take its place
-        begun = next((trial for trial in self._list_open() if is_free(trial)), None)
+        begun = next((trial for trial in self._list_open() if is_free(trial) and self._may_continue(trial)), None)
         waiting = next((trial for trial in self._list_open() if trial.state.name == "WAITING"), None)
         unfinished = begun or waiting
         number = trial_number(unfinished) if unfinished else len(self.read_trials())
@@ -268,6 +279,10 @@ class ArmTrials:
         fixed = {"fixed_params": self._pick_fixed(number)}
         trial = create_trial(state=TrialState.RUNNING, system_attrs=fixed, user_attrs={"number": number})
         return self.study._storage.create_new_trial(self.study._study_id, trial)
+
+    def _may_continue(self, trial: FrozenTrial) -> bool:
+        """Return whether a trial that was begun, and has no process, goes on now."""
+        return True
 
     def _claim(self, trial: Trial, begun: FrozenTrial | None) -> None:
         """Write down that this process owns `trial`, which is the interrupted trial `begun`, or new."""
@@ -340,17 +355,7 @@ class ArmTrials:
             value = math.inf if self.spec.objective.direction == "minimize" else -math.inf
         elif result.status == "pruned":
             state = "PRUNED"
-        seconds = trial.user_attrs.get("seconds_before", 0.0) + result.seconds
-        facts = {key: str(result.facts[key]) for key in COMPARED if key in result.facts}
-        notes = {
-            "metrics": result.metrics,
-            "step": result.step,
-            "seconds": round(seconds, 3),
-            "items_per_update": result.items_per_update,
-            "facts": facts,
-            "costs": {key: result.facts[name] for key, name in COSTS.items() if name in result.facts},
-        }
-        self._tell(trial, state, result.status, result.reason, value, notes)
+        self._tell(trial, state, result.status, result.reason, value, build_notes(trial, result))
         self.drop_checkpoints()
 
     def record_failure(self, trial: Trial, reason: str) -> None:
@@ -453,9 +458,23 @@ class ArmTrials:
     def _list_kept(self) -> set[int]:
         """Return the trials whose checkpoints stay where those of the best do: until one is chosen, all that may be."""
         if self.spec.confirm.most_seeds and CHOICE not in self.read_notes():
-            return {trial.number for trial in list_candidates(self.spec, self.read_trials())}
+            trivial = self.read_notes().get("trivial_loss")
+            return {trial.number for trial in list_candidates(self.spec, self.read_trials(), trivial)}
         settled = self.find_settled()
         return {settled.number} if settled else set()
+
+
+def build_notes(trial: Trial, result: Result) -> dict[str, Any]:
+    """Return what the storage keeps of a result, besides the objective."""
+    seconds = trial.user_attrs.get("seconds_before", 0.0) + result.seconds
+    return {
+        "metrics": result.metrics,
+        "step": result.step,
+        "seconds": round(seconds, 3),
+        "items_per_update": result.items_per_update,
+        "facts": {key: str(result.facts[key]) for key in COMPARED if key in result.facts},
+        "costs": {key: result.facts[name] for key, name in COSTS.items() if name in result.facts},
+    }
 
 
 def end_run(run_id: str | None, status: str, reason: str) -> None:

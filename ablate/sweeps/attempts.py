@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ablate import tracking
 
 ENDING = "ending"  # the attribute of a trial that says how it ended
+RUNGS = "rungs"  # that of a trial with the rungs that it has ended
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

@@ -9,6 +9,7 @@ from typing import Any
 
 from ablate.experiment.metrics import find_resolution
 from ablate.sweeps.records import CrossedRuns, SweepRecord, count_remaining
+from ablate.sweeps.search.promotion import rank_reached, read_standings
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict import comparison
 from ablate.verdict.effects import CrossedCells, Effect, compare_cells
@@ -135,7 +136,7 @@ def _to_crossed(runs: CrossedRuns, trivial_loss: float | None) -> Crossed:
 def _has_no_settings(record: SweepRecord, arm: str) -> bool:
     """Return whether the search of `arm` has ended without a completed trial."""
     trials = record.trials.get(arm)
-    if not trials or record.best(arm) is not None:
+    if not trials or arm in record.chosen or record.best(arm) is not None:
         return False
     if any(trial.status in ("running", "waiting", "interrupted", "failed") for trial in trials):
         return False
@@ -145,9 +146,14 @@ def _has_no_settings(record: SweepRecord, arm: str) -> bool:
 # ------------------------------------------------------------------ candidates
 
 
-def list_candidates(spec: Sweep, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+def list_candidates(spec: Sweep, trials: Sequence[TrialRecord], trivial_loss: float | None = None) -> list[TrialRecord]:
     """Return the best completed trials of an arm that are compared on selection seeds, with different settings, the
-    best first."""
+    best first; with rungs also those that came to the last rung but one."""
+    if trials and (rungs := spec.plan_rungs(trials[0].arm)):
+        by_number = {trial.number: trial for trial in trials}
+        maximize = spec.objective.direction == "maximize"
+        order = rank_reached(rungs, read_standings(trials, trivial_loss), maximize)
+        return [by_number[number] for number in order[: spec.confirm.candidates]]
     done = [trial for trial in trials if trial.value is not None]
     order = rank_candidates(spec, [(trial.params, trial.value or 0.0) for trial in done])
     return [done[i] for i in order]

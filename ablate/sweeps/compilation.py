@@ -36,7 +36,8 @@ def list_runs(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> Iterator[Run
             continue
         corpus = corpora[base.data]
         seconds = estimate_seconds(base, corpus)
-        count = min(count_remaining(spec, arm, [], base.items, seconds), _limit_searches(spec, seconds))
+        trials = min(count_remaining(spec, arm, [], base.items, seconds), _limit_searches(spec, seconds))
+        count = trials * spec.find_share(arm)  # in whole runs
         count += spec.count_selection_runs(arm) + spec.confirm.first_seeds
         points = [
             {path: value}

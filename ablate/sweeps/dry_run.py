@@ -24,6 +24,7 @@ from ablate.sweeps.devices import pick_devices, share_cores
 from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure_initial_gradients
 from ablate.sweeps.preparation import check_sweep, pick_generation
 from ablate.sweeps.records import UNLIMITED, SweepRecord, count_remaining
+from ablate.sweeps.rung_plan import describe_rungs
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec import audit
@@ -55,14 +56,14 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     seconds = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = _count_left(spec, items, record, seconds)
-    todo = {arm: runs.sure for arm, runs in left.items()}
-    trials = sum(todo.values())
+    todo = {arm: runs.whole for arm, runs in left.items()}
+    trials, whole = sum(runs.sure for runs in left.values()), sum(todo.values())
     if base.procedure != "training":
         total = _describe_gpu_hours(spec, todo)
     elif seconds is None:
         total = f"too large to be timed here; {_describe_gpu_hours(spec, todo)}"
     else:
-        total = f"about {format_duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
+        total = f"about {format_duration(whole * seconds / min(workers, max(1, trials)))} with {workers} at a time"
         if torch.cuda.is_available():  # what workers that share one take from each other is not known
             total += f", by updates of one trial alone on {torch.cuda.get_device_name()}"
         total += busy
@@ -76,7 +77,7 @@ def outline(spec: Sweep) -> str:
     """Return the plan of a new sweep as text, without its data and on any machine: the cost is in GPU hours."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = _count_left(spec, items, None, None)
-    todo = {arm: runs.sure for arm, runs in left.items()}
+    todo = {arm: runs.whole for arm, runs in left.items()}
     data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
         f"{d.kind} {format_settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
@@ -106,12 +107,13 @@ def describe_cost(spec: Sweep) -> str:
     maximum with all seeds that may be added and all runs at each other's settings."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = _count_left(spec, items, None, None)
-    least = {arm: runs.sure for arm, runs in left.items()}
-    most = {arm: runs.sure + runs.more for arm, runs in left.items()}
+    least = {arm: runs.whole for arm, runs in left.items()}
+    most = {arm: runs.whole + runs.more for arm, runs in left.items()}
     each, unit = max(items.values()), spec.base(next(iter(spec.all_arms))).unit
-    dearest = max(spec.all_arms, key=lambda arm: items[arm])
-    most[dearest] += count_crossed_runs(spec)
-    trainings = _format_range(str(sum(least.values())), str(sum(most.values())))
+    dearest, crossed = max(spec.all_arms, key=lambda arm: items[arm]), count_crossed_runs(spec)
+    most[dearest] += crossed
+    sure = sum(runs.sure for runs in left.values())
+    trainings = _format_range(str(sure), str(sure + sum(runs.more for runs in left.values()) + crossed))
     hours = _format_range(_format_hours(spec, least), _format_hours(spec, most))
     estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"
     return f"{trainings} trainings of {format_count(each)} {unit}, {estimate}"
@@ -131,11 +133,18 @@ class _Left:
     """Fresh seeds up to the first look."""
     more: int
     """Further fresh seeds that it may need."""
+    share: float = 1.0
+    """Of a whole run, what a trial of the search takes on average."""
 
     @property
     def sure(self) -> int:
         """Number of certain runs."""
         return self.search + self.selection + self.seeds
+
+    @property
+    def whole(self) -> float:
+        """What they take, in whole runs."""
+        return self.search * self.share + self.selection + self.seeds
 
 
 def _count_left(
@@ -153,6 +162,7 @@ def _count_left(
             0 if chosen else max(0, spec.count_selection_runs(arm) - selected),
             max(0, confirm.first_seeds - seeds),
             max(0, confirm.most_seeds - max(seeds, confirm.first_seeds)),
+            spec.find_share(arm),
         )
     return left
 
@@ -165,7 +175,7 @@ def _limit_searches(spec: Sweep, items: Mapping[str, int], record: SweepRecord |
     return limit_searches(replace(known, trial_items=dict(items)), seconds) or 0
 
 
-def _format_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
+def _format_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
     """Return the hours of an H100 as text; '' if no formula gives them."""
     hours = 0.0
     for arm, number in todo.items():
@@ -175,7 +185,7 @@ def _format_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
     return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
 
 
-def _describe_gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
+def _describe_gpu_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
     one = estimate_work(spec.base(next(iter(spec.all_arms))))
     if one is None:
         return "the time of an alignment is not estimated"
@@ -213,8 +223,10 @@ def _format_plan(
         searched = ", ".join(f"{path} {format_entry(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done} done)" if done else ""
         updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"
-        lines.append(f"arm {arm}: {count_noun(done + left[arm].search, 'trial')}{already} of {updates} each")
+        most = "at most " if spec.method.staged else ""
+        lines.append(f"arm {arm}: {count_noun(done + left[arm].search, 'trial')}{already} of {most}{updates} each")
         lines.append(f"    searches {searched}")
+        lines += describe_rungs(spec, arm)
         if starts := spec.starts(arm):
             lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
     lines += _describe_grid(spec, items) if spec.at_grid else []
@@ -236,9 +248,10 @@ def _format_plan(
     if rule := spec.budget.plateau:
         when = f"after {rule.trials} trials or more, once no settings can be expected to gain {rule.gain:g}"
         lines.append(f"the search of an arm ends early, {when}; the counts here are without that")
-    todo = {arm: runs.sure for arm, runs in left.items()}
-    trials, all_items = sum(todo.values()), sum(number * items[arm] for arm, number in todo.items())
-    lines += ["", f"sampler {spec.sampler.describe()}, pruner {spec.pruner.describe()}"]
+    trials = sum(runs.sure for runs in left.values())
+    all_items = round(sum(runs.whole * items[arm] for arm, runs in left.items()))
+    method = [spec.method.describe()] if spec.method.staged else [f"pruner {spec.pruner.describe()}"]
+    lines += ["", ", ".join([f"sampler {spec.sampler.describe()}", *method])]
     if spec.pruner.stops_trials and not spec.sampler.learns_from_pruned():
         lines.append("    this sampler does not learn from pruned trials; tpe does")
     lines += [f"to do: {count_noun(trials, 'trial')}, {all_items:,} {unit}; {total}"]

@@ -80,7 +80,7 @@ class Follower:
                     events.append((0.0, self._build_end(key, study, trial, "interrupted")))
                 events.append((_read_time(trial.datetime_start), self._build_start(key, study, trial)))
                 before = state[0], "running"
-            if status != before[1] and status not in ("running", "waiting"):
+            if status != before[1] and status != "running":  # one that waits has ended a rung
                 events.append((_read_time(trial.datetime_complete), self._build_end(key, study, trial, status)))
                 has_ended = True
             elif status == "running":
@@ -158,6 +158,8 @@ class Follower:
             if classify(run.metrics.get(LOSS), self.record.trivial_loss) == "stuck":
                 text += " (stuck: not better than predicting the frequencies of tokens or classes)"
             return text
+        if status == "waiting":
+            return interrupted
         reason = run.reason if status != "interrupted" else interrupted or "its process has ended"
         if status == "interrupted" and not reason.startswith("stopped"):
             reason += "; it will be continued"

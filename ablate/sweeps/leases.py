@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OWNER, SIGNS = "owner", "signs"  # attributes of a trial
+PAUSED = "paused"  # of an owner without a process: the trial has ended a rung
 BEAT = 10.0  # seconds between two signs of life
 EXPIRY = 300.0  # seconds without a sign after which a trial may be taken over
 
@@ -54,6 +55,11 @@ def is_free(trial: FrozenTrial) -> bool:
     """Return whether a trial was begun and no process trains it: it was interrupted, or its process was killed while it
     took it."""
     return trial.state.name == "RUNNING" and "pid" not in read_owner(trial)
+
+
+def is_paused(trial: FrozenTrial) -> bool:
+    """Return whether a begun trial has ended a rung, and waits for what is decided there."""
+    return is_free(trial) and bool(read_owner(trial).get(PAUSED))
 
 
 def is_orphan(trial: FrozenTrial) -> bool:

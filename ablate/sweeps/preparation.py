@@ -20,6 +20,7 @@ from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.compilation import NOTE, choose_for_sweep, parse_note
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.records import format_title
+from ablate.sweeps.rung_trials import build_arm
 from ablate.sweeps.spec.published_validation import describe_unknown
 from ablate.sweeps.spec.references import list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
@@ -214,7 +215,7 @@ def open_arms(
             counts = count_score_items(base)
             study.set_user_attr("score_items", {score: counts[score] for score in scores})
         arms.append(
-            ArmTrials(study, spec, arm, _open_parent_run(study, spec, format_title(spec.name, generation), arm))
+            build_arm(study, spec, arm, _open_parent_run(study, spec, format_title(spec.name, generation), arm))
         )
     return arms
 

@@ -94,7 +94,7 @@ def read_after_search(
         selected = [Candidate(t, studies[n].trials) for t in among if (n := name_selection(full, t)) in studies]
         sign = 1 if spec.objective.direction == "minimize" else -1
         if selected:
-            candidates[arm] = sorted(selected, key=lambda c: (sign * (c.trial.value or 0.0), c.trial.number))
+            candidates[arm] = sorted(selected, key=lambda c: _rank(c.trial, sign))
         if trial is not None:
             chosen[arm] = trial
             if (name := name_confirmation(full, trial)) in studies:
@@ -112,6 +112,11 @@ def read_after_search(
         first_effects,
         against,
     )
+
+
+def _rank(trial: TrialRecord, sign: int) -> tuple[bool, float, int]:
+    """Return what candidates are sorted by: those that came to their end first, then the better first."""
+    return trial.value is None, sign * (trial.reached or 0.0), trial.number
 
 
 def _find_chosen(

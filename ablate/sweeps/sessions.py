@@ -10,6 +10,7 @@ from ablate.distributed import ranks
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.devices import share_cores
 from ablate.sweeps.preparation import list_changed_plugins, open_sweep, pick_threads
+from ablate.sweeps.rung_trials import build_arm
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import load_study, name_study, open_storage, read_sweep_from
 from ablate.sweeps.storage_errors import translate_storage_errors
@@ -62,5 +63,5 @@ def load_arms(title: str, url: str) -> tuple[list[ArmTrials], int]:
     if changes := list_changed_plugins(spec, first.user_attrs.get("plugins", {})):
         raise SweepError(f"A plugin of {title} has changed:\n  {', '.join(changes)}\nRestore it.")
     spec.sampler.prepare()
-    arms = [ArmTrials(study, spec, arm, study.user_attrs["parent"]) for arm, study in studies.items()]
+    arms = [build_arm(study, spec, arm, study.user_attrs["parent"]) for arm, study in studies.items()]
     return arms, do_locked(storage, lambda: pick_threads(arms, share_cores(ranks.local_size())))

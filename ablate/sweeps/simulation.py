@@ -6,16 +6,13 @@ conclusions from the points alone, hundreds of times as fast.
 
 from __future__ import annotations
 
-import hashlib
 import math
-import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ablate.experiment.metrics import find_resolution
-from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import (
     compare_arms,
     compare_effects,
@@ -25,6 +22,9 @@ from ablate.sweeps.comparison import (
     rank_candidates,
 )
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.rung_trials import build_arm
+from ablate.sweeps.search.promotion import climb, rank_reached
+from ablate.sweeps.simulated_losses import Objective, Staged
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create_study, name_study, read_generation
 from ablate.sweeps.trial_queue import TrialQueue
@@ -38,51 +38,6 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
 POLL = 0.05  # seconds between two looks at what other processes do
-Objective = Callable[[str, Mapping[str, Any], int], float]
-"""(arm, params, seed) -> objective; infinite if it diverges."""
-
-
-@dataclass(frozen=True)
-class Valley:
-    """A loss that is quadratic in the logarithm of the learning rate, with normal noise that depends on the seed.
-
-    The noise of a seed has a part that all arms share, since they see the same data in the same order, and a part of
-    each run's own.
-    """
-
-    floors: Mapping[str, float]
-    """Arm -> loss at its best learning rate."""
-    best_lr: float = 3e-3
-    """The learning rate of the floor."""
-    curvature: float = 0.4
-    """Loss at ten times the best learning rate, or a tenth, above the floor."""
-    shared: float = 0.02
-    """Standard deviation of the seed's effect that is common to all arms."""
-    own: float = 0.01
-    """Standard deviation of each run's own noise."""
-    entropy: int = 0
-    """A seed of the noise, besides arm, settings and seed."""
-
-    def mean(self, arm: str, params: Mapping[str, Any]) -> float:
-        """Return the expectation over seeds: the result of an infinite confirmation."""
-        return self.floors[arm] + self.curvature * math.log10(params["optimizer.lr"] / self.best_lr) ** 2
-
-    def __call__(self, arm: str, params: Mapping[str, Any], seed: int) -> float:
-        common = draw_normal(self.entropy, seed)
-        alone = draw_normal(self.entropy, seed, arm, params["optimizer.lr"])
-        return self.mean(arm, params) + self.shared * common + self.own * alone
-
-
-def draw_uniform(*key: object) -> tuple[float, float]:
-    """Return two numbers between 0 and 1, always the same for the same `key`, in microseconds."""
-    first, second = struct.unpack("QQ", hashlib.blake2b(repr(key).encode(), digest_size=16).digest())
-    return (first + 0.5) / 2**64, (second + 0.5) / 2**64
-
-
-def draw_normal(*key: object) -> float:
-    """Return a standard normal number, always the same for the same `key` (Box and Muller 1958)."""
-    first, second = draw_uniform(*key)
-    return math.sqrt(-2 * math.log(first)) * math.cos(2 * math.pi * second)
 
 
 def simulate(
@@ -112,7 +67,7 @@ def simulate(
         for key, note in notes.items():
             if note is not None:
                 study.set_user_attr(key, note)
-        arms.append(ArmTrials(study, spec, arm, parent=""))
+        arms.append(build_arm(study, spec, arm, parent=""))
     seeds = {arm: spec.base(arm).seed for arm in spec.all_arms}
     queue = TrialQueue(arms, storage)
     queue.recover()
@@ -125,9 +80,10 @@ def simulate(
             time.sleep(POLL)
             continue
         turn, trial = taken
-        params = turn.params(trial)
-        value = _call(spec, objective, turn.arm, params, params.get("seed", seeds[turn.arm]))
-        status = "completed" if math.isfinite(value) else "diverged"
+        params, length = turn.params(trial), turn.find_length(trial)
+        share = length / spec.base(turn.arm).trainer.max_steps if length else 1.0
+        value = _call(spec, objective, turn.arm, params, params.get("seed", seeds[turn.arm]), share)
+        status = "diverged" if not math.isfinite(value) else "paused" if length else "completed"
         turn.record_result(trial, Result(status, {spec.objective.metric: value}, step=1, run_id=None, seconds=0.0))
         finished += 1
     return read_generation(storage, spec.name, 1)
@@ -214,8 +170,15 @@ def replay_design(
             spec = later
 
 
-def _call(spec: Sweep, objective: Objective, arm: str, params: Mapping[str, Any], seed: int) -> float:
-    """Return the objective of an arm; of one at a point of a grid with the name of the file, and the point."""
+def _call(
+    spec: Sweep, objective: Objective, arm: str, params: Mapping[str, Any], seed: int, share: float = 1.0
+) -> float:
+    """Return the objective of an arm, after a share of its updates; of one at a point of a grid with the name of the
+    file, and the point."""
+    if share < 1:
+        if not isinstance(objective, Staged):
+            raise TypeError("rungs need an objective with a method `at(share, arm, params, seed)`")
+        return objective.at(share, arm, params, seed)
     if not spec.at_grid:
         return objective(arm, params, seed)
     cell = spec.cells[arm]
@@ -230,9 +193,9 @@ class _Trainer:
     objective: Objective
     trivial_loss: float | None
 
-    def run(self, arm: str, params: Mapping[str, Any], seed: int) -> Outcome:
-        """Return the outcome of one seed."""
-        value = _call(self.spec, self.objective, arm, params, seed)
+    def run(self, arm: str, params: Mapping[str, Any], seed: int, share: float = 1.0) -> Outcome:
+        """Return the outcome of one seed, after a share of its updates."""
+        value = _call(self.spec, self.objective, arm, params, seed, share)
         if not math.isfinite(value):
             return Outcome("diverged")
         return Outcome(classify(value if self.spec.objective.metric == LOSS else None, self.trivial_loss), value)
@@ -244,12 +207,31 @@ class _Trainer:
         return {**before, **{seed: self.run(arm, params, seed) for seed in seeds if seed not in before}}
 
 
+def _search(
+    spec: Sweep, arm: str, trainer: _Trainer, tried: list[dict[str, Any]]
+) -> list[tuple[dict[str, Any], float]]:
+    """Return the candidates that the search of an arm ends with, and the objective that each reached in it; the best
+    first."""
+    base, rungs = spec.base(arm), spec.plan_rungs(arm)
+    if not rungs:
+        searched = [(params, trainer.objective(arm, params, base.seed)) for params in tried]
+        done = [(params, value) for params, value in searched if math.isfinite(value)]
+        return [done[i] for i in rank_candidates(spec, done)]
+
+    def train(number: int, rung: int, seed: int) -> Outcome:
+        share = rungs[rung].updates / base.trainer.max_steps
+        return trainer.run(arm, tried[number], base.seed + seed, share)
+
+    maximize = spec.objective.direction == "maximize"
+    standings = climb(rungs, train, maximize)
+    best = rank_reached(rungs, standings, maximize)[: spec.confirm.candidates]
+    reached = {n: [one.value for one in standings[n].ended[-1] if one.value is not None] for n in best}
+    return [(tried[n], math.fsum(values) / len(values)) for n, values in reached.items()]
+
+
 def _choose(spec: Sweep, arm: str, trainer: _Trainer, tried: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the settings that an arm is tested at; None where no trial of it completed."""
-    seed = spec.base(arm).seed
-    searched = [(params, trainer.objective(arm, params, seed)) for params in tried]
-    done = [(params, value) for params, value in searched if math.isfinite(value)]
-    candidates = [done[i] for i in rank_candidates(spec, done)]
+    candidates = _search(spec, arm, trainer, tried)
     if len(candidates) < 2:
         return candidates[0][0] if candidates else None
     seeds = spec.selection_seeds()

@@ -18,10 +18,10 @@ from ablate.config import plugins
 from ablate.config.errors import SweepError, did_you_mean
 from ablate.experiment.former import restore_arm, restore_former
 from ablate.experiment.tree import DEFAULTS
-from ablate.sweeps.attempts import read_trial_notes, trial_number
+from ablate.sweeps.attempts import RUNGS, read_trial_notes, trial_number
 from ablate.sweeps.caps import limit_searches
 from ablate.sweeps.compilation import NOTE, parse_note
-from ablate.sweeps.leases import is_free, is_orphan
+from ablate.sweeps.leases import is_free, is_orphan, is_paused
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.seed_studies import StoredStudy, find_plateau, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
@@ -29,7 +29,7 @@ from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.storages.kinds import find_file, open_address
 from ablate.tracking.databases import add_driver
 from ablate.tracking.paths import store_path
-from ablate.verdict.outcomes import TrialRecord
+from ablate.verdict.outcomes import RungEnd, TrialRecord
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -272,13 +272,17 @@ def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
         items_per_update=notes.get("items_per_update", 1),
         facts=notes.get("facts", {}),
         costs=notes.get("costs", {}),
+        rungs=tuple(RungEnd(**rung) for rung in notes.get(RUNGS, ())),
     )
 
 
 def trial_status(trial: FrozenTrial) -> str:
-    """Return one of STATUSES. A begun trial without a process is interrupted, also where its process has just ended."""
+    """Return one of STATUSES. A begun trial without a process is interrupted, also where its process has just ended; at
+    a rung it waits."""
     state = trial.state.name
     if state == "RUNNING":
+        if is_paused(trial):
+            return "waiting"
         return "interrupted" if is_free(trial) or is_orphan(trial) else "running"
     if state == "WAITING":
         return "interrupted" if "continues" in trial.user_attrs else "waiting"

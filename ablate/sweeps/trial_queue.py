@@ -140,7 +140,7 @@ class TrialQueue:
         if donor is None:
             return True
         tally = donor.tally()
-        return not tally.open and not tally.running and donor.find_best() is not None
+        return not tally.can_start and not tally.running and donor.find_best() is not None
 
     def _find_donor(self, arm: ArmTrials) -> ArmTrials | None:
         return next((other for other in self.arms if other.arm == arm.waits_for), None)
@@ -149,7 +149,7 @@ class TrialQueue:
         """Raise SweepError if an arm waits for an arm that has ended without a completed trial."""
         for arm in waiting:
             donor = self._find_donor(arm)
-            if donor is not None and donor.find_best() is None and not donor.tally().open:
+            if donor is not None and donor.find_best() is None and not donor.tally().can_start:
                 raise SweepError(
                     f"{arm.arm} starts from the best trial of {donor.arm}, and no trial of that arm is completed. The "
                     "same command retries failed trials; a larger budget.trials allows further ones."
@@ -166,6 +166,6 @@ class TrialQueue:
         shares = {
             part: (started[part.arm] / total[part.arm], tally.started / (tally.started + tally.open))
             for part, tally in tallies.items()
-            if tally.open
+            if tally.can_start
         }
         return min(shares, key=lambda part: shares[part], default=None)

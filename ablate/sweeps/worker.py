@@ -36,8 +36,9 @@ from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.training.checkpoints import break_lock
 from ablate.training.procedures import Hooks, Place, Result
+from ablate.training.rungs import build_rung
 from ablate.training.runs import describe_error, run_folder
-from ablate.training.train import train
+from ablate.training.train import choose_procedure, train
 from ablate.verdict.outcomes import LOSS, classify
 
 if TYPE_CHECKING:
@@ -158,7 +159,9 @@ class Worker:
         cap_memory(read_sharing())
         await_store(logger.warning, self._must_stop)
         place = Place(self.title, arm.label(trial), arm.parent, tags, run_id, self._compilation)
-        result = train(experiment, place, Hooks(start, lease.note, decide, must_stop))
+        length, hooks = arm.find_length(trial), Hooks(start, lease.note, decide, must_stop)
+        procedure = None if length is None else build_rung(choose_procedure(experiment), length)
+        result = train(experiment, place, hooks, procedure)
         return replace(result, facts={**result.facts, COSTS[GPUS]: count_gpus()})
 
     def _report(self, arm: ArmTrials, trial: Trial, step: int, metrics: Mapping[str, float], items: int) -> bool:

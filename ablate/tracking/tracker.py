@@ -143,12 +143,14 @@ class Tracker:
             client().log_artifact(self.run_id, str(file), folder)
 
     def end(self, status: str, reason: str = "", tags: Mapping[str, Any] | None = None) -> None:
-        """End the run as completed, diverged, pruned, interrupted or failed; the tag `ablate.status` says which, beside
-        `tags`.
+        """End the run as completed, diverged, pruned, paused, interrupted or failed; the tag `ablate.status` says
+        which, beside `tags`.
 
-        For MLflow a diverged or pruned run is FINISHED, an interrupted one KILLED and a failed one FAILED.
+        For MLflow a diverged or pruned run is FINISHED, a paused one SCHEDULED, an interrupted one KILLED and a failed
+        one FAILED.
         """
-        mlflow_status = {"interrupted": "KILLED", "failed": "FAILED"}.get(status, "FINISHED")
+        words = {"paused": "SCHEDULED", "interrupted": "KILLED", "failed": "FAILED"}
+        mlflow_status = words.get(status, "FINISHED")
         sent = self.flush()
         try:
             self.set_tags({**(tags or {}), "ablate.status": status, **({"ablate.reason": reason} if reason else {})})

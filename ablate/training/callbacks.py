@@ -31,7 +31,7 @@ class RunCallback(Callback):
 
 
 class Stop(Exception):  # noqa: N818 - not an error
-    """Leaves training early with a status: diverged, pruned or interrupted."""
+    """Leaves training early with a status: diverged, pruned, paused or interrupted."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -215,6 +215,35 @@ class Interrupt(Callback):
     @staticmethod
     def _stop(trainer: Trainer) -> None:
         raise Stop("interrupted", f"stopped at update {trainer.global_step}")
+
+
+class Pause(Callback):
+    """Ends the run as paused after exactly `updates`, with the checkpoint that `save` writes. It is the last callback;
+    all ranks count for themselves."""
+
+    def __init__(self, updates: int, save: Callable[[Trainer], None]) -> None:
+        self.updates, self.save = updates, save
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step >= self.updates:
+            self._stop(trainer)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert isinstance(pl_module, TrainingModule)
+        whole = (batch_idx + 1) % pl_module.experiment.trainer.accumulate == 0
+        validated_next = trainer.global_step % pl_module.experiment.validation.interval == 0
+        if whole and trainer.global_step == self.updates and not validated_next:
+            self.save(trainer)
+            self._stop(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step == self.updates:
+            self._stop(trainer)  # the checkpoint of this validation is written
+
+    def _stop(self, trainer: Trainer) -> None:
+        raise Stop("paused", f"paused at update {trainer.global_step}")
 
 
 class Checkpoint(Callback):

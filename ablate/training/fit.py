@@ -22,8 +22,8 @@ from ablate.models import Model
 from ablate.parallel import compiling, strategies
 from ablate.parallel.deferred import Recipes
 from ablate.training.averaging import WeightAverage
-from ablate.training.callbacks import Checkpoint, Curves, Interrupt, RunCallback, Stop, Validations
-from ablate.training.checkpoints import Earlier, find_newest
+from ablate.training.callbacks import Checkpoint, Curves, Interrupt, Pause, RunCallback, Stop, Validations
+from ablate.training.checkpoints import Earlier, find_newest, remove
 from ablate.training.compilation import describe_shapes
 from ablate.training.errors import translate_errors
 from ablate.training.loaders import Loaders
@@ -38,6 +38,9 @@ from ablate.training.runs import CHECKPOINT, count_epochs, run_folder
 from ablate.training.trained import PREFIX
 from ablate.training.trainer import build_trainer, ignore_signals
 
+BRANCH = "branch"
+"""The folder, in that of a run, of the copy of it that decays."""
+
 
 def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
     """Train `experiment` on all ranks, for an open MLflow run, and return its result."""
@@ -48,7 +51,7 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     if torch.cuda.is_available():
         with translate_errors():  # the first use of the GPU, which may have no room for a context
             torch.cuda.reset_peak_memory_stats()
-    with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
+    with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads, hooks.pause_at):
         with groups.prepare_together():
             prepared = _prepare(
                 experiment, corpus, speed, folder, tracker, hooks, before.updates if checkpoint else None
@@ -71,7 +74,7 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
             ])  # fmt: skip
             hooks.started(tracker.run_id, text, before)
         status, reason = _fit(prepared, checkpoint)
-    if status != "interrupted":
+    if status not in ("interrupted", "paused"):
         for callback in prepared.extras:
             callback.publish(folder, tracker)
     publish_profile(experiment.trainer.profiler, folder, tracker)
@@ -86,6 +89,29 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     if torch.cuda.is_available():  # of this process, since the run began
         facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
     return Ended(status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts)
+
+
+def fit_branch(
+    experiment: Experiment, corpus: Corpus, speed: Speed, trunk: Path, from_start: bool, hooks: Hooks
+) -> Ended:
+    """Train a copy of the run in the folder `trunk` to the end of `experiment`, which is shorter than it, and return
+    its result: from the last checkpoint there, or `from_start`. The run itself stays as it is, and logs nothing of
+    it."""
+    folder = trunk / BRANCH
+    checkpoint, before = (find_newest(folder) if folder.exists() else None) or (None, Earlier())
+    if before.experiment.get("trainer.max_steps") != experiment.trainer.max_steps:  # none, or of an earlier rung
+        remove(folder)
+        checkpoint, before = (None if from_start else find_newest(trunk)) or (None, Earlier())
+    folder.mkdir(exist_ok=True)
+    threads = torch.get_num_threads()
+    with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads, None):
+        with groups.prepare_together():
+            updates = before.updates if checkpoint else None
+            prepared = _prepare(experiment, corpus, speed, folder, None, hooks, updates)
+        status, reason = _fit(prepared, checkpoint)
+    if status != "interrupted":
+        remove(folder)
+    return Ended(status, reason, prepared.trainer.global_step, prepared.validations.metrics, {})
 
 
 @dataclass(frozen=True)
@@ -156,6 +182,8 @@ def _prepare(
         callbacks.append(extras[-1])
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
+    if hooks.pause_at is not None:
+        callbacks.append(Pause(hooks.pause_at, checkpoint.save))
     trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy, logger)
     if hooks.asked_to_stop:
         ignore_signals(trainer)
@@ -196,11 +224,15 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
     return status, reason
 
 
-def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None, threads: int) -> None:
+def _train_along(
+    tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None, threads: int, pause_at: int | None
+) -> None:
     """Train on a rank above 0: the same as rank 0 on its part of each batch, and nothing else."""
     torch.set_num_threads(threads)
     with groups.prepare_together():
         experiment = Experiment.from_mapping(tree)
         corpus = experiment.data.load(tracking.cache_folder())
-        prepared = _prepare(experiment, corpus, speed, folder, None, Hooks(), 0 if checkpoint else None)
+        prepared = _prepare(
+            experiment, corpus, speed, folder, None, Hooks(pause_at=pause_at), 0 if checkpoint else None
+        )
     _fit(prepared, checkpoint)

@@ -127,7 +127,9 @@ class TrainingModule(LightningModule):
             shard(self.model)
 
     def on_train_start(self) -> None:
-        """Set what the placement takes from the first batch; a resumed run has it in its checkpoint."""
+        """Set what the placement takes from the first batch; a resumed run has it in its checkpoint. A copy that decays
+        goes on from the checkpoint of a longer run, whose next rate is another."""
+        self._follow_schedule()
         if self.global_step == 0:
             named = self.model.named_parameters()
             copies = [(p, p.detach().clone()) for name, p in named if strip_wrapper(name) in self.copied]
@@ -136,6 +138,14 @@ class TrainingModule(LightningModule):
                 for parameter, value in copies:
                     parameter.copy_(value)
             ranks.unify(self.model)  # a placement may have looked at one rank's part of the batch alone
+
+    def _follow_schedule(self) -> None:
+        """Set the learning rates of the next update to those of this run's schedule."""
+        for config in self.trainer.lr_scheduler_configs:
+            schedule: Any = config.scheduler
+            rates = zip(schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True)
+            for group, base, factor in rates:
+                group["lr"] = base * factor(schedule.last_epoch)
 
     def _first_inputs(self) -> Tensor:
         loaders: Any = self.trainer.datamodule  # type: ignore[attr-defined]

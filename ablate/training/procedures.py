@@ -22,7 +22,7 @@ class Result:
     """The result of a run."""
 
     status: str
-    """completed, diverged, pruned or interrupted."""
+    """completed, diverged, pruned, interrupted, or paused: ended a rung, with the metrics there."""
     metrics: dict[str, float]
     """Metrics of the last validation: val/loss and the task's own."""
     step: int
@@ -59,7 +59,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Functions of the caller that are called during a run."""
+    """Functions of the caller that are called during a run, and where it pauses."""
 
     started: Callable[[str, str, Earlier], None] | None = None
     """Called with the run's id, lines that describe the run, and its earlier progress, before the next update."""
@@ -70,6 +70,8 @@ class Hooks:
     pruned."""
     asked_to_stop: Callable[[], bool] | None = None
     """Called after every update; returning True ends the run as interrupted."""
+    pause_at: int | None = None
+    """Number of updates after which the run ends as paused, with a checkpoint to go on from."""
 
 
 class Ended(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ablate.config.formatting import format_number
 
@@ -15,6 +15,19 @@ LEARNED = 0.02
 """Share of the trivial loss by which a run's last validation loss must be below it; otherwise the run is stuck."""
 LOSS = "val/loss"
 Ending = Literal["trained", "stuck", "diverged"]
+
+
+class RungEnd(NamedTuple):
+    """How a trial stood at a rung: what a copy of it reached there."""
+
+    updates: int
+    """Length of the copy."""
+    value: float
+    """Its objective."""
+    metrics: dict[str, float]
+    """Those of its last validation."""
+    branched: int
+    """Its updates beside those of the trial."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +61,18 @@ class TrialRecord:
     """Corpus, hardware, precision and versions of the training; those of the last process."""
     costs: dict[str, float] = field(default_factory=dict)
     """Operations and bytes by formula, and measured bytes on a GPU."""
+    rungs: tuple[RungEnd, ...] = ()
+    """How it stood at each rung that it has ended before its end."""
+
+    @property
+    def reached(self) -> float | None:
+        """The objective at its end or, where it has none, at the last rung that it ended."""
+        return self.rungs[-1].value if self.value is None and self.rungs else self.value
 
     @property
     def items(self) -> int:
-        """Tokens or images that it was trained on."""
-        return self.step * self.items_per_update
+        """Tokens or images that it was trained on, the copies included that ended its rungs."""
+        return (self.step + sum(rung.branched for rung in self.rungs)) * self.items_per_update
 
 
 def pick_best(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | None:
@@ -108,6 +128,13 @@ def read_outcome(trial: TrialRecord, trivial_loss: float | None) -> Outcome | No
         return None
     ending = classify(trial.metrics.get(LOSS), trivial_loss) if math.isfinite(trial.value) else "diverged"
     return Outcome(ending, None if ending == "diverged" else trial.value)
+
+
+def read_rung_outcomes(trial: TrialRecord, trivial_loss: float | None) -> list[Outcome]:
+    """Return the outcome of `trial` at each rung that it has ended, the last its end."""
+    ended = [Outcome(classify(rung.metrics.get(LOSS), trivial_loss), rung.value) for rung in trial.rungs]
+    last = read_outcome(trial, trivial_loss)
+    return [*ended, last] if last else ended
 
 
 def state_rule(trivial_loss: float | None) -> str:

@@ -78,7 +78,8 @@ def test_json_with_a_folder_writes_the_files(told, tmp_path):
 
 
 def test_several_sweeps_have_one_page(told, swept, tmp_path, monkeypatch):
-    from ablate.sweeps.simulation import Valley, simulate
+    from ablate.sweeps.simulated_losses import Valley
+    from ablate.sweeps.simulation import simulate
     from ablate.sweeps.spec.sweep import Sweep
     from ablate.sweeps.storage import open_storage
 

@@ -16,7 +16,8 @@ from fuzz.calls import call
 
 from ablate import tracking
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.simulation import Valley, simulate
+from ablate.sweeps.simulated_losses import Valley
+from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage
 

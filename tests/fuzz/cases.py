@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.reports.publish import name_metrics
-from ablate.sweeps.simulation import Valley, simulate
+from ablate.sweeps.simulated_losses import Valley
+from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep
 

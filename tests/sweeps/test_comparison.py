@@ -14,7 +14,8 @@ from ablate.sweeps.comparison import (
     plan_record,
     plan_round,
 )
-from ablate.sweeps.simulation import Valley, simulate
+from ablate.sweeps.simulated_losses import Valley
+from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_generation
 from ablate.verdict.looks import Looks

@@ -16,7 +16,8 @@ from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
 from ablate.sweeps.records import list_rows
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
-from ablate.sweeps.simulation import Valley, draw_normal, replay_design, simulate
+from ablate.sweeps.simulated_losses import Valley, draw_normal
+from ablate.sweeps.simulation import replay_design, simulate
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses

@@ -12,7 +12,8 @@ from ablate.config.errors import SweepError
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.donors import find_settled_run, resolve_run
-from ablate.sweeps.simulation import Valley, replay, simulate
+from ablate.sweeps.simulated_losses import Valley
+from ablate.sweeps.simulation import replay, simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.verdict_summary import summarise_verdict

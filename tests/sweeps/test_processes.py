@@ -16,7 +16,8 @@ from sqlalchemy.orm import Session
 
 from ablate.config.errors import StoreError
 from ablate.sweeps.comparison import compare_record
-from ablate.sweeps.simulation import Valley, simulate
+from ablate.sweeps.simulated_losses import Valley
+from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.storage_errors import translate_storage_errors

@@ -11,7 +11,8 @@ from sweeps.searchers import PRUNERS, SAMPLERS
 from ablate.reports.confirmation import explain_comparison
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import compare_record, list_candidates, list_earlier_pairs
-from ablate.sweeps.simulation import Valley, draw_uniform, replay, simulate
+from ablate.sweeps.simulated_losses import Valley, draw_uniform
+from ablate.sweeps.simulation import replay, simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, read_trial
 from ablate.training.procedures import Result

@@ -14,7 +14,8 @@ from ablate.reports import failures_figure
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.dry_run import outline
-from ablate.sweeps.simulation import draw_normal, simulate
+from ablate.sweeps.simulated_losses import draw_normal
+from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 

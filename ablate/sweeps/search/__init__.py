@@ -1,3 +1,6 @@
-"""The search of a sweep: its space, samplers and pruners."""
+"""The search of a sweep: its space, samplers, pruners and methods."""
 
-from ablate.sweeps.search import hub  # noqa: F401 - registers the samplers of OptunaHub
+from ablate.sweeps.search import (
+    hub,  # noqa: F401 - registers the samplers of OptunaHub
+    rungs,  # noqa: F401 - registers a search method
+)

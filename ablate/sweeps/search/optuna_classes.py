@@ -30,6 +30,8 @@ _REFUSED = {
 }
 """Class -> why it cannot work here."""
 _RANDOM_FIRST = "its first {} trials are random ({} by default)"
+_UNLEARNING = {"QMCSampler", "RandomSampler"}
+"""Samplers that do not learn from trials."""
 _COMPLETED_ONLY = {"CmaEsSampler", "GPSampler", "NSGAIISampler", "NSGAIIISampler"}
 """Samplers that do not learn from pruned trials."""
 _LIMITS = {
@@ -37,8 +39,7 @@ _LIMITS = {
     "GPSampler": _RANDOM_FIRST.format("n_startup_trials", 10),
     "NSGAIISampler": _RANDOM_FIRST.format("population_size", 50),
     "NSGAIIISampler": _RANDOM_FIRST.format("population_size", 50),
-    "QMCSampler": "does not learn from trials",
-    "RandomSampler": "does not learn from trials",
+    **dict.fromkeys(_UNLEARNING, "does not learn from trials"),
     "TPESampler": _RANDOM_FIRST.format("n_startup_trials", 10),
 }
 """Class -> what it cannot do, or does only later."""
@@ -162,6 +163,11 @@ def _need_numbers(space: Space) -> str | None:
 
 
 _SPACES: dict[str, Callable[[Space], str | None]] = {"CmaEsSampler": _need_numbers}
+
+
+def learns(name: str) -> bool:
+    """Return whether the sampler `name` learns from trials."""
+    return name not in _UNLEARNING
 
 
 def learns_from_pruned(name: str) -> bool:

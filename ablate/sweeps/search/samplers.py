@@ -12,7 +12,14 @@ from ablate.config.base import Kind
 from ablate.config.bounds import MOST_SEED, MOST_TRIALS
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
-from ablate.sweeps.search.optuna_classes import NUMBERED, PACKAGES, instantiate, learns_from_pruned, refuse_space
+from ablate.sweeps.search.optuna_classes import (
+    NUMBERED,
+    PACKAGES,
+    instantiate,
+    learns,
+    learns_from_pruned,
+    refuse_space,
+)
 from ablate.sweeps.search.optuna_kind import NamedKind, OptunaKind
 from ablate.sweeps.search.space import Space, list_cells
 
@@ -50,12 +57,24 @@ class SamplerConfig(Kind):
         """Return what a plan says of it."""
         return self.kind
 
+    @property
+    def learns(self) -> bool:
+        """Whether its proposals depend on trials that have ended."""
+        return True
+
     def learns_from_pruned(self) -> bool:
         """Return whether it learns from trials that a pruner has stopped, where it learns at all."""
         return True
 
 
 samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="gp")
+
+
+def choose_plain_sampler(space: Mapping[str, Any]) -> str:
+    """Return the sampler for the entries of a file that does not learn from trials: the grid where each entry says its
+    values, otherwise qmc."""
+    lists = (not isinstance(entry, Mapping) or entry.get("num") or entry.get("step") for entry in space.values())
+    return "grid" if all(lists) else "qmc"
 
 
 def build_sampler(name: str, arguments: Mapping[str, Any], config: SamplerConfig, number: int) -> BaseSampler:
@@ -79,6 +98,10 @@ class OptunaSampler(OptunaKind, SamplerConfig):
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
         reason = refuse_space(self.optuna_class, space)
         return [Problem("search", f"{self.kind} {reason}")] if reason else []
+
+    @property
+    def learns(self) -> bool:
+        return learns(self.optuna_class)
 
     def learns_from_pruned(self) -> bool:
         return learns_from_pruned(self.optuna_class)
@@ -173,6 +196,10 @@ class NamedSampler(NamedKind, SamplerConfig):
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
         reason = refuse_space(self.name, space)
         return [Problem("search", f"{self.name} {reason}")] if reason else []
+
+    @property
+    def learns(self) -> bool:
+        return learns(self.name)
 
     def learns_from_pruned(self) -> bool:
         return learns_from_pruned(self.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -17,8 +17,9 @@ from ablate.config.bounds import MOST_TRIALS
 from ablate.config.errors import ConfigError
 from ablate.config.merging import Tree
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.search.methods import Rung, SearchMethod, describe_with_method, methods, move_method
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
-from ablate.sweeps.search.samplers import SamplerConfig, Tpe, samplers
+from ablate.sweeps.search.samplers import SamplerConfig, Tpe, choose_plain_sampler, samplers
 from ablate.sweeps.search.space import Choice, Entry, Range, Space, list_cells
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components, list_paths
 from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
@@ -64,8 +65,11 @@ class SweepFields(Config):
     within: str | None = None
     """Of a factorial: the component at each of whose levels the effects of the others are compared, in the place of
     their means over its levels: what makes one placement fail need not make another fail."""
-    search: dict[str, Entry] = {}
-    """Dotted path -> range or list of values, searched for every arm separately."""
+    search: dict[str, Entry] = Field({}, json_schema_extra=describe_with_method)
+    """Dotted path -> range or list of values, searched for every arm separately; and `method` with its fields."""
+    method: Annotated[SearchMethod, methods] = Field("trials", validate_default=True)
+    """How the settings of an arm are compared. It stands in `search`, beside what is searched: `search: {method: rungs,
+    keep: 0.33, optimizer.lr: [...]}`."""
     objective: Objective = Objective()
     """The metric that is compared."""
     budget: Budget = Budget()
@@ -106,6 +110,24 @@ class SweepFields(Config):
 
     _stored_hashes: frozenset[str] | None = PrivateAttr(None)
     """For a sweep that was read from a storage: the SHA-256 of the plugins of its trials."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_method(cls, data: Any) -> Any:
+        """Take the method out of `search`. With rungs, which need one that does not learn, the sampler is by default
+        the grid, or else qmc."""
+        if not isinstance(data, Mapping):
+            return data
+        data = move_method(data)
+        method = methods.kind_of(data.get("method") or {})
+        if (
+            method
+            and method.staged
+            and not data.get("sampler")
+            and isinstance(space := data.get("search") or {}, Mapping)
+        ):
+            data["sampler"] = choose_plain_sampler(space)
+        return data
 
     @model_validator(mode="after")
     def _check_baseline(self) -> Self:
@@ -289,13 +311,14 @@ class SweepFields(Config):
     def count_selection_runs(self, arm: str) -> int:
         """Return the maximum number of runs for the choice among the candidates of `arm`."""
         confirm = self.confirm
-        count = confirm.candidates if (most := self.trials(arm)) is None else min(confirm.candidates, most)
+        most = self.method.count_candidates(self.trials(arm))
+        count = confirm.candidates if most is None else min(confirm.candidates, most)
         return count * confirm.selection_seeds if confirm.most_seeds and count > 1 and self.space(arm) else 0
 
     @cached_property
     def _last_tuned_seed(self) -> int:
         """Return the largest seed that any arm is tuned on."""
-        tuned = [self.base(arm).seed for arm in self.all_arms]
+        tuned = [self.base(arm).seed + self.method.most_seeds - 1 for arm in self.all_arms]
         tuned += [int(v) for arm in self.all_arms for v in self.corners(arm).get("seed", []) if isinstance(v, int)]
         return max(tuned)
 
@@ -323,6 +346,14 @@ class SweepFields(Config):
             count = len(list_cells(self.space(arm)))
             return min(wanted or count, count)
         return wanted or (None if self.budget.limits_work else DEFAULT_TRIALS)
+
+    def plan_rungs(self, arm: str) -> Sequence[Rung]:
+        """Return the rungs of the search of `arm`; none where each trial is one run."""
+        return () if self.at_grid else self.method.plan_rungs(self.trials(arm) or 0, self.base(arm))
+
+    def find_share(self, arm: str) -> float:
+        """Return the tokens that the search of `arm` takes, as a share of those of training its trials to the end."""
+        return 1.0 if self.at_grid else self.method.find_share(self.trials(arm) or 0, self.base(arm))
 
     def starts(self, arm: str) -> list[Point]:
         """Return the points that the search of `arm` begins with."""

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_ITEMS, MOST_TRIALS
 from ablate.experiment.metrics import describe_metric, parse_metric, shorten_metric
+from ablate.sweeps.search.methods import describe_with_method, drop_method
 from ablate.sweeps.search.space import Choice, Entry
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 MOST_SEEDS = 1000
+
+Searched = Annotated[dict[str, Entry], BeforeValidator(drop_method, json_schema_input_type=dict[str, Entry])]
+"""A search of which the method is checked elsewhere: with the whole sweep."""
 
 Point = dict[str, Choice]
 """Dotted path -> value, for some or all searched parameters."""
@@ -261,8 +273,8 @@ class _Part(_Settings):
 
     arms: dict[str, Arm] | None = None
     """The arms of this size or stage."""
-    search: dict[str, Entry] | None = None
-    """The search space of this size or stage."""
+    search: Searched | None = Field(None, json_schema_extra=describe_with_method)
+    """The search of this size or stage."""
     fixed: list[Point] | None = None
     """The points that each search of this size or stage starts from."""
     budget: Budget | None = None

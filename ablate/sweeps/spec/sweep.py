@@ -13,6 +13,7 @@ from ablate.config.building import load_plugins
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.messages import describe_errors
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.search.methods import move_method
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.trees import apply_overrides, load_trees
@@ -60,7 +61,8 @@ class Sweep(SweepFields):
         try:
             sweep = cls.model_validate(dict(tree))
         except ValidationError as error:
-            problems = [_point_inside(problem) for problem in describe_errors(cls, dict(tree), error)]
+            problems = [_point_inside(problem) for problem in describe_errors(cls, move_method(tree), error)]
+            problems = [_point_at_method(problem, tree) for problem in problems]
             raise ConfigError([*problems, *validate_rest(cls, tree, problems)], source) from None
         if problems := validate(sweep):
             raise ConfigError(problems, source)
@@ -75,3 +77,12 @@ def _point_inside(problem: Problem) -> Problem:
     if problem.path in Experiment.model_fields and problem.message.startswith("unknown key"):
         return replace(problem, message="belongs to the experiment: indent it below experiment:", given=None)
     return problem
+
+
+def _point_at_method(problem: Problem, tree: Mapping[str, Any]) -> Problem:
+    """Return the problem with its place in the file, where the method and its fields stand in `search`."""
+    part, _, field = problem.path.partition(".")
+    if part != "method" or part in tree:
+        return problem
+    message = problem.message.replace("Did you mean method.", "Did you mean search.")
+    return replace(problem, path=f"search.{field if field and field != 'kind' else 'method'}", message=message)

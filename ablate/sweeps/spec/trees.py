@@ -15,11 +15,10 @@ from ablate.config.merging import Tree, merge
 from ablate.config.messages import describe_errors
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.search.space import Entry
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid import count_comparisons, list_grid
-from ablate.sweeps.spec.parts import Arm, Confirm, Size, Sizes, Stage, Stages
+from ablate.sweeps.spec.parts import Arm, Confirm, Searched, Size, Sizes, Stage, Stages
 from ablate.sweeps.spec.published_validation import drop_unreported
 from ablate.verdict.sequential import LEAST
 
@@ -215,7 +214,7 @@ class Designed(Config):
 class Gridded(Config):
     """The part of a sweep that says at which points its arms are tested."""
 
-    search: dict[str, Entry] = {}
+    search: Searched = {}
     """As in a sweep."""
 
 

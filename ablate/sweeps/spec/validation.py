@@ -21,7 +21,9 @@ from ablate.sweeps.spec.budget_validation import validate_budget
 from ablate.sweeps.spec.design_validation import check_levels, merge_alike, validate_design
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid_validation import validate_grid
+from ablate.sweeps.spec.method_validation import check_method, check_method_in_arm
 from ablate.sweeps.spec.objective_validation import check_readings, validate_objective
+from ablate.sweeps.spec.places import locate
 from ablate.sweeps.spec.published_validation import check_published
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
 
@@ -143,7 +145,7 @@ def _check_last_seed(sweep: SweepFields) -> Iterator[Problem]:
         tuned = {arm: sweep.base(arm).seed for arm in sweep.all_arms}
         highest = max(tuned, key=lambda arm: tuned[arm])
         text = f"is too large: the seeds of confirm would go up to {last}. Accepted: at most {MOST_SEED}, with these"
-        yield Problem(_locate(sweep, highest, "seed"), text, tuned[highest])
+        yield Problem(locate(sweep, highest, "seed"), text, tuned[highest])
 
 
 def _has_bad_grid(sweep: SweepFields, arm: str) -> bool:
@@ -155,6 +157,7 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
     """Yield the problems of the experiments of each arm, at the ends of everything that is searched, and those of the
     sampler and the pruner."""
     yield from (problem.within("pruner") for problem in sweep.pruner.validate_arguments())
+    yield from check_method(sweep)
     sampler = [problem.within("sampler") for problem in sweep.sampler.validate_arguments()]
     yield from sampler
     for arm in sweep.all_arms:
@@ -178,12 +181,14 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
             yield Problem(f"{where}search", f"nothing is searched, so {trials} would be identical")
         if not alone:
             yield from _check_pruner(sweep, sweep.base(arm))
+        if not alone and not _has_bad_grid(sweep, arm):
+            yield from check_method_in_arm(sweep, arm)
 
 
 def _check_alone(sweep: SweepFields, arm: str, base: tuple[Problem, ...]) -> Iterator[Problem]:
     """Yield the problems of the experiment of an arm (`base`) with their places, and those that each searched path
     adds."""
-    yield from (Problem(_locate(sweep, arm, p.path), p.message, p.given) for p in base)
+    yield from (Problem(locate(sweep, arm, p.path), p.message, p.given) for p in base)
     yield from _check_each_path(sweep, arm, base)
 
 
@@ -248,13 +253,6 @@ def _check_combinations(sweep: SweepFields, arm: str, where: str) -> Iterator[Pr
             hint = "Parameters of only one kind belong into a separate arm."
             yield Problem(f"{where}search", f"at {at}: {problems[0]} {hint}")
             return
-
-
-def _locate(sweep: SweepFields, arm: str, path: str) -> str:
-    """Return the path in the file at which a path of an arm's experiment is set."""
-    settings = sweep.all_arms[arm].settings
-    own = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
-    return f"arms.{arm}.{path}" if own else f"experiment.{path}"
 
 
 def _check_references(sweep: SweepFields) -> Iterator[Problem]:

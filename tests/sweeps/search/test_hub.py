@@ -8,7 +8,8 @@ import pytest
 from ablate.config.errors import ConfigError
 from ablate.sweeps.dry_run import outline
 from ablate.sweeps.search import hub
-from ablate.sweeps.simulation import Valley, simulate
+from ablate.sweeps.simulated_losses import Valley
+from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 
 REF = "0123456789abcdef" * 2 + "01234567"

@@ -1,0 +1,109 @@
+"""How an arm's search spends its training: every trial on its own, or all settings rung by rung.
+
+A file names the method inside `search`, beside what is searched: `search: {method: rungs, keep: 0.33, optimizer.lr:
+[...]}`. Adding a method is one class here or in a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from ablate.config.base import Kind
+from ablate.config.errors import Problem
+from ablate.config.registry import Registry
+from ablate.experiment.tree import Experiment
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One stage of an arm's search, after which only the best settings go on."""
+
+    settings: int
+    """Settings of the arm that train to it."""
+    seeds: int
+    """Seeds of each of them."""
+    updates: int
+    """Length of the runs that are compared."""
+    shared: int
+    """Their first updates, which they have in common with a run to the end; the rest is the decay. 0: nothing, so that
+    each is a whole short run."""
+    trained: int
+    """Updates that all runs of the arm together make in this rung."""
+
+
+class SearchMethod(Kind):
+    """A way of comparing the settings of an arm."""
+
+    staged: ClassVar[bool] = False
+    """Whether all settings are chosen before any is trained, and are trained rung by rung."""
+
+    @property
+    def most_seeds(self) -> int:
+        """The largest number of seeds that a setting is trained on."""
+        return 1
+
+    def count_candidates(self, settings: int | None) -> int | None:
+        """Return how many of so many settings may be compared before one is tested; None: it is not known."""
+        return settings
+
+    def validate_arm(self, settings: int, experiment: Experiment) -> Iterator[Problem]:
+        """Yield what keeps it from comparing so many settings of `experiment`. The paths of its own fields begin with
+        search, others with experiment."""
+        yield from ()
+
+    def plan_rungs(self, settings: int, experiment: Experiment) -> Sequence[Rung]:
+        """Return the rungs by which it compares so many settings of `experiment`; none: every trial is one run."""
+        return ()
+
+    def find_share(self, settings: int, experiment: Experiment) -> float:
+        """Return the tokens that it takes, as a share of those of training so many settings to the end."""
+        rungs = self.plan_rungs(settings, experiment)
+        whole = settings * experiment.trainer.max_steps
+        return sum(rung.trained for rung in rungs) / whole if rungs and whole else 1.0
+
+    def describe(self) -> str:
+        """Return what a plan says of it; '' of the usual way."""
+        return ""
+
+
+methods: Registry[SearchMethod] = Registry("search method", SearchMethod, default="trials")
+
+
+@methods.register
+class Trials(SearchMethod):
+    """Each trial is one run, which the sampler proposes and the pruner may stop."""
+
+    kind: Literal["trials"] = "trials"
+
+
+def move_method(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sweep's `tree` with the method that its `search` names, and the fields beside it, under `method`."""
+    search = tree.get("search")
+    if not isinstance(search, Mapping) or "method" not in search:
+        return dict(tree)
+    named = search["method"]
+    own = {name: value for name, value in search.items() if name != "method" and not _is_path(name)}
+    method = {**own, **(named if isinstance(named, Mapping) else {"kind": named})}
+    return {**tree, "search": drop_method(search), "method": method}
+
+
+def describe_with_method(schema: dict[str, Any]) -> None:
+    """Let the JSON schema of `search` take a method, and its fields beside it, besides what is searched."""
+    for part in schema.get("anyOf", [schema]):  # it may be None
+        if "additionalProperties" in part:
+            part["properties"] = {"method": {"enum": list(methods), "type": "string"}}
+            part["additionalProperties"]["anyOf"].append({"type": "number"})
+
+
+def drop_method(search: Any) -> Any:
+    """Return what is searched, without the method and its fields."""
+    if not isinstance(search, Mapping) or "method" not in search:
+        return search
+    return {path: entry for path, entry in search.items() if _is_path(path)}
+
+
+def _is_path(name: Any) -> bool:
+    """Return whether a key of `search` names a setting of an experiment; others are fields of the method."""
+    return not isinstance(name, str) or "." in name or name in Experiment.model_fields

@@ -1,0 +1,174 @@
+"""Rungs: all settings of an arm train a little, the best of them longer, and few to the end, each from its checkpoint
+(successive halving, Jamieson and Talwalkar 2016, arXiv 1502.07943).
+
+Models are compared after their decay, as the loss at a high rate falls most in it. With warm-up, a constant rate and a
+decay (wsd) a rung therefore ends in a short decay of a copy, and the run itself goes on from the state before it. With
+a schedule that has no constant part, such as cosine, each rung is a whole short run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from ablate.config.errors import Problem
+from ablate.config.formatting import count_noun
+from ablate.sweeps.search.methods import Rung, SearchMethod, methods
+
+if TYPE_CHECKING:
+    from ablate.experiment.tree import Experiment
+
+MOST_RUNGS = 10
+MOST_SEEDS = 100
+SHORTEST = 0.09
+"""The share of a run below which a rung is not compared unless it is asked for (docs/explanation/rungs.md)."""
+
+
+def _parse_seeds(value: object) -> int | tuple[int, ...]:
+    counts = value if isinstance(value, (list, tuple)) else (value,)
+    fits = all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= MOST_SEEDS for n in counts)
+    if not counts or not fits:
+        text = "must be a whole number from 1 to {most}, or one for each rung, such as [1, 1, 3]"
+        raise PydanticCustomError("rung_seeds", text, {"most": MOST_SEEDS})
+    return tuple(counts) if isinstance(value, (list, tuple)) else counts[0]
+
+
+RungSeeds = Annotated[
+    int | tuple[int, ...],
+    PlainValidator(_parse_seeds, json_schema_input_type=int | tuple[int, ...]),
+    PlainSerializer(lambda seeds: seeds if isinstance(seeds, int) else list(seeds), return_type=Any),
+]
+
+
+@methods.register
+class Rungs(SearchMethod):
+    """All settings of every arm train to the first rung, the same share of each arm goes on from its checkpoint, to the
+    last rung. Needs a sampler that does not learn from trials: grid, qmc or random."""
+
+    kind: Literal["rungs"] = "rungs"
+    staged: ClassVar[bool] = True
+    rungs: int = Field(3, ge=2, le=MOST_RUNGS)
+    """Number of rungs; the last is the end of the run."""
+    keep: float = Field(0.33, gt=0, lt=1)
+    """Share of the settings of an arm that goes on from each rung, rounded to a whole number."""
+    first: float | None = Field(None, gt=0, lt=1)
+    """Length of the first rung as a share of the whole run; the others lie between at equal ratios. None: each rung is
+    by `keep` shorter than the next, so that each takes about as many tokens, but the first no shorter than 9 % of the
+    run: early comparisons favour high learning rates."""
+    seeds: RungSeeds = 1
+    """Seeds of each setting, by the mean of which it is judged: a number, or one for each rung, such as [1, 1, 3]."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _check_seeds(cls, seeds: int | tuple[int, ...], info: ValidationInfo) -> int | tuple[int, ...]:
+        rungs = info.data.get("rungs")
+        if isinstance(seeds, int) or rungs is None:
+            return seeds
+        if len(seeds) != rungs:
+            raise ValueError(f"has {count_noun(len(seeds), 'number')} for {rungs} rungs: give one for each rung")
+        if any(later < earlier for earlier, later in pairwise(seeds)):
+            raise ValueError("falls from rung to rung: a later rung has no fewer seeds")
+        return seeds
+
+    @property
+    def most_seeds(self) -> int:
+        return self.count_seeds(self.rungs - 1)
+
+    def count_seeds(self, rung: int) -> int:
+        """Return the seeds of each setting in the rung, from 0."""
+        return self.seeds if isinstance(self.seeds, int) else self.seeds[rung]
+
+    def count_settings(self, settings: int) -> list[int]:
+        """Return how many of so many settings train to each rung."""
+        counts = [settings]
+        for _ in range(self.rungs - 1):
+            counts.append(round(counts[-1] * self.keep))
+        return counts
+
+    def count_candidates(self, settings: int | None) -> int | None:
+        return None if settings is None else self.count_settings(settings)[-2]  # of the last rung but one
+
+    def list_lengths(self, max_steps: int) -> list[int]:
+        """Return the length of the runs of each rung, in updates."""
+        steps = self.rungs - 1
+        first = self.first or max(SHORTEST, self.keep**steps)
+        ratio = first ** (1 / steps)
+        return [round(max_steps * ratio ** (steps - rung)) for rung in range(self.rungs)]
+
+    def plan_rungs(self, settings: int, experiment: Experiment) -> Sequence[Rung]:
+        max_steps, schedule = experiment.trainer.max_steps, experiment.schedule
+        counts, lengths = self.count_settings(settings), self.list_lengths(max_steps)
+        rungs: list[Rung] = []
+        for i, (count, length) in enumerate(zip(counts, lengths, strict=True)):
+            seeds, before = self.count_seeds(i), rungs[-1] if rungs else None
+            shared = schedule.shorten(max_steps, length).count_shared(length)
+            resumed = count * before.seeds if before else 0
+            trained = count * seeds * length - resumed * (before.shared if before else 0)
+            rungs.append(Rung(count, seeds, length, shared, trained))
+        return rungs
+
+    def validate_arm(self, settings: int, experiment: Experiment) -> Iterator[Problem]:
+        counts = self.count_settings(settings)
+        for rung, (before, count) in enumerate(pairwise(counts), 1):
+            if not count or count == before:
+                what = "leaves nobody for" if not count else f"leaves out nobody before rung {rung + 1}, and so not for"
+                text = (
+                    f"{what} rung {rung + 1}: of {count_noun(settings, 'setting')} train "
+                    f"{', '.join(map(str, counts))}. Give more settings, fewer rungs or another share: "
+                    f"{self._suggest_keep(settings)}"
+                )
+                yield Problem("search.keep", text, self.keep)
+                break
+        yield from self._validate_lengths(experiment)
+
+    def _validate_lengths(self, experiment: Experiment) -> Iterator[Problem]:
+        """Yield what keeps the schedule from being judged at each rung."""
+        max_steps, schedule = experiment.trainer.max_steps, experiment.schedule
+        lengths, warmup = self.list_lengths(max_steps), schedule.warmup(max_steps)
+        if schedule.count_shared(max_steps) >= max_steps:
+            text = (
+                "has no decay, after which a rung could be compared: at a constant rate a high rate looks worse than "
+                "it is. Accepted: wsd with a decay, cosine, or another schedule that falls"
+            )
+            yield Problem("experiment.schedule", text, schedule.kind)
+            return
+        if lengths[0] < 2 or any(later == earlier for earlier, later in pairwise(lengths)):
+            text = f"is too short for {self.rungs} rungs, which would end at the updates {', '.join(map(str, lengths))}"
+            yield Problem("experiment.trainer.max_steps", text, max_steps)
+            return
+        if not schedule.count_shared(max_steps):
+            return
+        shared = schedule.shorten(max_steps, lengths[0]).count_shared(lengths[0])
+        if shared <= warmup:
+            text = (
+                f"the first rung is shorter than the warm-up: its decay begins after {count_noun(shared, 'update')}, "
+                f"and the warm-up has {warmup}. Accepted: a warm-up of at most {max(0, shared - 1)} updates "
+                "(schedule.warmup_steps), fewer rungs, or a longer first one (search.first)"
+            )
+            yield Problem("search.rungs", text, self.rungs)
+        elif shared == lengths[0]:
+            text = (
+                f"the decay of the first rung, of {count_noun(lengths[0], 'update')}, has none. Set "
+                "schedule.decay_fraction higher, or train longer"
+            )
+            yield Problem("search.rungs", text, self.rungs)
+
+    def _suggest_keep(self, settings: int) -> str:
+        """Return a share that leaves one setting for the last rung, in words."""
+        if settings < self.rungs:
+            return f"{self.rungs} rungs need at least {self.rungs} settings"
+        even = settings ** (-1 / (self.rungs - 1))  # of which one setting is left
+        for percent in sorted(range(1, 100), key=lambda percent: abs(percent / 100 - even)):
+            counts = self.model_copy(update={"keep": percent / 100}).count_settings(settings)
+            if all(0 < later < earlier for earlier, later in pairwise(counts)):
+                return f"keep {percent / 100:g} gives {', '.join(map(str, counts))}"
+        return "fewer rungs"
+
+    def describe(self) -> str:
+        first = "" if self.first is None else f", first {self.first:g}"
+        seeds = "" if self.seeds == 1 else f", seeds {self.seeds if isinstance(self.seeds, int) else [*self.seeds]}"
+        return f"{self.rungs} rungs, keep {self.keep:g}{first}{seeds}"

@@ -1,0 +1,50 @@
+"""Training to a rung: a run that pauses before its decay, and a copy of it that decays and is validated.
+
+The run itself goes on later from where it paused, bit for bit as if it had never stopped. Under a schedule without a
+constant part it pauses at once, and the copy is a whole short run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from ablate.config.lazy import postpone_collection
+from ablate.data import Corpus
+from ablate.experiment.tree import Experiment
+from ablate.tracking.tracker import Tracker
+from ablate.training.precision import Speed
+from ablate.training.procedures import Ended, Hooks, Procedure
+from ablate.training.runs import run_folder
+
+AT_RUNG = "rung/"
+"""What stands before the name of a metric of the copy."""
+BRANCHED = "ablate.branched_updates"
+"""The fact with the updates of the copy, which are in addition to those of the run."""
+
+
+def build_rung(procedure: Procedure, updates: int) -> Procedure:
+    """Return the procedure that trains to the rung at so many updates, in the place of the whole run by `procedure`: it
+    ends as paused, with the metrics of the copy."""
+    return replace(procedure, run=partial(_run_to_rung, updates))
+
+
+def _run_to_rung(
+    updates: int, experiment: Experiment, corpus: Corpus, speed: Speed, tracker: Tracker, hooks: Hooks
+) -> Ended:
+    with postpone_collection():
+        from ablate.training.fit import fit, fit_branch
+
+    short = experiment.shorten(updates)
+    shared = short.schedule.count_shared(updates)
+    trunk = fit(experiment, corpus, speed, tracker, replace(hooks, pause_at=shared))
+    if trunk.status != "paused":
+        return trunk
+    own = Hooks(progress=hooks.progress, asked_to_stop=hooks.asked_to_stop)
+    branch = fit_branch(short, corpus, speed, run_folder(tracker.run_id), not shared, own)
+    facts = {**trunk.facts, BRANCHED: branch.step - shared}
+    if branch.status != "completed":
+        return branch._replace(step=trunk.step, facts=facts)
+    metrics = {f"{AT_RUNG}{name}": value for name, value in branch.metrics.items()}
+    tracker.log_metrics(metrics, updates * experiment.items_per_update)
+    return Ended("paused", f"paused at the rung of {updates} updates", trunk.step, branch.metrics, facts)
