@@ -22,7 +22,13 @@ def validate_databases(storage: str | None) -> list[Problem]:
     message = "several machines cannot share a SQLite file. Use a database server, such as"
     problems = []
     if (url := storage_url(storage)).startswith("sqlite"):
-        problems.append(Problem("--storage", f"{message} postgresql://me@host/ablate", tracking.redact(url)))
+        problems.append(
+            Problem(
+                "--storage",
+                f"{message} postgresql://me@host/ablate, or journal:///FILE on a file system that they share",
+                tracking.redact(url),
+            )
+        )
     if (uri := tracking.tracking_uri()).startswith("sqlite"):
         problems.append(Problem("MLFLOW_TRACKING_URI", f"{message} http://host:5000", tracking.redact(uri)))
     return problems

@@ -15,7 +15,8 @@ from ablate.config.errors import AblateError, ConfigError, Problem, StoreError
 from ablate.sweeps.executors.addresses import validate_databases
 from ablate.tracking import shorten
 
-ANSWER = 30.0  # seconds within which a cluster must answer
+ANSWER = 30.0  # seconds within which something must listen at the address
+START = 60.0  # seconds within which it must be connected: for ray:// the cluster starts a process first
 _ADDRESS = re.compile(r"(?:ray://)?([\w.-]+|\[[\da-fA-F:]+\]):(\d{1,5})")
 _ACCEPTED = (
     "Accepted: HOST:PORT on a node of the cluster, ray://HOST:PORT elsewhere, auto for the cluster of this machine"
@@ -60,7 +61,7 @@ def _probe(address: str) -> None:
 
 
 def _connect_in_time(address: str) -> None:
-    """Connect to `address`. Raises AblateError if that takes longer than `ANSWER`, or fails."""
+    """Connect to `address`. Raises AblateError if that takes longer than `START`, or fails."""
     import ray
 
     failures: list[BaseException] = []
@@ -74,10 +75,10 @@ def _connect_in_time(address: str) -> None:
     # in a thread, which can be left where it hangs, and in which Ray leaves the handlers of signals alone
     thread = threading.Thread(target=initialise, name="ray", daemon=True)
     thread.start()
-    thread.join(ANSWER)
+    thread.join(START)
     if thread.is_alive():
         raise AblateError(
-            f"What listens at {address} is no Ray cluster, or does not answer within {ANSWER:.0f} seconds."
+            f"What listens at {address} is no Ray cluster, or does not answer within {START:.0f} seconds."
         )
     if failures:
         raise AblateError(_describe_failure(address, failures[0]))
@@ -142,7 +143,7 @@ def check_request(nodes: Sequence[Mapping[str, Any]], cpus: float, gpus: float, 
     for option, kind, wanted in (("--cpus-per-worker", "CPU", cpus), ("--gpus-per-worker", "GPU", gpus)):
         if wanted > most[kind]:
             text = f"no node of the cluster has so many {kind}s: the most on one is {most[kind]:g}"
-            problems.append(Problem(option, text, wanted))
+            problems.append(Problem(option, f"{text}, not {wanted:g}"))
     if not problems and not count_room(nodes, cpus, gpus):
         text = f"no node of the cluster has {cpus:g} CPUs and {gpus:g} GPUs together"
         problems.append(Problem("--cpus-per-worker", text))

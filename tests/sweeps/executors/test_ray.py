@@ -360,7 +360,7 @@ def test_workers_that_fit_on_no_node_are_refused(store):
     ray_cluster.check_request(nodes, 4, 1, None)
     with pytest.raises(ConfigError) as caught:
         ray_cluster.check_request(nodes, 16, 1, None)
-    assert "--cpus-per-worker: no node of the cluster has so many CPUs: the most on one is 8 (given: 16)" in str(
+    assert "--cpus-per-worker: no node of the cluster has so many CPUs: the most on one is 8, not 16" in str(
         caught.value
     )
     with pytest.raises(ConfigError, match="no node of the cluster has 8 CPUs and 1 GPUs together"):
@@ -439,7 +439,7 @@ LISTENER = """
 import sys
 from ablate.cli import main
 from ablate.sweeps.executors import ray_cluster
-ray_cluster.ANSWER = 0.5
+ray_cluster.START = 0.5
 sys.exit(main(["sweep", "demo", "--executor", "ray", "--address", sys.argv[1]]))
 """
 
