@@ -49,6 +49,7 @@ def keep_programs(shapes: Hashable) -> None:
 def forget_programs() -> None:
     """Let the next run compile anew."""
     torch.compiler.reset()
+    _compile.cache_clear()
     _shapes.clear()
 
 

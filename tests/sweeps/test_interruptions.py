@@ -27,6 +27,7 @@ from ablate.sweeps.executors import local
 from ablate.sweeps.follow import Follower
 from ablate.sweeps.leases import EXPIRY, Lease, Watch, _read_start_time, describe_process
 from ablate.sweeps.sessions import begin_session
+from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.storage import create_study, name_study, open_storage, read_sweep, read_trials, storage_url
 from ablate.sweeps.storage_lock import do_locked
@@ -316,9 +317,11 @@ def count_completed():
         return 0
 
 
-def test_a_stopped_command_is_continued_by_the_same_command(store, undisturbed, spec, tiny_settings, tmp_path):
+def test_a_stopped_command_is_continued_by_the_same_command(store, tiny_settings, tmp_path):
     """By Ctrl-C, then by SIGTERM, then by SIGKILL, each in the middle of a trial."""
-    file = sweep_file(tmp_path, spec_tree(tiny_settings))
+    longer = {**tiny_settings, "trainer": {**tiny_settings["trainer"], "max_steps": 60, "val_check_interval": 10}}
+    undisturbed = table(run_here(Sweep.from_tree(spec_tree(longer, name="undisturbed"))))
+    file = sweep_file(tmp_path, spec_tree(longer))
     for done, interrupt in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), 1):
         process = Forked("-m", "ablate", "sweep", file, cwd=tmp_path, session=True)
         while count_completed() < done:

@@ -156,7 +156,7 @@ def test_a_database_that_is_locked_for_seconds_is_waited_for(store):
 
 def test_a_database_that_stays_locked_is_told(store, monkeypatch):
     monkeypatch.setattr("ablate.tracking.connection.LOCKED", 0.3)
-    monkeypatch.setattr("ablate.sweeps.storage.LOCKED", 0.3)
+    monkeypatch.setattr("ablate.sweeps.storages.databases.LOCKED", 0.3)
     plain = sqlalchemy.text  # MLflow itself has each session wait 20 seconds
     monkeypatch.setattr("mlflow.store.db.utils.sql.text", lambda words: plain(words.replace("20000", "300")))
     tracking.client.cache_clear()
@@ -187,7 +187,7 @@ def test_a_server_that_is_away_is_waited_for_with_a_note(monkeypatch):
     monkeypatch.setattr("ablate.sweeps.worker.time.sleep", lambda _: None)
     notes = []
     await_store(notes.append, lambda: False)
-    assert notes == ["No answer. Waiting for it up to 2.0 min."] * 2
+    assert notes == ["No answer. Waiting for it up to 2.0 min."]
     answers = iter([StoreError("No answer.")])
     with pytest.raises(StoreError):
         await_store(notes.append, lambda: True)  # Ctrl-C
