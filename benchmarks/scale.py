@@ -46,7 +46,7 @@ def build_spec(trials: int, arms: int, sampler: str) -> Any:
                 "optimizer.weight_decay": {"low": 0.0, "high": 0.3},
             },
             "sampler": sampler,
-            "budget": {"trials": trials // arms + 100},
+            "budget": {"trials": trials // arms + 1000},  # so that a filled storage serves many calls
             "confirm": {"seeds": 4},
         }
     )
