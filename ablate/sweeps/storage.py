@@ -225,21 +225,22 @@ class TrialReader:
 
     def __init__(self, arm: str) -> None:
         self.arm = arm
-        self._begin: list[
-            tuple[int, TrialRecord]
-        ] = []  # number in the study and trial, of the first that have all ended
+        self._begin: list[TrialRecord] = []  # those in front of the first that has not ended
         self._ended: dict[int, TrialRecord] = {}  # the same of all that have ended
         self._continued: set[int] = set()  # numbers of trials that a later one continues
 
     def read(self, frozen: Sequence[FrozenTrial]) -> list[TrialRecord]:
         """Return the trials, as `read_trials` does; `frozen` are all trials of the study, in their order."""
-        rest = [(trial.number, self._read(trial)) for trial in self.list_open(frozen)]
-        return [record for number, record in (*self._begin, *rest) if number not in self._continued]
+        rest = [self._read(trial) for trial in self.list_open(frozen)]
+        trials = [*self._begin, *rest]
+        if not self._continued:
+            return trials
+        return [trial for number, trial in enumerate(trials) if number not in self._continued]
 
     def list_open(self, frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
         """Return those of `frozen` from the first that has not ended on."""
         for trial in itertools.takewhile(lambda trial: trial.state.is_finished(), frozen[len(self._begin) :]):
-            self._begin.append((trial.number, self._read(trial)))
+            self._begin.append(self._read(trial))
         return list(frozen[len(self._begin) :])
 
     def _read(self, trial: FrozenTrial) -> TrialRecord:

@@ -3,6 +3,7 @@ lock of the storage: while one takes seconds, all workers wait."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +44,18 @@ class ThinnedStudy:
 def thin_trials(trials: Sequence[FrozenTrial], most: int, maximize: bool) -> list[FrozenTrial]:
     """Return the unfinished ones of `trials` and at most `most` finished ones: the best quarter of these, and of the
     others an even sample in their order, so that the same trials give the same proposal."""
-    finished = [trial for trial in trials if trial.state.is_finished()]
+    if len(trials) <= most:
+        return list(trials)
+    from optuna.trial import TrialState
+
+    unfinished = (TrialState.RUNNING, TrialState.WAITING)
+    finished = [trial for trial in trials if trial.state not in unfinished]
     if len(finished) <= most:
         return list(trials)
     sign = -1.0 if maximize else 1.0
-    complete = [trial for trial in finished if trial.state.name == "COMPLETE"]
-    best = sorted(complete, key=lambda trial: sign * (trial.value or 0.0))[: most // 4]
-    kept = {trial.number for trial in best}
-    others, room = [trial for trial in finished if trial.number not in kept], most - len(kept)
-    kept.update(others[i * len(others) // room].number for i in range(room))
-    return [trial for trial in trials if trial.number in kept or not trial.state.is_finished()]
+    values = [(sign * (t.value or 0.0), i) for i, t in enumerate(finished) if t.state is TrialState.COMPLETE]
+    kept = {i for _, i in heapq.nsmallest(most // 4, values)}
+    others, room = [i for i in range(len(finished)) if i not in kept], most - len(kept)
+    kept.update(others[i * len(others) // room] for i in range(room))
+    shown = [finished[i] for i in kept] + [trial for trial in trials if trial.state in unfinished]
+    return sorted(shown, key=lambda trial: trial.number)

@@ -10,6 +10,7 @@ import sqlalchemy.exc
 from optuna.storages import BaseStorage, RDBStorage
 
 from ablate.config.errors import StoreError
+from ablate.sweeps.storages.cache import TrialCache
 from ablate.sweeps.storages.database_file import DatabaseFile
 from ablate.sweeps.storages.database_server import DatabaseServer, WaitingDatabase
 from ablate.tracking.databases import (
@@ -55,7 +56,7 @@ def _open(url: str, server: type[RDBStorage], engine: dict[str, Any]) -> BaseSto
                 skip_table_creation=known,
             )
             _CHECKED.add(database)
-            return optuna.storages.get_storage(storage)  # all studies share what is read of finished trials
+            return TrialCache(storage)  # all studies share what is read of finished trials
     except ImportError as error:
         raise explain_missing_driver(error, f"The Optuna storage {redact(url)}") from None
     except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, *_UNREADABLE) as error:
