@@ -7,9 +7,13 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ablate.sweeps.search.thinning import thin_trials
+
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
+
+MOST = 100  # trials that the process is fitted to, whose time grows with their cube
 
 
 def bound_gain(study: Study, trials: Sequence[FrozenTrial]) -> float:
@@ -23,11 +27,12 @@ def bound_gain(study: Study, trials: Sequence[FrozenTrial]) -> float:
     import optuna
     from optuna.terminator import RegretBoundEvaluator
 
-    completed = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    maximize = study.direction.name == "MAXIMIZE"
+    completed = [trial for trial in thin_trials(trials, MOST, maximize) if trial.state.name == "COMPLETE"]
     finite = [trial.values[0] for trial in completed if math.isfinite(trial.values[0])]
     if len(finite) < 2:
         return math.inf
-    worst = max(finite) if study.direction.name == "MINIMIZE" else min(finite)
+    worst = min(finite) if maximize else max(finite)
     shown = []
     for trial in completed:
         shown.append(copy.copy(trial))
