@@ -66,14 +66,16 @@ def test_with_cosine_each_rung_is_a_whole_short_run():
 
 
 def test_seeds_are_a_second_dimension():
-    rungs = build({"seeds": [1, 2, 4]}).plan_rungs("pre")
+    """Of the plan; a sweep that trains does not have it yet."""
+    base = build().base("pre")
+    rungs = methods.parse({"kind": "rungs", "seeds": [1, 2, 4]}).plan_rungs(9, base)
     assert [r.seeds for r in rungs] == [1, 2, 4]
     assert [r.trained for r in rungs] == [9 * 44, 3 * (132 - 40) + 3 * 132, 2 * (400 - 119) + 2 * 400]
-    assert [r.seeds for r in build({"seeds": 2}).plan_rungs("pre")] == [2, 2, 2]
+    assert [r.seeds for r in methods.parse({"kind": "rungs", "seeds": 2}).plan_rungs(9, base)] == [2, 2, 2]
 
 
 def test_a_file_reads_as_it_was_written():
-    spec = build({"keep": 0.4, "seeds": [1, 1, 3]})
+    spec = build({"keep": 0.4, "rungs": 2})
     assert Sweep.from_tree(spec.to_tree()) == spec
     assert build().method.kind == "rungs"
     assert Sweep.from_tree({"name": "plain", "search": {"optimizer.lr": RATES}}).method.kind == "trials"
@@ -140,6 +142,7 @@ def test_a_keep_that_its_suggestion_mends():
         ({"seeds": [3, 1, 1]}, {}, "search.seeds", "falls from rung to rung"),
         ({"seeds": [1, 2]}, {}, "search.seeds", "give one for each rung"),
         ({"seeds": 0}, {}, "search.seeds", "from 1 to 100"),
+        ({"seeds": [1, 1, 3]}, {}, "search.seeds", "one seed at every rung so far"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(search, experiment, path, text):
