@@ -11,7 +11,8 @@ of 16 lies between the recorded rates, in the logarithm of which its losses are 
 What a search loses is the final loss of the setting that it ends with, less that of the grid's best: on the searched
 seed, on which the grid's is the smallest by choice, and as a mean over the other seeds, which says what the settings
 are worth. The noise is the standard deviation of the difference of two runs: that of a seed at the best setting of each
-placement, pooled over those of a family, times the square root of two.
+placement, pooled over those of a family, times the square root of two; of means over seeds as much less as these have.
+After candidates: three settings of the search, the best of them on the other seeds, less the same of the grid.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ TRIVIAL = {"llama": 3.2159, "vit": 2.3026}
 """Family -> the validation loss of a model that knows only frequencies, of its data."""
 PLANS = {"nine": (9, 0.33, 0.27), "sixteen": (16, 0.25, 0.20)}
 """Settings, share that goes on, and the share of the tokens that is to be reached."""
+CANDIDATES = 3
+"""Settings that are compared on further seeds, the default of `confirm`."""
 SCHEDULE = {"kind": "wsd", "warmup_steps": 12, "decay_fraction": 0.1}
 
 
@@ -109,6 +112,8 @@ class Search:
     """The standard deviation of the difference of two runs."""
     share: float
     """The tokens that it took, as a share of the grid's."""
+    chosen: float
+    """The mean loss on the other seeds of the best there of its three candidates, less that of the grid's three."""
 
 
 def measure_noise(grids: Sequence[Grid]) -> dict[str, float]:
@@ -154,7 +159,14 @@ def run_searches(grid: Grid, settings: int, keep: float, judge: str, noise: floa
         elsewhere = float((others[:, found] - others[:, best]).mean()) if len(others) else math.nan
         lost = float(final[found] - final[best])
         share = count_updates(rungs, standings) / (settings * rungs[-1].updates)
-        yield Search(grid, math.exp(logs[best]), math.exp(logs[found]), lost, elsewhere, noise, share)
+        own = rank_reached(rungs, standings)[:CANDIDATES]
+        chosen = choose(others, own) - choose(others, list(final.argsort()[:CANDIDATES]))
+        yield Search(grid, math.exp(logs[best]), math.exp(logs[found]), lost, elsewhere, noise, share, chosen)
+
+
+def choose(losses: np.ndarray, candidates: Sequence[int]) -> float:
+    """Return the least mean over seeds of the losses (seeds, settings) of the candidates; nan without seeds."""
+    return min(float(losses[:, number].mean()) for number in candidates) if len(losses) else math.nan
 
 
 def count_updates(rungs: Sequence[Rung], standings: Mapping[int, Standing]) -> int:
@@ -178,7 +190,7 @@ def format_mean(values: Sequence[float]) -> str:
 
 COLUMNS = (
     "searches", "tokens", "the grid's winner", "lost", "within 1 sd", "within 2 sd", "lost on other seeds",
-    "within 2 sd", "decades too high",
+    "within 2 sd", "lost after candidates", "within 2 sd", "decades too high",
 )  # fmt: skip
 
 
@@ -190,9 +202,11 @@ def summarise(searches: Sequence[Search]) -> list[str]:
     def share(held: Iterable[bool]) -> str:
         return f"{sum(held) / count:.0%}"
 
-    def share_within(values: Sequence[float], times: int) -> str:
+    def share_within(values: Sequence[float], times: float) -> str:
         known = not math.isnan(searches[0].noise)  # of one seed there is none
         return share(value <= times * one.noise for value, one in zip(values, searches, strict=True)) if known else "-"
+
+    others = max(1, len(searches[0].grid.decayed[searches[0].grid.length]) - 1)
 
     return [
         str(count),
@@ -202,7 +216,9 @@ def summarise(searches: Sequence[Search]) -> list[str]:
         share_within(losses, 1),
         share_within(losses, 2),
         "-" if math.isnan(elsewhere[0]) else format_mean(elsewhere),
-        share_within(elsewhere, 2),
+        share_within(elsewhere, 2 / math.sqrt(others)),  # of a mean over them
+        "-" if math.isnan(elsewhere[0]) else format_mean([one.chosen for one in searches]),
+        share_within([one.chosen for one in searches], 2 / math.sqrt(others)),
         format_mean([math.log10(one.found / one.best) for one in searches]),
     ]
 

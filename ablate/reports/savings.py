@@ -73,4 +73,4 @@ def _flops_before(trial: TrialRecord) -> float:
 
 
 def _flops_in_all(trial: TrialRecord) -> float:
-    return _flops_before(trial) + trial.step * trial.costs["flops_per_update"]
+    return _flops_before(trial) + trial.paid_updates * trial.costs["flops_per_update"]

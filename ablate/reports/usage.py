@@ -53,4 +53,4 @@ def sum_usage(unit: UsageUnit, trials: Iterable[TrialRecord]) -> Usage:
     """Return what `trials` used, however they ended."""
     begun = [t for t in trials if t.status != "waiting"]
     seconds = [t.seconds for t in begun if t.seconds is not None]
-    return Usage(len(begun), sum(t.step * unit.per_update(t) for t in begun), sum(seconds) if seconds else None)
+    return Usage(len(begun), sum(t.paid_updates * unit.per_update(t) for t in begun), sum(seconds) if seconds else None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from ablate.config.errors import StoreError
+from ablate.config.errors import ConfigError, Problem, StoreError
 from ablate.config.formatting import count_noun, format_number
 from ablate.experiment.metrics import read_metric, shorten_metric
 from ablate.sweeps.arms import ArmTrials, Tally, build_notes, end_run
@@ -122,6 +122,13 @@ class RungTrials(ArmTrials):
 
 
 def build_arm(study: Study, spec: Sweep, arm: str, parent: str) -> ArmTrials:
-    """Return the trials of `arm`, of the kind that its method of search needs."""
+    """Return the trials of `arm`, of the kind that its method of search needs. Raises ConfigError for rungs on several
+    seeds, which have trials for one only."""
+    if (seeds := spec.method.most_seeds) > 1:
+        text = (
+            "settings can be planned on several seeds, and not trained yet. Accepted: 1; confirm.candidates and "
+            "confirm.selection_seeds compare the best settings on further seeds"
+        )
+        raise ConfigError([Problem("search.seeds", text, seeds)], f"sweep {spec.name}")
     kind = RungTrials if spec.plan_rungs(arm) else ArmTrials
     return kind(study, spec, arm, parent)

@@ -72,7 +72,12 @@ class TrialRecord:
     @property
     def items(self) -> int:
         """Tokens or images that it was trained on, the copies included that ended its rungs."""
-        return (self.step + sum(rung.branched for rung in self.rungs)) * self.items_per_update
+        return self.paid_updates * self.items_per_update
+
+    @property
+    def paid_updates(self) -> int:
+        """Updates made, with those of the copies that ended its rungs."""
+        return self.step + sum(rung.branched for rung in self.rungs)
 
 
 def pick_best(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | None:

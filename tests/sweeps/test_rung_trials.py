@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import optuna
 import pytest
 
+from ablate.config.errors import ConfigError
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.leases import OWNER
 from ablate.sweeps.rung_trials import build_arm
@@ -173,6 +174,12 @@ def test_a_failed_trial_is_not_waited_for_and_is_retried_from_the_beginning():
     again = next(t for t in (arm.ask() for _ in range(3)) if t.user_attrs.get("continues") == 4)
     assert arm.find_length(again) == 33
     assert again.params["optimizer.lr"] == RATES[4]
+
+
+def test_several_seeds_are_planned_and_not_trained():
+    spec = sweep({"seeds": [1, 1, 3]})
+    with pytest.raises(ConfigError, match=r"search\.seeds: settings can be planned on several seeds"):
+        simulate(spec, Valley({"pre": 2.0, "post": 2.0}), optuna.storages.InMemoryStorage())
 
 
 def test_a_validation_without_the_objective_is_a_failure():

@@ -23,12 +23,6 @@ def check_method(sweep: SweepFields) -> Iterator[Problem]:
     if sweep.sampler.learns:
         text = f"learns from trials that have ended, and {kind} choose all settings before. Accepted: grid, qmc, random"
         yield Problem("sampler", text, sweep.sampler.kind)
-    if sweep.method.most_seeds > 1:
-        text = (
-            "a sweep trains each setting on one seed at every rung so far. Accepted: 1; confirm.selection_seeds "
-            "compares the candidates on several"
-        )
-        yield Problem("search.seeds", text)
     if sweep.pruner.stops_trials:
         yield Problem("pruner", f"{kind} stop trials themselves: remove the pruner or search.method", sweep.pruner.kind)
     for limit in ("tokens", "hours", "cap", "plateau"):

@@ -142,7 +142,6 @@ def test_a_keep_that_its_suggestion_mends():
         ({"seeds": [3, 1, 1]}, {}, "search.seeds", "falls from rung to rung"),
         ({"seeds": [1, 2]}, {}, "search.seeds", "give one for each rung"),
         ({"seeds": 0}, {}, "search.seeds", "from 1 to 100"),
-        ({"seeds": [1, 1, 3]}, {}, "search.seeds", "one seed at every rung so far"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(search, experiment, path, text):
