@@ -5,8 +5,9 @@
 
 Three sides train the same experiments: a loop that calls `ablate.train` in one process, a sweep with one worker, and a
 sweep with two. The first two are pinned to one core, the third may use two; each computes on one thread per trial. A
-round gives every side the next trials in turn. Every side tracks its runs in MLflow, in a store of its own. Imports
-come before the clock; the start of the sweep's worker server counts.
+round gives every side the next trials in turn. Every side tracks its runs in MLflow, in a store of its own. The loop's
+imports come before the clock. A sweep starts its workers in each round, which import everything: its time is given
+with that, and from the moment at which the first of them has its first trial.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def tree(trials: int, steps: int) -> dict[str, object]:
 
 
 def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> None:
-    """One side in a process of its own: gets numbers of trials to have made, answers with the seconds they took."""
+    """One side in a process of its own: gets numbers of trials to have made, answers with the seconds they took, in all
+    and from the start of the first of them."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     os.environ["ABLATE_STORE"] = store
@@ -53,27 +55,32 @@ def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> 
     torch.set_num_threads(1)
     made = 0
 
-    def loop(trials: int) -> None:
+    def loop(trials: int) -> float:
         from optuna import create_study, logging
 
         logging.set_verbosity(logging.ERROR)
-        spec = Sweep.from_tree(tree(trials, steps))
+        begin, spec = time.time(), Sweep.from_tree(tree(trials, steps))
         for number in range(made, trials):
             trial = create_study(sampler=spec.sampler.build(number)).ask()
             lr = trial.suggest_float("optimizer.lr", 1e-4, 1e-2, log=True)
             train(Experiment.from_mapping(spec.experiment, {"optimizer.lr": lr}), progress=False)
+        return begin
 
-    def swept(trials: int) -> None:
+    def run_sweep(trials: int) -> float:
+        from optuna import load_study
+
         record = sweep(Sweep.from_tree(tree(trials, steps)), workers=workers, progress=False)
         assert record.counts()["completed"] == trials
+        study = load_study(study_name="overhead@1/all", storage=f"sqlite:///{store}/optuna.db")
+        return min(trial.datetime_start.timestamp() for trial in study.trials[made:] if trial.datetime_start)
 
-    run: Callable[[int], None] = swept if workers else loop
+    run: Callable[[int], float] = run_sweep if workers else loop
     pipe.send("ready")
     while trials := pipe.recv():
-        start = time.perf_counter()
-        run(trials)
-        made = trials
-        pipe.send(time.perf_counter() - start)
+        start = time.time()
+        begin = run(trials)
+        made, end = trials, time.time()
+        pipe.send((end - start, end - begin))
 
 
 def main() -> None:
@@ -83,7 +90,7 @@ def main() -> None:
     parser.add_argument("--steps", type=positive, default=150, help="updates of a trial (default: 150)")
     given = parser.parse_args()
     context = multiprocessing.get_context("spawn")
-    seconds: dict[str, list[float]] = {name: [] for name in SIDES}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in SIDES}
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = {}, []
         for name, (workers, cores) in SIDES.items():
@@ -96,15 +103,18 @@ def main() -> None:
             for name, pipe in pipes.items():
                 pipe.send(round(given.trials * number / given.rounds))
                 seconds[name].append(pipe.recv())
-            print(f"round {number}: " + ", ".join(f"{name} {times[-1]:.1f} s" for name, times in seconds.items()))
+            shown = (f"{name} {times[-1][0]:.1f} s ({times[-1][1]:.1f})" for name, times in seconds.items())
+            print(f"round {number}, with the start (without): {', '.join(shown)}", flush=True)
         for pipe in pipes.values():
             pipe.send(0)
         for process in processes:
             process.join()
-    total = {name: sum(times) for name, times in seconds.items()}
-    print(f"{given.trials} trials of {given.steps} updates, {total['loop'] / given.trials:.2f} s each in the loop")
-    print(f"sweep / loop, one core:                  {total['sweep'] / total['loop']:.3f}")
-    print(f"trials per hour, two workers / one:      {total['sweep'] / total['two workers']:.3f}")
+    for i, what in enumerate(("with the start of the workers", "after their start")):
+        total = {name: sum(times[i] for times in own) for name, own in seconds.items()}
+        each = total["loop"] / given.trials
+        print(f"{what}: {given.trials} trials of {given.steps} updates, {each:.2f} s each in a loop")
+        print(f"  sweep / loop, one core:              {total['sweep'] / total['loop']:.3f}")
+        print(f"  trials per hour, two workers / one:  {total['sweep'] / total['two workers']:.3f}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import threading
 import traceback
 import types
 from multiprocessing import forkserver, resource_tracker, util
+from pathlib import Path
 
 from torch.distributed import TCPStore
 
@@ -47,6 +48,15 @@ def hide_main():
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+def read_parents():
+    """Each process of this machine -> its parent."""
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
+    return parents
 
 
 class ForkedWorker:

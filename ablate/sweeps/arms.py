@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
@@ -16,7 +15,7 @@ from ablate.experiment.metrics import read_metric
 from ablate.sweeps.attempts import ENDING, list_last_attempts, open_trial, read_trial_notes, trial_number
 from ablate.sweeps.comparison import list_candidates
 from ablate.sweeps.donors import pin_donors
-from ablate.sweeps.leases import OWNER, Watch, describe_process, is_alive, is_free, is_orphan, read_owner
+from ablate.sweeps.leases import ENDED, SILENT, Watch, claim, count_losses, is_free, is_orphan, read_owner, release
 from ablate.sweeps.records import COSTS, count_remaining
 from ablate.sweeps.search.plateau import bound_gain
 from ablate.sweeps.search.space import list_cells, to_distributions
@@ -37,12 +36,6 @@ if TYPE_CHECKING:
 
     from ablate.experiment.tree import Experiment
 
-DEATHS = (
-    3  # a trial whose process dies this often without progress, while the command that started it lives, has failed
-)
-LOSSES = 10  # the same where all died together, or the process was lost with its machine
-SILENT = "its process gave no sign of life"  # it may stand still, and hold the lock of its run
-TAKEN_OVER = "taken over"  # of an owner: from a process that may still live
 SESSION = "session"  # of the study of an arm: the number of times that a command began or continued the sweep
 
 
@@ -66,6 +59,20 @@ class Tally:
     def can_start(self) -> bool:
         """Whether a trial can be started or continued now."""
         return self.open > self.held
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a trial ended."""
+
+    state: str
+    """Optuna's: COMPLETE, PRUNED or FAIL."""
+    status: str
+    reason: str = ""
+    value: float | None = None
+    """The objective."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What else the storage keeps."""
 
 
 class ArmTrials:
@@ -194,30 +201,30 @@ class ArmTrials:
         for trial in self._list_open():
             if trial.state.name != "RUNNING" or is_free(trial):
                 continue
-            if is_orphan(trial) or trial.number in self._abandoned or self._watch.is_silent(trial):
-                self._free_lost(trial)
-                lost += 1
+            if is_orphan(trial) or trial.number in self._abandoned:
+                reason = ENDED
+            elif self._watch.is_silent(trial):
+                reason = SILENT
+            else:
+                continue
+            self._free_lost(trial, reason)
+            lost += 1
         return lost
 
-    def _free_lost(self, trial: FrozenTrial) -> None:
-        """Free a trial whose process has ended or gives no sign or, if that happened too often without a validation in
-        between, record it as failed."""
-        owner = read_owner(trial)
-        kind, most = ("deaths", DEATHS) if is_alive(owner.get("parent", {})) else ("losses", LOSSES)
-        moved = len(trial.intermediate_values) > owner.get("validations", 0)
-        counts = {"deaths": 0, "losses": 0} if moved else {key: owner.get(key, 0) for key in ("deaths", "losses")}
-        counts[kind] += 1
-        if counts[kind] >= most:
-            reason = f"its process was killed or crashed, {counts[kind]} times without progress"
-            self._write_ending(trial, "FAIL", "failed", reason)
-            end_run(trial.user_attrs.get("run_id"), "failed", reason)
+    def _free_lost(self, trial: FrozenTrial, reason: str) -> None:
+        """Free a trial that lost its process or, if that happened too often without a validation in between, record it
+        as failed."""
+        counts, too_often = count_losses(trial)
+        if too_often:
+            text = f"its process was killed or crashed, {too_often} times without progress"
+            self._write_ending(trial, Ending("FAIL", "failed", text))
+            end_run(trial.user_attrs.get("run_id"), "failed", text)
         else:
-            self._free(trial, "its process has ended" if is_orphan(trial) else SILENT, counts)
+            self._free(trial, reason, counts)
 
-    def _free(self, trial: FrozenTrial | Trial, reason: str, counts: Mapping[str, int]) -> None:
+    def _free(self, trial: FrozenTrial, reason: str, more: Mapping[str, Any] | None = None) -> None:
         """Leave a trial without a process, to be continued by the next that asks."""
-        owner = {"claim": read_owner(trial).get("claim", 0), "reason": reason, **counts}
-        self.study._storage.set_trial_user_attr(trial._trial_id, OWNER, owner)
+        release(self.study._storage, trial, reason, more)
         self._abandoned.discard(trial.number)
         self.refresh()
 
@@ -267,7 +274,10 @@ class ArmTrials:
         else:
             trial = open_trial(self.study, self._add_trial(number), self._list_distributions())
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
-        self._claim(trial, begun)
+        for step, value in trial.user_attrs.get("curve", {}).items():  # of a trial that a version before began anew
+            trial.report(value, int(step))
+            trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
+        claim(trial, begun)
         self.refresh()
         self._abandoned.discard(trial.number)
         return trial
@@ -283,22 +293,6 @@ class ArmTrials:
     def _may_continue(self, trial: FrozenTrial) -> bool:
         """Return whether a trial that was begun, and has no process, goes on now."""
         return True
-
-    def _claim(self, trial: Trial, begun: FrozenTrial | None) -> None:
-        """Write down that this process owns `trial`, which is the interrupted trial `begun`, or new."""
-        for step, value in trial.user_attrs.get("curve", {}).items():  # of a trial that a version before began anew
-            trial.report(value, int(step))
-            trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
-        before = read_owner(begun) if begun else {}
-        owner = {
-            **describe_process(),
-            "claim": before.get("claim", 0) + 1,
-            "parent": describe_process(os.getppid()),
-            TAKEN_OVER: before.get("reason") == SILENT,
-            "validations": len(begun.intermediate_values if begun else trial.user_attrs.get("curve", {})),
-            **{key: before[key] for key in ("deaths", "losses") if key in before},
-        }
-        trial.set_user_attr(OWNER, owner)
 
     def _pick_fixed(self, number: int) -> dict[str, Any]:
         """Return the values of the new trial `number` that the sampler does not choose."""
@@ -320,7 +314,7 @@ class ArmTrials:
         return "completed" in others or "running" in others
 
     def report_missing(self, trial: Trial, validations: Mapping[int, Mapping[str, float]]) -> None:
-        """Report the validations of a trial that a killed sweep process did not receive."""
+        """Report the validations of a trial that its run knows, and a killed process did not write down."""
         known = self._read_frozen(trial.number).intermediate_values
         for step, metrics in validations.items():
             if step not in known and (value := read_metric(metrics, self.spec.objective.metric)) is not None:
@@ -345,7 +339,6 @@ class ArmTrials:
     def record_result(self, trial: Trial, result: Result) -> None:
         """Record a result. A diverged run counts as the worst, so that the search learns from it."""
         value: float | None = None
-        state = "COMPLETE"
         if result.status == "completed":
             value = read_metric(result.metrics, self.spec.objective.metric)
             if value is None:  # of a run that was begun when its checkpoints had no scores
@@ -353,14 +346,13 @@ class ArmTrials:
                 return
         elif result.status == "diverged":
             value = math.inf if self.spec.objective.direction == "minimize" else -math.inf
-        elif result.status == "pruned":
-            state = "PRUNED"
-        self._tell(trial, state, result.status, result.reason, value, build_notes(trial, result))
+        state = "PRUNED" if result.status == "pruned" else "COMPLETE"
+        self._tell(trial, Ending(state, result.status, result.reason, value, build_notes(trial, result)))
         self.drop_checkpoints()
 
     def record_failure(self, trial: Trial, reason: str) -> None:
         """Record a failure; the arm's other trials continue."""
-        self._tell(trial, "FAIL", "failed", reason)
+        self._tell(trial, Ending("FAIL", "failed", reason))
 
     def let_go(self, trial: Trial, reason: str, seconds: float = 0.0) -> None:
         """Free a trial that this process interrupted after `seconds` of training, to go on from its last checkpoint.
@@ -369,13 +361,14 @@ class ArmTrials:
         def free() -> None:
             frozen = self._read_own(trial)
             trial.set_user_attr("seconds_before", frozen.user_attrs.get("seconds_before", 0.0) + seconds)
-            self._free(frozen, reason, {})
+            self._free(frozen, reason)
 
         do_locked(self.study._storage, free)
 
     def record_loss(self, trial: Trial) -> None:
         """Free a trial whose process goes on, but lost the other ranks of its group."""
-        do_locked(self.study._storage, lambda: self._free_lost(self._read_own(trial)))
+        reason = "other ranks of its group were lost"
+        do_locked(self.study._storage, lambda: self._free_lost(self._read_own(trial), reason))
 
     def _read_own(self, trial: Trial) -> FrozenTrial:
         """Return a trial as it is in the storage. Raises TakenOverError if this process does not own it any more."""
@@ -384,41 +377,25 @@ class ArmTrials:
             raise TakenOverError(f"{self.label(trial)} was taken over by another process.")
         return frozen
 
-    def _tell(
-        self,
-        trial: Trial,
-        state: str,
-        status: str,
-        reason: str,
-        value: float | None = None,
-        notes: Mapping[str, Any] | None = None,
-    ) -> None:
+    def _tell(self, trial: Trial, ending: Ending) -> None:
         """Write the end of a trial that this process owns. Raises TakenOverError if it does not any more."""
 
         def write() -> None:
             frozen = self._read_frozen(trial.number)
-            if frozen.state.name == state and read_owner(frozen) == read_owner(trial):
+            if frozen.state.name == ending.state and read_owner(frozen) == read_owner(trial):
                 return  # it was written before the connection broke, and this step began anew
-            self._write_ending(self._read_own(trial), state, status, reason, value, notes)
+            self._write_ending(self._read_own(trial), ending)
 
         do_locked(self.study._storage, write)
 
-    def _write_ending(
-        self,
-        trial: FrozenTrial,
-        state: str,
-        status: str,
-        reason: str,
-        value: float | None = None,
-        notes: Mapping[str, Any] | None = None,
-    ) -> None:
+    def _write_ending(self, trial: FrozenTrial, ending: Ending) -> None:
         from optuna.trial import TrialState
 
-        ending = {"status": status, "reason": reason, **(notes or {})}  # in one write, so that it is there whole
-        if status == "failed":
-            ending[SESSION] = self._read_session()
-        self.study._storage.set_trial_user_attr(trial._trial_id, ENDING, ending)
-        self.study.tell(trial.number, value, state=TrialState[state])
+        note = {"status": ending.status, "reason": ending.reason, **ending.notes}  # in one write: it is there whole
+        if ending.status == "failed":
+            note[SESSION] = self._read_session()
+        self.study._storage.set_trial_user_attr(trial._trial_id, ENDING, note)
+        self.study.tell(trial.number, ending.value, state=TrialState[ending.state])
         self.refresh()
 
     def _retry(self, trial: FrozenTrial, resume: bool) -> None:

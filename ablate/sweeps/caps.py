@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ablate.config.formatting import format_count
-from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.records import UNLIMITED, SweepRecord
 from ablate.sweeps.spec.parts import Cap
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.outcomes import FINISHED, TrialRecord
@@ -48,7 +48,7 @@ class Ledger:
         cap: the limits.
         parts: all runs so far.
         items: arm -> tokens or images of a whole run.
-        seconds: the estimated time of a whole run, until one is completed; None: unknown.
+        seconds: the estimated time of a whole run, on one GPU, until one is completed; None: unknown.
     """
 
     def __init__(self, cap: Cap, parts: Iterable[Runs], items: Mapping[str, int], seconds: float | None = None) -> None:
@@ -56,7 +56,8 @@ class Ledger:
         parts = list(parts)
         ended = [(part.arm, _measure(trial)) for part in parts for trial in part.trials if trial.status in FINISHED]
         whole = [(part.arm, _measure(t)) for part in parts for t in part.trials if t.status == "completed"]
-        typical = _average([amount for _, amount in whole]) if whole else Amount(seconds=seconds or 0.0)
+        estimate = seconds or 0.0  # on one GPU, if that is limited
+        typical = _average([amount for _, amount in whole]) if whole else Amount(0.0, estimate, estimate)
         self.knows_time = bool(whole) or seconds is not None
         """Whether the time of a run is known."""
         self._whole = {
@@ -84,7 +85,7 @@ class Ledger:
         more than `wanted`, and room is left for the runs `after` the searches. One round is always allowed, and no
         second before the time of a run is known, where that is limited."""
         most = max(1, min(started.values(), default=1))
-        if not self.knows_time and self.cap.tokens is None:
+        if not self.knows_time and (self.cap.hours or self.cap.gpu_hours):
             return most
         for count in range(most + 1, max(wanted.values(), default=0) + 1):
             more = {arm: max(0, min(count, wanted[arm]) - started[arm]) + after[arm] for arm in started}
@@ -132,6 +133,16 @@ def limit_searches(record: SweepRecord, seconds: float | None = None) -> int | N
         for arm, count in count_runs_after(record.spec).items()
     }
     return ledger.limit_rounds(started, {arm: plain.target(arm) for arm in started}, after)
+
+
+def plan_searches(
+    spec: Sweep, items: Mapping[str, int], record: SweepRecord | None = None, seconds: float | None = None
+) -> int:
+    """Return the number of trials that the cap of `spec` leaves to the search of each arm, by what the runs of `record`
+    have used, if there are any; without a cap `UNLIMITED`. `items`: arm -> tokens or images of a run."""
+    known = record or SweepRecord(spec.name, 1, spec, {arm: [] for arm in items})
+    limit = limit_searches(replace(known, spec=spec, trial_items=dict(items)), seconds)
+    return UNLIMITED if limit is None else limit
 
 
 def count_runs_after(spec: Sweep) -> dict[str, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ablate.sweeps.caps import limit_searches
-from ablate.sweeps.records import UNLIMITED, SweepRecord, count_remaining
+from ablate.sweeps.caps import plan_searches
+from ablate.sweeps.records import count_remaining
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.compilation import Compilation, Runs, choose_compilation, estimate_seconds
 
@@ -30,13 +30,14 @@ def list_runs(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> Iterator[Run
     """Yield the trainings that `spec` is sure to run, without pruning: of each arm those of its search, of its
     selection, and on fresh seeds up to the first look. Where its search changes a trial's length or shapes, it has an
     equal part of them at each value, or at each end of a range."""
+    items = {arm: spec.base(arm).items for arm in spec.all_arms}
     for arm in spec.all_arms:
         base = spec.base(arm)
         if base.procedure != "training":
             continue
         corpus = corpora[base.data]
         seconds = estimate_seconds(base, corpus)
-        trials = min(count_remaining(spec, arm, [], base.items, seconds), _limit_searches(spec, seconds))
+        trials = min(count_remaining(spec, arm, [], base.items, seconds), plan_searches(spec, items, seconds=seconds))
         count = trials * spec.find_share(arm)  # in whole runs
         count += spec.count_selection_runs(arm) + spec.confirm.first_seeds
         points = [
@@ -47,14 +48,6 @@ def list_runs(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> Iterator[Run
         ]
         for experiment in [spec.at(arm, point) for point in points] or [base]:
             yield Runs(experiment, corpora.get(experiment.data, corpus), count / max(1, len(points)))
-
-
-def _limit_searches(spec: Sweep, seconds: float) -> int:
-    """Return the number of trials that the cap of a new sweep, whose runs take `seconds`, leaves to each search."""
-    if spec.budget.cap is None:
-        return UNLIMITED
-    items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    return limit_searches(SweepRecord(spec.name, 1, spec, {arm: [] for arm in items}, trial_items=items), seconds) or 0
 
 
 def parse_note(note: Mapping[str, Any] | None) -> Compilation | None:

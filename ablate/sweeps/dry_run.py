@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from ablate.estimate.advice import detect_capacity
 from ablate.estimate.flops import estimate_work
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.caps import limit_searches
+from ablate.sweeps.caps import plan_searches
 from ablate.sweeps.compilation import choose_for_sweep
 from ablate.sweeps.devices import pick_devices, share_cores
 from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure_initial_gradients
 from ablate.sweeps.preparation import check_sweep, pick_generation
-from ablate.sweeps.records import UNLIMITED, SweepRecord, count_remaining
+from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.rung_plan import describe_rungs
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
@@ -151,7 +151,7 @@ def _count_left(
     spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None
 ) -> dict[str, _Left]:
     """Return the remaining runs of each arm."""
-    left, confirm, most = {}, spec.confirm, _limit_searches(spec, items, record, seconds)
+    left, confirm, most = {}, spec.confirm, plan_searches(spec, items, record, seconds)
     for arm in spec.all_arms:
         known = [t for t in (record.trials.get(arm, []) if record else []) if t.status in FINISHED]  # others run again
         seeds = count_finished(record.confirmed.get(arm, ()) if record else ())
@@ -165,14 +165,6 @@ def _count_left(
             spec.find_share(arm),
         )
     return left
-
-
-def _limit_searches(spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None) -> int:
-    """Return the number of trials that the cap of the sweep leaves to the search of each arm."""
-    if spec.budget.cap is None:
-        return UNLIMITED
-    known = replace(record, spec=spec) if record else SweepRecord(spec.name, 1, spec, {arm: [] for arm in items})
-    return limit_searches(replace(known, trial_items=dict(items)), seconds) or 0
 
 
 def _format_hours(spec: Sweep, todo: Mapping[str, float]) -> str:

@@ -12,7 +12,7 @@ from ablate.config.formatting import format_number, format_setting
 from ablate.experiment.metrics import shorten_metric
 from ablate.sweeps.attempts import list_last_attempts, locate_traceback
 from ablate.sweeps.caps import open_ledger
-from ablate.sweeps.leases import SIGNS, read_claim, read_owner
+from ablate.sweeps.leases import ENDED, SIGNS, read_claim, read_owner
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.seed_studies import label_run
@@ -93,9 +93,9 @@ class Follower:
         self.display.refresh()
 
     def is_over(self) -> bool:
-        """Return whether all runs of the sweep have ended."""
-        done, total = count_runs(self.record)
-        return done >= total and not any(status == "running" for _, status in self._states.values())
+        """Return whether all runs of the sweep have ended; those that failed are for the next session."""
+        ended = self.display.done + self.record.count_failed()
+        return ended >= self.display.total and not self.display.running
 
     def _list_trials(self) -> list[tuple[str, FrozenTrial]]:
         """Return the trials of all studies of the sweep, each with the name of its study; the last attempt at each."""
@@ -160,7 +160,7 @@ class Follower:
             return text
         if status == "waiting":
             return interrupted
-        reason = run.reason if status != "interrupted" else interrupted or "its process has ended"
+        reason = run.reason if status != "interrupted" else interrupted or ENDED
         if status == "interrupted" and not reason.startswith("stopped"):
             reason += "; it will be continued"
         return reason if reason.startswith(status) else f"{status}, {reason}"

@@ -22,11 +22,18 @@ from ablate.config.errors import TakenOverError
 
 if TYPE_CHECKING:
     from optuna import Trial
+    from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
 logger = logging.getLogger(__name__)
 
 OWNER, SIGNS = "owner", "signs"  # attributes of a trial
+DEATHS = 3  # so often a process may die in one trial without progress while the command that started it lives
+LOSSES = 10  # so often where all died together, or the process was lost with its machine
+ENDED = "its process has ended"
+SILENT = "its process gave no sign of life"  # it may stand still, and hold the lock of its run
+TAKEN_OVER = "taken over"  # of an owner: from a process that may still live
+_COUNTS = ("deaths", "losses")  # of an owner
 PAUSED = "paused"  # of an owner without a process: the trial has ended a rung
 BEAT = 10.0  # seconds between two signs of life
 EXPIRY = 300.0  # seconds without a sign after which a trial may be taken over
@@ -78,6 +85,37 @@ def has_ended(process: Mapping[str, Any]) -> bool:
 def is_alive(process: Mapping[str, Any]) -> bool:
     """Return whether a process, as of `describe_process`, is on this machine and runs."""
     return process.get("host") == socket.gethostname() and not has_ended(process)
+
+
+def claim(trial: Trial, begun: FrozenTrial | None) -> None:
+    """Write down that this process owns `trial`: the trial `begun`, which had no process, or a new one."""
+    before = read_owner(begun) if begun else {}
+    owner = {
+        **describe_process(),
+        "claim": before.get("claim", 0) + 1,
+        "parent": describe_process(os.getppid()),
+        TAKEN_OVER: before.get("reason") == SILENT,
+        "validations": len(begun.intermediate_values if begun else trial.user_attrs.get("curve", {})),
+        **{key: before[key] for key in _COUNTS if key in before},
+    }
+    trial.set_user_attr(OWNER, owner)
+
+
+def release(storage: BaseStorage, trial: FrozenTrial, reason: str, more: Mapping[str, Any] | None = None) -> None:
+    """Leave a trial without a process, to be continued by the next that asks; `more` is kept with the reason."""
+    owner = {"claim": read_owner(trial).get("claim", 0), "reason": reason, **(more or {})}
+    storage.set_trial_user_attr(trial._trial_id, OWNER, owner)
+
+
+def count_losses(trial: FrozenTrial) -> tuple[dict[str, int], int]:
+    """Return how often processes were lost in a trial since its last validation, the present loss included, for
+    `release`; and, if that is too often, how often, otherwise 0."""
+    owner = read_owner(trial)
+    kind, most = ("deaths", DEATHS) if is_alive(owner.get("parent", {})) else ("losses", LOSSES)
+    has_moved = len(trial.intermediate_values) > owner.get("validations", 0)
+    counts = {key: 0 if has_moved else owner.get(key, 0) for key in _COUNTS}
+    counts[kind] += 1
+    return counts, counts[kind] if counts[kind] >= most else 0
 
 
 class Watch:

@@ -158,19 +158,15 @@ def _end_orphaned_runs(queue: TrialQueue) -> None:
 
 
 def close(queue: TrialQueue) -> bool:
-    """Write the results to the runs of the arms in MLflow; return False if another worker has done so already."""
-
-    def claim() -> bool:
-        first, ended = queue.arms[0], sum(count_finished(part.read_trials()) for part in queue.parts)
-        if first.read_notes().get(CLOSED) == ended:
-            return False
-        first.write_note(CLOSED, ended)
-        return True
-
-    is_first = do_locked(queue.storage, claim)
-    if is_first:
-        _close_parents(queue.arms)
-    return is_first
+    """Write the results to the runs of the arms in MLflow; return False if that was done already since the last run
+    ended."""
+    first = queue.arms[0]
+    ended = do_locked(queue.storage, lambda: sum(count_finished(part.read_trials()) for part in queue.parts))
+    if first.read_notes().get(CLOSED) == ended:
+        return False
+    _close_parents(queue.arms)
+    first.write_note(CLOSED, ended)  # afterwards: who is killed before it leaves this to the next
+    return True
 
 
 def _close_parents(arms: Sequence[ArmTrials]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ablate.config.errors import ConfigError, Problem, StoreError
 from ablate.config.formatting import count_noun, format_number
 from ablate.experiment.metrics import read_metric, shorten_metric
-from ablate.sweeps.arms import ArmTrials, Tally, build_notes, end_run
+from ablate.sweeps.arms import ArmTrials, Ending, Tally, build_notes, end_run
 from ablate.sweeps.attempts import RUNGS, trial_number
 from ablate.sweeps.leases import PAUSED, is_free, is_paused
 from ablate.sweeps.search.promotion import Decisions, decide, read_standings
@@ -114,7 +114,7 @@ class RungTrials(ArmTrials):
                 ended = len(trial.user_attrs[RUNGS])
                 kept = count_noun(self.rungs[ended].settings, "setting")
                 reason = f"pruned at the rung of {self.rungs[ended - 1].updates} updates, from which {kept} went on"
-                self._write_ending(trial, "PRUNED", "pruned", reason, notes=trial.user_attrs.get(NOTES, {}))
+                self._write_ending(trial, Ending("PRUNED", "pruned", reason, notes=trial.user_attrs.get(NOTES, {})))
                 with contextlib.suppress(StoreError):
                     end_run(trial.user_attrs.get("run_id"), "pruned", reason)
         if losers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from ablate.config.errors import SweepError
@@ -17,9 +18,11 @@ from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.storage_lock import do_locked
 from ablate.sweeps.trial_queue import TrialQueue
 
+logger = logging.getLogger(__name__)
+
 
 def begin_session(
-    spec: Sweep, url: str, fresh: bool, threads: int | None, note: Callable[[str], None] | None = None
+    spec: Sweep, url: str, fresh: bool, threads: int | None, note: Callable[[str], None] = logger.debug
 ) -> tuple[str, TrialQueue, int]:
     """Return the sweep's title in the storage at `url`, the queue of its trials, with those put up that earlier
     sessions left, and the threads of a trial (see `open_sweep`). `note` is called with a sentence on each difference
@@ -29,8 +32,6 @@ def begin_session(
         queue = TrialQueue(arms, storage)
         again = queue.recover()
         before = _record_ranks(arms)
-    if note is None:
-        return title, queue, chosen
     if chosen != threads:
         note(f"Each trial computes on {count_noun(chosen, 'thread')}, as the earlier trials did.")
     if before != ranks.world_size():

@@ -20,7 +20,7 @@ def count_runs(record: SweepRecord) -> tuple[int, int]:
     """Return the number of runs of a sweep that have ended, searches and further seeds, and the number that will have:
     as planned for the results so far, failed trials included, and as the cap of the sweep allows."""
     done, total = _count_planned(record)
-    return done, max(done, min(total, _count_affordable(record, total)))
+    return done, max(done, min(total, _count_affordable(record, done, total)))
 
 
 def count_planned_runs(record: SweepRecord) -> int:
@@ -45,14 +45,16 @@ def _count_planned(record: SweepRecord) -> tuple[int, int]:
     return done + crossed, total + max(crossed, sum(plan.crossed.values()))
 
 
-def _count_affordable(record: SweepRecord, total: int) -> int:
-    """Return how many of `total` runs the cap of the sweep allows: further seeds and crossed runs all, or none."""
+def _count_affordable(record: SweepRecord, done: int, total: int) -> int:
+    """Return how many of `total` runs, of which so many are `done`, the cap of the sweep allows: further seeds and
+    crossed runs all, or none."""
     if (ledger := open_ledger(record)) is None:
         return total
     sure = sum(record.target(arm) for arm in record.trials) if not record.spec.at_grid else 0
     sure += sum(count_runs_after(record.spec).values())
-    further = {arm: (total - sure) / len(record.trials) for arm in record.trials}
-    return total if ledger.fits(further) else sure
+    running = sum(run.status == "running" for run in record.list_runs())  # which the ledger has counted
+    left = {arm: (total - done - running) / len(record.trials) for arm in record.trials}
+    return total if ledger.fits(left) else sure
 
 
 def read_statuses(title: str | None = None, storage: str | None = None) -> list[dict[str, Any]]:

@@ -88,11 +88,9 @@ class TrialQueue:
         ready = [arm for arm in self.arms if self._is_ready(arm)]
         # counted once: the trial of a process that dies between two counts would be missed by both
         tallies = {arm: arm.tally() for arm in self.arms}
-        affordable = self._select_affordable(tallies)
-        turn = self._find_furthest_behind({arm: tallies[arm] for arm in ready if arm in affordable})
-        while turn is not None and turn.ends_early():
+        open_arms = [arm for arm in self._select_affordable(tallies) if arm in ready]
+        while (turn := self._find_furthest_behind({arm: tallies[arm] for arm in open_arms})) and turn.ends_early():
             tallies[turn] = turn.tally()
-            turn = self._find_furthest_behind({arm: tallies[arm] for arm in ready if arm in affordable})
         if turn is not None or any(tally.running for tally in tallies.values()):
             return turn
         self._refuse_stuck([arm for arm in self.arms if arm not in ready])  # what is best is known now

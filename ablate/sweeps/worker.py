@@ -24,11 +24,11 @@ from ablate.config.formatting import format_duration
 from ablate.distributed import ranks
 from ablate.distributed.slurm import STOPPING
 from ablate.experiment.metrics import name_in_mlflow, read_metric
-from ablate.sweeps.arms import TAKEN_OVER, ArmTrials
+from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.attempts import locate_traceback
 from ablate.sweeps.caps import GPUS
 from ablate.sweeps.devices import cap_memory, count_gpus, read_sharing
-from ablate.sweeps.leases import Lease, describe_process, has_ended, read_owner
+from ablate.sweeps.leases import TAKEN_OVER, Lease, describe_process, has_ended, read_owner
 from ablate.sweeps.preparation import list_changed_plugins, read_compilation
 from ablate.sweeps.records import COSTS
 from ablate.sweeps.sessions import load_arms

@@ -118,6 +118,10 @@ def test_what_a_ledger_counts():
     assert not ledger.fits({"a": 3})  # of GPU hours
     unknown = Ledger(Cap(hours=1), [Runs("a", [])], {"a": 100})
     assert unknown.limit_rounds({"a": 0}, {"a": 9}, {"a": 0}) == 1  # nobody knows how long one takes
+    both = Ledger(Cap(tokens=900, hours=1), [Runs("a", [])], {"a": 100})
+    assert both.limit_rounds({"a": 0}, {"a": 9}, {"a": 0}) == 1  # nor here, however many tokens there are
+    gpu = Ledger(Cap(gpu_hours=1), [Runs("a", [])], {"a": 100}, 900.0)
+    assert gpu.limit_rounds({"a": 0}, {"a": 9}, {"a": 1}) == 3  # a run is planned on one GPU
     assert Ledger(Cap(hours=1), [Runs("a", [])], {"a": 100}, 900.0).limit_rounds({"a": 0}, {"a": 9}, {"a": 1}) == 3
 
 

@@ -24,8 +24,10 @@ from ablate.reports.findings import list_cautions
 from ablate.sweeps import follow, run
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.executors import local
+from ablate.sweeps.executors.worker_log import WorkerLog, read_error
 from ablate.sweeps.follow import Follower
 from ablate.sweeps.leases import EXPIRY, Lease, Watch, _read_start_time, describe_process
+from ablate.sweeps.progress import Display
 from ablate.sweeps.sessions import begin_session
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
@@ -255,6 +257,69 @@ def test_what_a_version_without_leases_interrupted_is_continued(store, undisturb
     record = run_here(spec())
     assert table(record) == undisturbed
     assert record.trials["pre"][0].run_id == before.user_attrs["run_id"]
+
+
+def test_a_trial_that_lost_its_group_is_not_taken_from_a_process_that_stands_still(store, spec):
+    """Its lock is not broken: the process has let it go by itself."""
+    sweep = spec(arms={}, budget={"trials": 1})
+    study = create_study(open_storage(storage_url()), name_study("small", 1, "all"), sweep)
+    arm = ArmTrials(study, sweep, "all", "")
+    arm.record_loss(arm.ask())
+    assert study.trials[0].user_attrs["owner"]["reason"] == "other ranks of its group were lost"
+    again = arm.ask()
+    assert (again.user_attrs["owner"]["claim"], again.user_attrs["owner"]["taken over"]) == (2, False)
+
+
+def test_who_follows_a_sweep_sees_its_end_also_where_a_trial_failed(store, spec, monkeypatch):
+    call, begun = Worker._call_train, []
+
+    def fail_first(self, arm, trial, lease):
+        begun.append(trial.number)
+        if len(begun) == 1:
+            raise RuntimeError("it breaks")
+        return call(self, arm, trial, lease)
+
+    title, queue, _ = begin_session(spec(arms={}), storage_url(), False, 1)
+    shown = Console(file=io.StringIO(), width=200)
+    with Display(shown, "val/loss", 1) as display:
+        follower = Follower(title, queue.storage, display)
+        assert not follower.is_over()
+        monkeypatch.setattr(Worker, "_call_train", fail_first)
+        record = run_here(spec(arms={}))
+        follower.look()
+        assert follower.is_over()
+    assert record.counts()["failed"] == 1
+    assert "all #0 FAILED, RuntimeError: it breaks" in shown.file.getvalue()
+
+
+def test_results_that_a_killed_command_did_not_write_to_mlflow_are_written_by_the_next(store, spec, monkeypatch):
+    def kill(arms):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "_close_parents", kill)
+        with pytest.raises(KeyboardInterrupt):
+            run_here(spec(arms={}))
+    record = run_here(spec(arms={}))
+    parent = tracking.client().get_run(record.parents["all"])
+    assert (parent.info.status, parent.data.tags["ablate.best.run_id"]) == ("FINISHED", record.best("all").run_id)
+    monkeypatch.setattr(run, "_close_parents", kill)
+    run_here(spec(arms={}))  # once is enough
+
+
+def test_the_output_of_a_worker_is_read_on_where_it_was_left(store):
+    """Also where it is no UTF-8, and where a line is not finished yet."""
+    log = WorkerLog("small", 0)
+    with open(log.path, "ab") as file:
+        for written, lines in (
+            (b"one\n\xff\xfe two\nthr", ["one", "\ufffd\ufffd two"]),
+            (b"ee\n", ["three"]),
+            (b"four\nablate work: The disk is full:\n  /data\n", ["four"]),
+        ):
+            file.write(written)
+            file.flush()
+            assert log.read_lines() == lines
+    assert read_error(log.path) == "The disk is full:\n  /data"
 
 
 def test_what_was_taken_over_is_dropped_and_the_worker_goes_on(store, spec, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from forked import Forked
+from forked import Forked, read_parents
 from rich.console import Console
 
 from ablate import tracking
@@ -47,12 +47,7 @@ def moments(seed):
 
 def workers_of(process):
     """The grandchildren of a sweep: what its fork server has started."""
-    parents = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it ended meanwhile
-            continue
+    parents = read_parents()
     return [pid for pid, parent in parents.items() if parents.get(parent) == process.pid]
 
 

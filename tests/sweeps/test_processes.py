@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from ablate.config.errors import StoreError
-from ablate.sweeps import arms
+from ablate.sweeps import leases
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.simulated_losses import Valley
 from ablate.sweeps.simulation import simulate
@@ -63,7 +63,7 @@ def spec_of(trials, **more):
 def work(spec, url, file, barrier, after=None, first=0):
     """The life of one process: it begins with all the others. That several die in one trial is not the trial's
     fault."""
-    arms.DEATHS = arms.LOSSES = 100
+    leases.DEATHS = leases.LOSSES = 100
     storage = open_storage(url)
     barrier.wait()
     simulate(spec, Noted(file, after, first), storage)

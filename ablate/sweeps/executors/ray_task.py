@@ -90,8 +90,8 @@ def _find_problem(order: WorkerOrder, node: str) -> str:
         return f"{node} has Ablate {own}, and the command is that of {order.version}. Install one version on all nodes."
     if order.host not in (None, node):
         return (
-            f"{node} cannot share the SQLite files on {order.host}. Use databases that both reach: --storage and "
-            "MLFLOW_TRACKING_URI."
+            f"{node} cannot reach the databases, which are on {order.host} alone. Use databases that both reach: "
+            "--storage and MLFLOW_TRACKING_URI."
         )
     if not os.path.isdir(order.folder):
         return (

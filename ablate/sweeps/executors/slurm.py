@@ -112,7 +112,7 @@ class Submitted:
         lines = [
             f"{count_noun(len(ids), 'job')} of {self.title} submitted ({self.cluster}): {' '.join(ids)}",
             f"  logs:    {self.folder}",
-            f"  follow:  ablate status {self.title}{storage}",
+            f"  follow:  ablate status {self.title}{storage} --follow",
             f"  report:  ablate report {self.title}{storage}",
         ]
         if self.cluster in ("local", "slurm"):

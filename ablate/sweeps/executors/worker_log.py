@@ -20,12 +20,11 @@ class WorkerLog:
 
     def read_lines(self) -> list[str]:
         """Return the whole lines that were written since the last call, but for the error that a worker ends with."""
-        with open(self.path, encoding="utf-8", errors="replace") as file:
+        with open(self.path, "rb") as file:
             file.seek(self._read)
-            text = file.read()
-        whole, newline, _ = text.rpartition("\n")
-        self._read += len((whole + newline).encode())
-        lines = [line for line in whole.split("\n") if line]
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._read += len(whole + newline)
+        lines = [line for line in whole.decode(errors="replace").split("\n") if line]
         ends = [i for i, line in enumerate(lines) if line.startswith(ERROR)]
         return lines[: ends[0]] if ends else lines
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from forked import read_parents
 from sweeps.small import SILENT, run_sweep, table
 
 from ablate import tracking
@@ -34,13 +35,7 @@ in_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds
 
 def list_tree(root):
     """The processes of a node: its raylet, all that this has started, and what those have."""
-    parents = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it ended meanwhile
-            continue
-    found = [root]
+    found, parents = [root], read_parents()
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found
@@ -258,7 +253,7 @@ def test_a_cancelled_task_ends_when_its_worker_has_stopped(order, program, tmp_p
     ("changed", "message"),
     [
         ({"version": "0.0.1"}, r"has Ablate \S+, and the command is that of 0\.0\.1\. Install one version"),
-        ({"host": "laptop"}, "cannot share the SQLite files on laptop. Use databases that both reach"),
+        ({"host": "laptop"}, "cannot reach the databases, which are on laptop alone. Use databases that both reach"),
         ({"folder": "/nowhere"}, "has no folder /nowhere, in which the paths of the sweep file are looked up"),
     ],
 )
