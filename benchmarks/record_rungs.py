@@ -1,6 +1,6 @@
 """Records what rungs would see of whole grids, which benchmarks/rungs.py and tests/sweeps/test_rungs_replay.py replay.
 
-    python benchmarks/record_rungs.py                    # as tests/data/rung_grids.csv: 270 runs, 30 minutes, one core
+    python benchmarks/record_rungs.py                    # as tests/data/rung_grids.csv: 270 runs, one core
     python benchmarks/record_rungs.py --families vit --seeds 0
 
 Every run is one training of a small model with warm-up, a constant rate and a decay: two families, five placements,

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 MINIMUM_TRIALS = 4  # finished trials below which no importance is given
-MOST_TRIALS = (
-    200  # of an arm that are used: the time of fANOVA grows with their square, and shares change little beyond
-)
+MOST_TRIALS = 200  # of an arm that are used: the time of fANOVA grows with their square
 
 
 def compute_importance(record: SweepRecord, arm: str) -> dict[str, float]:

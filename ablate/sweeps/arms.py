@@ -6,17 +6,17 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablate import tracking
 from ablate.config.errors import TakenOverError
 from ablate.experiment.metrics import read_metric
 from ablate.sweeps.attempts import ENDING, list_last_attempts, open_trial, read_trial_notes, trial_number
 from ablate.sweeps.comparison import list_candidates
 from ablate.sweeps.donors import pin_donors
+from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import ENDED, SILENT, Watch, claim, count_losses, is_free, is_orphan, read_owner, release
-from ablate.sweeps.records import COSTS, count_remaining
+from ablate.sweeps.records import count_remaining
 from ablate.sweeps.search.plateau import bound_gain
 from ablate.sweeps.search.space import list_cells, to_distributions
 from ablate.sweeps.seed_studies import CHOICE, PLATEAU, find_plateau, label_run
@@ -24,7 +24,6 @@ from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import TrialReader, read_trial, trial_status
 from ablate.sweeps.storage_lock import do_locked
-from ablate.tracking.provenance import COMPARED
 from ablate.training.procedures import Result
 from ablate.training.runs import discard_checkpoint
 from ablate.verdict.outcomes import FINISHED, TrialRecord, pick_best
@@ -59,20 +58,6 @@ class Tally:
     def can_start(self) -> bool:
         """Whether a trial can be started or continued now."""
         return self.open > self.held
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a trial ended."""
-
-    state: str
-    """Optuna's: COMPLETE, PRUNED or FAIL."""
-    status: str
-    reason: str = ""
-    value: float | None = None
-    """The objective."""
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    """What else the storage keeps."""
 
 
 class ArmTrials:
@@ -439,22 +424,3 @@ class ArmTrials:
             return {trial.number for trial in list_candidates(self.spec, self.read_trials(), trivial)}
         settled = self.find_settled()
         return {settled.number} if settled else set()
-
-
-def build_notes(trial: Trial, result: Result) -> dict[str, Any]:
-    """Return what the storage keeps of a result, besides the objective."""
-    seconds = trial.user_attrs.get("seconds_before", 0.0) + result.seconds
-    return {
-        "metrics": result.metrics,
-        "step": result.step,
-        "seconds": round(seconds, 3),
-        "items_per_update": result.items_per_update,
-        "facts": {key: str(result.facts[key]) for key in COMPARED if key in result.facts},
-        "costs": {key: result.facts[name] for key, name in COSTS.items() if name in result.facts},
-    }
-
-
-def end_run(run_id: str | None, status: str, reason: str) -> None:
-    """End the MLflow run of a trial whose process could not do so."""
-    if run_id:
-        tracking.Tracker(run_id).end(status, reason)

@@ -15,7 +15,8 @@ from ablate import tracking
 from ablate.config.errors import AblateError, StoreError, SweepError
 from ablate.config.logs import open_console
 from ablate.distributed import ranks
-from ablate.sweeps.arms import ArmTrials, end_run
+from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.endings import end_run
 from ablate.sweeps.executors.executor import Executor, Workers
 from ablate.sweeps.executors.local import ThisMachine
 from ablate.sweeps.follow import Follower

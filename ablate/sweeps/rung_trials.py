@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from ablate.config.errors import ConfigError, Problem, StoreError
 from ablate.config.formatting import count_noun, format_number
 from ablate.experiment.metrics import read_metric, shorten_metric
-from ablate.sweeps.arms import ArmTrials, Ending, Tally, build_notes, end_run
+from ablate.sweeps.arms import ArmTrials, Tally
 from ablate.sweeps.attempts import RUNGS, trial_number
+from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import PAUSED, is_free, is_paused
 from ablate.sweeps.search.promotion import Decisions, decide, read_standings
 from ablate.sweeps.seed_studies import CHOICE

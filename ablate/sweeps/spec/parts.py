@@ -146,7 +146,7 @@ class Plateau(Config):
     gain more than `gain` over the best trial (the regret bound of Optuna's Terminator)."""
 
     gain: float = Field(gt=0)
-    """In units of the objective. Below the standard deviation of the objective over seeds it ends no search."""
+    """In units of the objective. One below the noise of the objective over seeds seldom ends a search."""
     trials: int = Field(8, ge=4)
     """Trials that have to end before the rule is asked."""
 
