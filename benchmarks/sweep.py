@@ -5,9 +5,12 @@
 
 Three sides train the same experiments: a loop that calls `ablate.train` in one process, a sweep with one worker, and a
 sweep with two. The first two are pinned to one core, the third may use two; each computes on one thread per trial. A
-round gives every side the next trials in turn. Every side tracks its runs in MLflow, in a store of its own. The loop's
-imports come before the clock. A sweep starts its workers in each round, which import everything: its time is given
-with that, and from the moment at which the first of them has its first trial.
+round gives every side the next trials in turn. Every side tracks its runs in MLflow, in a store of its own.
+
+The loop imports everything before the clock. A sweep starts its workers in each round, and a process' first training is
+slower than the next ones. So a side's time is given twice: for all trials of a round with the start of the workers, and
+per trial from the moment at which each of its processes has ended its first one to the end of the sweep, report
+included.
 """
 
 from __future__ import annotations
@@ -42,8 +45,8 @@ def tree(trials: int, steps: int) -> dict[str, object]:
 
 
 def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> None:
-    """One side in a process of its own: gets numbers of trials to have made, answers with the seconds they took, in all
-    and from the start of the first of them."""
+    """One side in a process of its own: gets numbers of trials to add, answers with the seconds that each of them took,
+    in all and after the first of every process."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     os.environ["ABLATE_STORE"] = store
@@ -53,34 +56,35 @@ def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> 
     from ablate import Experiment, Sweep, sweep, train
 
     torch.set_num_threads(1)
-    made = 0
+    ends: list[float] = []
 
-    def loop(trials: int) -> float:
+    def loop(count: int) -> None:
         from optuna import create_study, logging
 
         logging.set_verbosity(logging.ERROR)
-        begin, spec = time.time(), Sweep.from_tree(tree(trials, steps))
-        for number in range(made, trials):
-            trial = create_study(sampler=spec.sampler.build(number)).ask()
+        spec = Sweep.from_tree(tree(len(ends) + count, steps))
+        for _ in range(count):
+            trial = create_study(sampler=spec.sampler.build(len(ends))).ask()
             lr = trial.suggest_float("optimizer.lr", 1e-4, 1e-2, log=True)
             train(Experiment.from_mapping(spec.experiment, {"optimizer.lr": lr}), progress=False)
-        return begin
+            ends.append(time.time())
 
-    def run_sweep(trials: int) -> float:
+    def run_sweep(count: int) -> None:
         from optuna import load_study
 
-        record = sweep(Sweep.from_tree(tree(trials, steps)), workers=workers, progress=False)
-        assert record.counts()["completed"] == trials
+        record = sweep(Sweep.from_tree(tree(len(ends) + count, steps)), workers=workers, progress=False)
+        assert record.counts()["completed"] == len(ends) + count
         study = load_study(study_name="overhead@1/all", storage=f"sqlite:///{store}/optuna.db")
-        return min(trial.datetime_start.timestamp() for trial in study.trials[made:] if trial.datetime_start)
+        ends[:] = sorted(trial.datetime_complete.timestamp() for trial in study.trials if trial.datetime_complete)
 
-    run: Callable[[int], float] = run_sweep if workers else loop
+    run: Callable[[int], None] = run_sweep if workers else loop
+    first = max(workers, 1)
     pipe.send("ready")
-    while trials := pipe.recv():
-        start = time.time()
-        begin = run(trials)
-        made, end = trials, time.time()
-        pipe.send((end - start, end - begin))
+    while count := pipe.recv():
+        start, before = time.time(), len(ends)
+        run(count + first)
+        end = time.time()
+        pipe.send(((end - start) / (count + first), (end - ends[before + first - 1]) / count))
 
 
 def main() -> None:
@@ -101,20 +105,19 @@ def main() -> None:
             pipes[name].recv()
         for number in range(1, given.rounds + 1):
             for name, pipe in pipes.items():
-                pipe.send(round(given.trials * number / given.rounds))
+                pipe.send(given.trials // given.rounds)
                 seconds[name].append(pipe.recv())
-            shown = (f"{name} {times[-1][0]:.1f} s ({times[-1][1]:.1f})" for name, times in seconds.items())
-            print(f"round {number}, with the start (without): {', '.join(shown)}", flush=True)
+            shown = (f"{name} {times[-1][0]:.2f} s ({times[-1][1]:.2f})" for name, times in seconds.items())
+            print(f"round {number}, a trial with the start (without): {', '.join(shown)}", flush=True)
         for pipe in pipes.values():
             pipe.send(0)
         for process in processes:
             process.join()
     for i, what in enumerate(("with the start of the workers", "after their start")):
-        total = {name: sum(times[i] for times in own) for name, own in seconds.items()}
-        each = total["loop"] / given.trials
-        print(f"{what}: {given.trials} trials of {given.steps} updates, {each:.2f} s each in a loop")
-        print(f"  sweep / loop, one core:              {total['sweep'] / total['loop']:.3f}")
-        print(f"  trials per hour, two workers / one:  {total['sweep'] / total['two workers']:.3f}")
+        each = {name: sum(times[i] for times in own) / given.rounds for name, own in seconds.items()}
+        print(f"{what}: {given.trials} trials of {given.steps} updates, {each['loop']:.2f} s each in a loop")
+        print(f"  sweep / loop, one core:              {each['sweep'] / each['loop']:.3f}")
+        print(f"  trials per hour, two workers / one:  {each['sweep'] / each['two workers']:.3f}")
 
 
 if __name__ == "__main__":

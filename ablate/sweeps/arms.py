@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import TakenOverError
@@ -107,6 +108,11 @@ class ArmTrials:
     def find_length(self, trial: Trial) -> int | None:
         """Return the updates of the rung that a trial trains to; None: to its end."""
         return None
+
+    def list_searches(self) -> list[ArmTrials]:
+        """Return the sources of trials that its search consists of: itself, and with rungs also runs on further
+        seeds."""
+        return [self]
 
     @property
     def waits_for(self) -> str | None:
@@ -215,13 +221,13 @@ class ArmTrials:
 
     def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
         """Return how many trials the budget still allows, in addition to the finished and running ones of `trials`."""
-        if find_plateau(self.spec, self.read_notes()):
+        if self.spec.budget.plateau and find_plateau(self.spec, self.read_notes()):
             return 0
         return count_remaining(self.spec, self.arm, trials, self.trial_items)
 
-    @property
+    @cached_property
     def trial_items(self) -> int:
-        """Tokens or images of a whole trial."""
+        """Tokens or images of a whole trial, as the session wrote down."""
         return int(self.read_notes().get("trial_items", 1))
 
     def ends_early(self) -> bool:
@@ -251,13 +257,14 @@ class ArmTrials:
         waiting = next((trial for trial in self._list_open() if trial.state.name == "WAITING"), None)
         unfinished = begun or waiting
         number = trial_number(unfinished) if unfinished else len(self.read_trials())
+        known = self._read_attempts()
         self.study.sampler = self.spec.sampler.build(number)
         if begun:
-            trial = open_trial(self.study, begun._trial_id, self._list_distributions())
+            trial = open_trial(self.study, begun._trial_id, self._list_distributions(), known)
         elif waiting:
             trial = self.study.ask(self._list_distributions())
         else:
-            trial = open_trial(self.study, self._add_trial(number), self._list_distributions())
+            trial = open_trial(self.study, self._add_trial(number), self._list_distributions(), known)
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
         for step, value in trial.user_attrs.get("curve", {}).items():  # of a trial that a version before began anew
             trial.report(value, int(step))
@@ -318,6 +325,11 @@ class ArmTrials:
         if choice := self.read_notes().get(CHOICE):
             return next((trial for trial in self.read_trials() if trial.number == choice["trial"]), None)
         return self.find_best()
+
+    def list_candidates(self) -> list[TrialRecord]:
+        """Return the best trials so far, which may be compared on selection seeds."""
+        trivial = self.read_notes().get("trivial_loss")
+        return [trial for trial, _ in list_candidates(self.spec, self.read_trials(), trivial)]
 
     # ------------------------------------------------------------------ how it ends
 
@@ -420,7 +432,6 @@ class ArmTrials:
     def _list_kept(self) -> set[int]:
         """Return the trials whose checkpoints stay where those of the best do: until one is chosen, all that may be."""
         if self.spec.confirm.most_seeds and CHOICE not in self.read_notes():
-            trivial = self.read_notes().get("trivial_loss")
-            return {trial.number for trial in list_candidates(self.spec, self.read_trials(), trivial)}
+            return {trial.number for trial in self.list_candidates()}
         settled = self.find_settled()
         return {settled.number} if settled else set()

@@ -24,14 +24,20 @@ def list_last_attempts(frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     return [trial for trial in frozen if trial.number not in continued] if continued else list(frozen)
 
 
-def open_trial(study: Study, trial_id: int, distributions: Mapping[str, BaseDistribution]) -> Trial:
+def open_trial(
+    study: Study, trial_id: int, distributions: Mapping[str, BaseDistribution], known: Sequence[FrozenTrial]
+) -> Trial:
     """Return a running trial, to be trained by this process, with all its values: those that are not chosen yet, as it
-    is new or its first process was killed, are chosen now."""
+    is new or its first process was killed, are chosen now. `known`: the trials of the study, read since the lock of the
+    storage was taken; samplers need not read them once more."""
     from optuna import Trial
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-    study._thread_local.cached_all_trials = None  # samplers may use what the study has read before, as of `ask`
     trial = Trial(study, trial_id)
+    others = [frozen for frozen in known if frozen._trial_id != trial_id]
+    study._thread_local.cached_all_trials = sorted(
+        [*others, trial._cached_frozen_trial], key=lambda frozen: frozen.number
+    )
     for name, distribution in distributions.items():
         if isinstance(distribution, CategoricalDistribution):
             trial.suggest_categorical(name, distribution.choices)

@@ -123,7 +123,9 @@ class Confirmation:
         if before := record.chosen.get(arm):  # by a version that chose the best of the search
             self._choose(arm, before, [])
             return True
-        candidates = list_candidates(self.spec, record.trials[arm], record.trivial_loss)
+        further = record.rung_seeds.get(arm, {})
+        ranked = list_candidates(self.spec, record.trials[arm], record.trivial_loss, further)
+        candidates = [trial for trial, _ in ranked]
         if len(candidates) < 2:
             if candidates:
                 self._choose(arm, candidates[0], [])
@@ -138,7 +140,7 @@ class Confirmation:
         outcomes = [{seed: by_seed[seed] for seed in seeds if seed in by_seed} for by_seed in ended]
         if all(len(by_seed) == len(seeds) for by_seed in outcomes):
             maximize = self.spec.objective.direction == "maximize"
-            best = choose_candidate([trial.reached or 0.0 for trial in candidates], outcomes, maximize)
+            best = choose_candidate([reached for _, reached in ranked], outcomes, maximize)
             self._choose(arm, candidates[best], candidates)
             return True
         return any(opened)

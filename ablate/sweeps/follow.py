@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
     from rich.console import Console
 
-POLL = 0.5  # seconds between two looks
-SHARE = 10.0  # a look may take one part of so many of the time
+POLL = 1.0  # seconds between two looks
+SHARE = 30.0  # a look may take one part of so many of the time
 
 
 class Follower:

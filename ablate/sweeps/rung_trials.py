@@ -1,21 +1,32 @@
 """The trials of an arm whose settings climb rungs: a trial that has ended a rung waits, without a process, until all
-have; then it goes on from its checkpoint or stops. It stays one trial of Optuna all the time."""
+have; then it goes on from its checkpoint or stops. It stays one trial of Optuna all the time.
+
+Where rungs have several seeds, a trial of the search is its settings on the arm's own seed, and the further seeds are
+runs of a study beside it, which climb with it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ablate.config.errors import ConfigError, Problem, StoreError
+from ablate.config.errors import StoreError
 from ablate.config.formatting import count_noun, format_number
 from ablate.experiment.metrics import read_metric, shorten_metric
 from ablate.sweeps.arms import ArmTrials, Tally
 from ablate.sweeps.attempts import RUNGS, trial_number
+from ablate.sweeps.comparison import list_candidates
+from ablate.sweeps.donors import inherit_donors
 from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import PAUSED, is_free, is_paused
-from ablate.sweeps.search.promotion import Decisions, decide, read_standings
-from ablate.sweeps.seed_studies import CHOICE
+from ablate.sweeps.search.methods import Rung
+from ablate.sweeps.search.promotion import Decisions, decide, find_first_rung, pick_best_settings, read_standings
+from ablate.sweeps.seed_runs import RUNG, SeedRuns
+from ablate.sweeps.seed_studies import CHOICE, name_rung_seeds, sort_by_seed
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import create_study
 from ablate.sweeps.storage_lock import do_locked
 from ablate.training.procedures import Result
 from ablate.training.rungs import BRANCHED
@@ -25,34 +36,27 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
 
+    from ablate.verdict.outcomes import TrialRecord
+
 NOTES = "at_rung"  # an attribute of a trial: what would be kept of it if it ended at its last rung
 
 
-class RungTrials(ArmTrials):
-    """The study of an arm whose settings climb rungs.
+class Climbing(ArmTrials):
+    """Trials that climb rungs, and stop at those from which they do not go on."""
 
-    Which trials go on follows from what the storage holds of the arm, so that any number of processes agree on it.
-    Those of the last rung but one that do not go on at once may still be tested: they stop when the settings of the arm
-    have been chosen, and the chosen one goes on to its end.
-    """
-
-    def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
-        super().__init__(study, spec, arm, parent)
-        self.rungs = spec.plan_rungs(arm)
-        self._decisions: Decisions | None = None  # of what was read
-
-    def refresh(self) -> None:
-        super().refresh()
-        self._decisions = None
+    rungs: Sequence[Rung]
 
     def find_length(self, trial: Trial) -> int | None:
-        ended = len(trial.user_attrs.get(RUNGS, ()))
-        return self.rungs[ended].updates if ended < len(self.rungs) - 1 else None
+        rung = self._find_rung(trial)
+        return self.rungs[rung].updates if rung < len(self.rungs) - 1 else None
 
-    def free_orphans(self) -> int:
-        lost = super().free_orphans()
-        self._stop_losers()
-        return lost
+    def _find_rung(self, trial: Trial | FrozenTrial) -> int:
+        """Return the rung, from 0, that a trial trains to next."""
+        return self._find_first_rung(trial) + len(trial.user_attrs.get(RUNGS, ()))
+
+    @abstractmethod
+    def _find_first_rung(self, trial: Trial | FrozenTrial) -> int:
+        """Return the rung that a trial trains to first."""
 
     def tally(self) -> Tally:
         tally, frozen = super().tally(), self._list_last_attempts()
@@ -86,20 +90,76 @@ class RungTrials(ArmTrials):
 
         do_locked(self.study._storage, write)
 
-    def _may_continue(self, trial: FrozenTrial) -> bool:
-        return trial_number(trial) in self._decide().train
+    def _stop(self, trials: Iterable[FrozenTrial]) -> None:
+        """End those of `trials` that wait at a rung."""
+        paused = [trial for trial in trials if is_paused(trial)]
+        for trial in paused:
+            rung = self._find_rung(trial)
+            kept = count_noun(self.rungs[rung].settings, "setting")
+            reason = f"pruned at the rung of {self.rungs[rung - 1].updates} updates, from which {kept} went on"
+            self._write_ending(trial, Ending("PRUNED", "pruned", reason, notes=trial.user_attrs.get(NOTES, {})))
+            with contextlib.suppress(StoreError):
+                end_run(trial.user_attrs.get("run_id"), "pruned", reason)
+        if paused:
+            self.drop_checkpoints()
 
-    def _decide(self) -> Decisions:
+
+class RungTrials(Climbing):
+    """The study of an arm whose settings climb rungs.
+
+    Which trials go on follows from what the storage holds of the arm, so that any number of processes agree on it.
+    Those of the last rung but one that do not go on at once may still be tested: they stop when the settings of the arm
+    have been chosen, and the chosen one goes on to its end.
+    """
+
+    def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
+        super().__init__(study, spec, arm, parent)
+        self.rungs = spec.plan_rungs(arm)
+        self.first_seed = spec.base(arm).seed
+        self.further: dict[int, RungSeeds] = {}
+        """Number of a trial -> the runs of its settings on further seeds that this process knows."""
+        self.due: dict[int, int] = {}
+        """Number of a trial -> the rung to which its settings are to train on all seeds of the rung."""
+        self.over: set[int] = set()
+        """Numbers of the trials whose settings do not go on; the chosen one of them does, on the arm's own seed."""
+        self._decisions: Decisions | None = None  # of what was read
+
+    def list_searches(self) -> list[ArmTrials]:
+        return [self, *self.further.values()]
+
+    def refresh(self) -> None:
+        super().refresh()
+        self._decisions = None
+
+    def _find_first_rung(self, trial: Trial | FrozenTrial) -> int:
+        return 0
+
+    def free_orphans(self) -> int:
+        lost = super().free_orphans()
+        losers = {*self.decide().stop}
+        self._stop(trial for trial in self._list_last_attempts() if trial_number(trial) in losers)
+        return lost
+
+    def _may_continue(self, trial: FrozenTrial) -> bool:
+        number = trial_number(trial)
+        return number in self.decide().train and self._find_rung(trial) <= self.due.get(number, len(self.rungs))
+
+    def decide(self) -> Decisions:
         """Return which trials are to train and which are to stop."""
-        if self._decisions is None:
-            self._decisions = self._make_decisions()
+        while self._decisions is None:
+            decisions, new = self._make_decisions(), self._open_seeds()
+            for part in new:
+                part.recover()  # asks for decisions itself
+            self._decisions = None if new else decisions  # of those that are new, nothing was known
         return self._decisions
 
     def _make_decisions(self) -> Decisions:
         notes = self.read_notes()
-        standings = read_standings(self.read_trials(), notes.get("trivial_loss"))
+        standings = read_standings(self.rungs, self.read_trials(), notes.get("trivial_loss"), self._read_further())
         maximize = self.spec.objective.direction == "maximize"
         due = decide(standings, [rung.settings for rung in self.rungs], maximize)
+        self.due = {number: len(standings[number].ended) for number in due.train}
+        self.over = {*due.stop}
         chosen = notes[CHOICE]["trial"] if CHOICE in notes else None
         if chosen is None and not self.spec.confirm.most_seeds:
             return due
@@ -107,29 +167,62 @@ class RungTrials(ArmTrials):
         kept = near if chosen is None else near & {chosen}
         return Decisions([*due.train, *near & {chosen}], [number for number in due.stop if number not in kept])
 
-    def _stop_losers(self) -> None:
-        """End the trials that do not go on."""
-        losers = {*self._decide().stop}
-        for trial in self._list_last_attempts():
-            if trial_number(trial) in losers and is_paused(trial):
-                ended = len(trial.user_attrs[RUNGS])
-                kept = count_noun(self.rungs[ended].settings, "setting")
-                reason = f"pruned at the rung of {self.rungs[ended - 1].updates} updates, from which {kept} went on"
-                self._write_ending(trial, Ending("PRUNED", "pruned", reason, notes=trial.user_attrs.get(NOTES, {})))
-                with contextlib.suppress(StoreError):
-                    end_run(trial.user_attrs.get("run_id"), "pruned", reason)
-        if losers:
-            self.drop_checkpoints()
+    def _read_further(self) -> dict[int, list[TrialRecord]]:
+        return {number: sort_by_seed(part.read_trials()) for number, part in self.further.items()}
+
+    def _open_seeds(self) -> list[RungSeeds]:
+        """Ask for the seeds of the settings that are to train, and return the parts that are new here."""
+        due = {number: self.rungs[rung].seeds for number, rung in self.due.items() if self.rungs[rung].seeds > 1}
+        new = [trial for trial in self.read_trials() if trial.number in due and trial.number not in self.further]
+        for trial in new:
+            study = create_study(self.study._storage, name_rung_seeds(self.study.study_name, trial.number), self.spec)
+            inherit_donors(study, self.study)
+            part = RungSeeds(study, self.spec, self.arm, self.parent, RUNG, trial.params, str(trial.number), self)
+            self.further[trial.number] = part
+        for number, part in self.further.items():
+            part.want([self.first_seed + seed for seed in range(1, due.get(number, 1))])
+        return [self.further[trial.number] for trial in new]
+
+    def list_candidates(self) -> list[TrialRecord]:
+        trivial, further = self.read_notes().get("trivial_loss"), self._read_further()
+        return [trial for trial, _ in list_candidates(self.spec, self.read_trials(), trivial, further)]
+
+    def find_best(self) -> TrialRecord | None:
+        if not self.further:
+            return super().find_best()
+        maximize, trivial = self.spec.objective.direction == "maximize", self.read_notes().get("trivial_loss")
+        return pick_best_settings(self.rungs, self.read_trials(), trivial, self._read_further(), maximize)
+
+
+class RungSeeds(Climbing, SeedRuns):
+    """The settings of a trial of an arm's search on further seeds, which climb rungs with it."""
+
+    search: RungTrials
+
+    @property
+    def rungs(self) -> Sequence[Rung]:  # type: ignore[override]
+        """Those of the arm."""
+        return self.search.rungs
+
+    def _find_first_rung(self, trial: Trial | FrozenTrial) -> int:
+        return find_first_rung(self.rungs, self.params(trial)["seed"] - self.search.first_seed)  # type: ignore[arg-type]
+
+    def _may_continue(self, trial: FrozenTrial) -> bool:
+        self.search.decide()
+        return self._find_rung(trial) <= self.search.due.get(int(self.name), -1)
+
+    def _may_retry(self, trial: FrozenTrial) -> bool:
+        return True  # as the trials of the search, whose settings go on where they are among the best then
+
+    def free_orphans(self) -> int:
+        lost = super().free_orphans()
+        self.search.decide()
+        if int(self.name) in self.search.over:
+            self._stop(self._list_last_attempts())
+        return lost
 
 
 def build_arm(study: Study, spec: Sweep, arm: str, parent: str) -> ArmTrials:
-    """Return the trials of `arm`, of the kind that its method of search needs. Raises ConfigError for rungs on several
-    seeds, which have trials for one only."""
-    if (seeds := spec.method.most_seeds) > 1:
-        text = (
-            "settings can be planned on several seeds, and not trained yet. Accepted: 1; confirm.candidates and "
-            "confirm.selection_seeds compare the best settings on further seeds"
-        )
-        raise ConfigError([Problem("search.seeds", text, seeds)], f"sweep {spec.name}")
+    """Return the trials of `arm`, of the kind that its method of search needs."""
     kind = RungTrials if spec.plan_rungs(arm) else ArmTrials
     return kind(study, spec, arm, parent)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-SELECTION, CONFIRMATION, CROSSED = "selection", "confirmation", "crossed"  # roles
+SELECTION, CONFIRMATION, CROSSED, RUNG = "selection", "confirmation", "crossed", "rung"  # roles
 
 
 class SeedRuns(ArmTrials):
@@ -29,9 +29,9 @@ class SeedRuns(ArmTrials):
         spec: the sweep.
         arm: the arm's name.
         parent: the arm's run in MLflow.
-        role: SELECTION, CONFIRMATION or CROSSED.
+        role: SELECTION, CONFIRMATION, CROSSED or RUNG.
         settings: those of the trial, over those of the arm.
-        name: what distinguishes its runs from others of the role: the candidate, or the arm whose settings these are.
+        name: what distinguishes its runs from others of the role: the trial, or the arm whose settings these are.
         search: the search of the arm, which counts the sessions.
     """
 
@@ -61,7 +61,7 @@ class SeedRuns(ArmTrials):
         return True
 
     def tags(self, trial: Trial) -> dict[str, str]:
-        more = {SELECTION: "ablate.candidate", CROSSED: "ablate.settings_of"}
+        more = {SELECTION: "ablate.candidate", CROSSED: "ablate.settings_of", RUNG: "ablate.settings_of_trial"}
         return {**super().tags(trial), **({more[self.role]: self.name} if self.role in more else {})}
 
     def params(self, trial: Trial) -> dict[str, Any]:

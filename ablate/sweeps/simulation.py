@@ -225,8 +225,7 @@ def _search(
     maximize = spec.objective.direction == "maximize"
     standings = climb(rungs, train, maximize)
     best = rank_reached(rungs, standings, maximize)[: spec.confirm.candidates]
-    reached = {n: [one.value for one in standings[n].ended[-1] if one.value is not None] for n in best}
-    return [(tried[n], math.fsum(values) / len(values)) for n, values in reached.items()]
+    return [(tried[number], standings[number].find_reached()) for number in best]
 
 
 def _choose(spec: Sweep, arm: str, trainer: _Trainer, tried: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -37,7 +37,11 @@ class TrialQueue:
     @property
     def parts(self) -> list[ArmTrials]:
         """All sources of trials that this process knows."""
-        return [*self.arms, *self.confirmation.parts.values()]
+        return [*self._searches, *self.confirmation.parts.values()]
+
+    @property
+    def _searches(self) -> list[ArmTrials]:
+        return [part for arm in self.arms for part in arm.list_searches()]
 
     def _do_locked(self, step: Callable[[], T]) -> T:
         """Return the result of `step`, called under the lock of the storage: it sees what others have written, and they
@@ -85,9 +89,9 @@ class TrialQueue:
 
     def _pick_arm(self) -> ArmTrials | None:
         """Return the arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
-        ready = [arm for arm in self.arms if self._is_ready(arm)]
+        ready = [part for part in self._searches if self._is_ready(part)]
         # counted once: the trial of a process that dies between two counts would be missed by both
-        tallies = {arm: arm.tally() for arm in self.arms}
+        tallies = {part: part.tally() for part in self._searches}
         open_arms = [arm for arm in self._select_affordable(tallies) if arm in ready]
         while (turn := self._find_furthest_behind({arm: tallies[arm] for arm in open_arms})) and turn.ends_early():
             tallies[turn] = turn.tally()
@@ -137,8 +141,9 @@ class TrialQueue:
         donor = self._find_donor(arm)
         if donor is None:
             return True
-        tally = donor.tally()
-        return not tally.can_start and not tally.running and donor.find_best() is not None
+        tallies = [part.tally() for part in donor.list_searches()]
+        under_way = any(tally.can_start or tally.running for tally in tallies)
+        return not under_way and donor.find_best() is not None
 
     def _find_donor(self, arm: ArmTrials) -> ArmTrials | None:
         return next((other for other in self.arms if other.arm == arm.waits_for), None)

@@ -79,6 +79,7 @@ class Worker:
         """Train trials until none is left, a signal comes or a trial fails, and return which: FINISHED, STOPPED or
         SPOILED. Raises StoreError and SweepError, with the trial free for others."""
         _settle(self.threads)
+        is_fresh = True
         with handle_signals(lambda number, frame: self.signals.append(number)), translate_storage_errors(self.url):
             while not self._must_stop():
                 taken = self.queue.take()
@@ -88,7 +89,11 @@ class Worker:
                     time.sleep(POLL)
                 elif not self._train(*taken):
                     return SPOILED
-                _free_memory()
+                else:
+                    _free_memory()
+                    if is_fresh:  # what the first training imported stays: collecting garbage need not look there again
+                        gc.freeze()
+                    is_fresh = False
         return STOPPED
 
     def _must_stop(self) -> bool:
@@ -212,8 +217,6 @@ def _settle(threads: int) -> None:
     import ablate.training.fit  # noqa: F401 - seconds, before a trial is taken
 
     torch.set_num_threads(threads)
-    gc.collect()
-    gc.freeze()  # none of it is garbage: what looks for that need not look here
 
 
 def _free_memory() -> None:

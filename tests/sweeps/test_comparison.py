@@ -43,10 +43,10 @@ def storage():
 
 def test_candidates_are_the_best_settings_each_once():
     trials = [trial(0, 3.0), trial(1, 2.0, 3e-3), trial(2, 2.0, 3e-3), trial(3, 1.0, 1e-2), trial(4, None, 3e-4)]
-    assert [t.number for t in list_candidates(sweep(), trials)] == [3, 1, 0]
-    assert [t.number for t in list_candidates(sweep(confirm={"candidates": 2}), trials)] == [3, 1]
+    assert [t.number for t, _ in list_candidates(sweep(), trials)] == [3, 1, 0]
+    assert [t.number for t, _ in list_candidates(sweep(confirm={"candidates": 2}), trials)] == [3, 1]
     most = sweep(objective={"metric": "val/accuracy", "direction": "maximize"})
-    assert [t.number for t in list_candidates(most, trials)] == [0, 1, 3]
+    assert [t.number for t, _ in list_candidates(most, trials)] == [0, 1, 3]
     assert list_candidates(sweep(), trials[4:]) == []
 
 

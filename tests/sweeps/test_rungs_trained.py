@@ -7,6 +7,7 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.train import train
 
 RATES = [1e-3, 3e-3, 1e-2, 3e-2]
+ONE_OF_FOUR = {"rungs": 2, "keep": 0.25, "first": 0.5}
 WSD = {"kind": "wsd", "warmup_steps": 2, "decay_fraction": 0.4}
 
 
@@ -15,7 +16,7 @@ def build(tiny_settings):
     """build(schedule, part of the sweep ...): a sweep of four settings, one of which goes on from update 6 of 12."""
 
     def build(schedule, **parts):
-        search = {"method": "rungs", "rungs": 2, "keep": 0.25, "first": 0.5, "optimizer.lr": RATES}
+        search = {"method": "rungs", **ONE_OF_FOUR, "optimizer.lr": RATES}
         experiment = {**tiny_settings, "schedule": schedule}
         return Sweep.from_tree({"name": "climbed", "experiment": experiment, "search": search, **parts})
 
@@ -35,6 +36,26 @@ def test_who_goes_on_and_what_it_ends_with(store, build, schedule, monkeypatch):
     assert trials[best].value == train(spec.at("all", {"optimizer.lr": RATES[best]})).metrics["val/loss"]
     planned = sum(rung.trained for rung in spec.plan_rungs("all"))
     assert sum(trial.items for trial in trials) == planned * spec.base("all").items_per_update
+
+
+def test_further_seeds_end_with_what_their_own_trainings_do(store, build, monkeypatch):
+    spec = build(WSD)
+    monkeypatch.setattr(type(spec.base("all").task), "measure_trivial_loss", lambda *given: None)
+    spec = Sweep.from_tree(spec.to_tree() | {"method": {"kind": "rungs", **ONE_OF_FOUR, "seeds": [2, 3]}})
+    record = run_here(spec)
+    (trials,), further = record.trials.values(), record.rung_seeds["all"]
+
+    def train_on(number, seed):
+        return spec.at("all", {"optimizer.lr": RATES[number], "seed": seed})
+
+    short = [[train(train_on(n, seed).shorten(6)).metrics["val/loss"] for seed in (0, 1)] for n in range(4)]
+    assert [[trials[n].rungs[0].value, further[n][0].rungs[0].value] for n in range(4)] == short
+    best = min(range(4), key=lambda n: sum(short[n]))
+    assert [len(further[n]) for n in range(4)] == [2 if n == best else 1 for n in range(4)]
+    whole = [train(train_on(best, seed)).metrics["val/loss"] for seed in range(3)]
+    assert [trials[best].value, *(run.value for run in further[best])] == whole
+    planned = sum(rung.trained for rung in spec.plan_rungs("all")) * spec.base("all").items_per_update
+    assert sum(run.items for run in record.list_runs()) == planned
 
 
 @pytest.mark.parametrize("looks", [8, 26])

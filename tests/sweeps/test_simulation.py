@@ -449,7 +449,7 @@ def test_the_trial_that_stands_for_an_arm_is_the_chosen_one_and_its_checkpoint_s
     simulate(spec, objective, storage, trials=searched, trivial_loss=TRIVIAL)
     arm = open_arm()
     assert arm.find_settled() == arm.find_best()
-    assert arm._list_kept() == {trial.number for trial in list_candidates(spec, arm.read_trials())}
+    assert arm._list_kept() == {trial.number for trial, _ in list_candidates(spec, arm.read_trials())}
     record, arm = simulate(spec, objective, storage, trivial_loss=TRIVIAL), open_arm()
     assert arm.find_best().params == {"optimizer.lr": 1e-2} != record.chosen["post"].params
     assert arm.find_settled() == record.settled("post") == record.chosen["post"]

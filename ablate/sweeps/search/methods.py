@@ -89,6 +89,17 @@ def move_method(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {**tree, "search": drop_method(search), "method": method}
 
 
+def return_method(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sweep's `tree` with its method and the fields of it back in `search`: what `move_method` undoes."""
+    if "method" not in tree:
+        return dict(tree)
+    named = tree["method"]
+    fields = dict(named) if isinstance(named, Mapping) else {"kind": named}
+    method = {"method": fields.pop("kind"), **fields} if "kind" in fields else {}
+    rest = {key: value for key, value in tree.items() if key != "method"}
+    return {**rest, "search": {**(tree.get("search") or {}), **method}}
+
+
 def describe_with_method(schema: dict[str, Any]) -> None:
     """Let the JSON schema of `search` take a method, and its fields beside it, besides what is searched."""
     for part in schema.get("anyOf", [schema]):  # it may be None

@@ -25,6 +25,11 @@ class Standing:
     failed: bool = False
     """Whether its training broke off with an error, so that nobody waits for it."""
 
+    def find_reached(self) -> float:
+        """Return the mean objective over the seeds at the last rung that it has ended."""
+        values = [outcome.value for outcome in self.ended[-1] if outcome.value is not None]
+        return math.fsum(values) / len(values)
+
 
 @dataclass(frozen=True)
 class Decisions:
@@ -36,14 +41,52 @@ class Decisions:
     """Settings that have ended a rung and do not go on."""
 
 
-def read_standings(trials: Iterable[TrialRecord], trivial_loss: float | None) -> dict[int, Standing]:
-    """Return how far each of an arm's trials is, by its number."""
+def read_standings(
+    rungs: Sequence[Rung],
+    trials: Iterable[TrialRecord],
+    trivial_loss: float | None,
+    further: Mapping[int, Sequence[TrialRecord]] = {},
+) -> dict[int, Standing]:
+    """Return how far the settings of each of an arm's trials are, by its number: they have ended a rung where all of
+    its seeds have.
+
+    Args:
+        rungs: those of the arm.
+        trials: those of the arm, on its own seed.
+        trivial_loss: see `classify`.
+        further: number of the trial -> runs of its settings on the seeds after the arm's own, in their order.
+    """
     return {
-        trial.number: Standing(
-            tuple([outcome] for outcome in read_rung_outcomes(trial, trivial_loss)), trial.status == "failed"
-        )
-        for trial in trials
+        trial.number: _read_standing(rungs, [trial, *further.get(trial.number, ())], trivial_loss) for trial in trials
     }
+
+
+def find_first_rung(rungs: Sequence[Rung], seed: int) -> int:
+    """Return the rung, from 0, to which the seed (0: the arm's own) trains first."""
+    return next(number for number, rung in enumerate(rungs) if rung.seeds > seed)
+
+
+def _read_standing(rungs: Sequence[Rung], runs: Sequence[TrialRecord], trivial_loss: float | None) -> Standing:
+    """Return how far settings are: `runs` are theirs on all seeds that were begun, in their order."""
+    by_seed = [_read_outcomes(rungs, seed, run, trivial_loss) for seed, run in enumerate(runs)]
+    ended: list[Outcomes] = []
+    for number, rung in enumerate(rungs):
+        outcomes = [known[number] for known in by_seed[: rung.seeds] if number in known]
+        if len(outcomes) < rung.seeds:
+            break
+        ended.append(outcomes)
+    return Standing(tuple(ended), any(run.status == "failed" for run in runs))
+
+
+def _read_outcomes(
+    rungs: Sequence[Rung], seed: int, run: TrialRecord, trivial_loss: float | None
+) -> dict[int, Outcome]:
+    """Return rung -> the outcome of a run there; one that has diverged counts as diverged at all that follow."""
+    first = find_first_rung(rungs, seed)
+    known = dict(enumerate(read_rung_outcomes(run, trivial_loss), first))
+    if run.status == "diverged":
+        known |= {number: Outcome("diverged") for number in range(first + len(known), len(rungs))}
+    return known
 
 
 def rank_settings(ended: Mapping[int, Outcomes], maximize: bool = False) -> list[int]:
@@ -139,3 +182,16 @@ def rank_reached(rungs: Sequence[Rung], standings: Mapping[int, Standing], maxim
         last = {number: one.ended[-1] for number, one in there.items()}
         order += rank_settings(last, maximize)
     return order
+
+
+def pick_best_settings(
+    rungs: Sequence[Rung],
+    trials: Sequence[TrialRecord],
+    trivial_loss: float | None,
+    further: Mapping[int, Sequence[TrialRecord]],
+    maximize: bool = False,
+) -> TrialRecord | None:
+    """Return the completed trial whose settings are the best; the arguments are those of `read_standings`."""
+    by_number = {trial.number: trial for trial in trials}
+    order = rank_reached(rungs, read_standings(rungs, trials, trivial_loss, further), maximize)
+    return next((by_number[number] for number in order if by_number[number].value is not None), None)

@@ -60,8 +60,8 @@ class Rungs(SearchMethod):
     by `keep` shorter than the next, so that each takes about as many tokens, but the first no shorter than 9 % of the
     run: early comparisons favour high learning rates."""
     seeds: RungSeeds = 1
-    """Seeds of each setting, by the mean of which it is judged: a number, or one for each rung, such as [1, 1, 3]. More
-    than one can be planned (`--dry-run`), and not trained yet."""
+    """Seeds of each setting, by the mean of which it is judged: a number, or one for each rung, such as [1, 1, 3], for
+    more seeds where fewer settings are left. The first is the arm's own."""
 
     @field_validator("seeds")
     @classmethod

@@ -32,7 +32,7 @@ class ThinnedStudy:
     ) -> list[FrozenTrial]:
         """Return the trials in one of `states`, as Optuna's samplers ask for them."""
         if self._shown is None:
-            trials = self._study.get_trials(deepcopy=False)
+            trials = self._study._get_trials(deepcopy=False, use_cache=True)
             self._shown = thin_trials(trials, self._most, self._study.direction.name == "MAXIMIZE")
         return [trial for trial in self._shown if states is None or trial.state in states]
 
@@ -48,8 +48,11 @@ def thin_trials(trials: Sequence[FrozenTrial], most: int, maximize: bool) -> lis
         return list(trials)
     from optuna.trial import TrialState
 
-    unfinished = (TrialState.RUNNING, TrialState.WAITING)
-    finished = [trial for trial in trials if trial.state not in unfinished]
+    ended = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+    finished: list[FrozenTrial] = []
+    unfinished: list[FrozenTrial] = []
+    for trial in trials:
+        (finished if trial.state in ended else unfinished).append(trial)
     if len(finished) <= most:
         return list(trials)
     sign = -1.0 if maximize else 1.0
@@ -57,5 +60,5 @@ def thin_trials(trials: Sequence[FrozenTrial], most: int, maximize: bool) -> lis
     kept = {i for _, i in heapq.nsmallest(most // 4, values)}
     others, room = [i for i in range(len(finished)) if i not in kept], most - len(kept)
     kept.update(others[i * len(others) // room] for i in range(room))
-    shown = [finished[i] for i in kept] + [trial for trial in trials if trial.state in unfinished]
+    shown = [finished[i] for i in kept] + unfinished
     return sorted(shown, key=lambda trial: trial.number)

@@ -351,6 +351,12 @@ class SweepFields(Config):
         """Return the rungs of the search of `arm`; none where each trial is one run."""
         return () if self.at_grid else self.method.plan_rungs(self.trials(arm) or 0, self.base(arm))
 
+    def count_rung_seeds(self, arm: str) -> int:
+        """Return the runs on further seeds that the rungs of `arm` are planned with."""
+        rungs = self.plan_rungs(arm) if self.method.most_seeds > 1 else ()
+        before = [1, *(rung.seeds for rung in rungs)]
+        return sum(rung.settings * (rung.seeds - fewer) for rung, fewer in zip(rungs, before, strict=False))
+
     def find_share(self, arm: str) -> float:
         """Return the tokens that the search of `arm` takes, as a share of those of training its trials to the end."""
         return 1.0 if self.at_grid else self.method.find_share(self.trials(arm) or 0, self.base(arm))

@@ -15,6 +15,7 @@ from ablate.config.merging import Tree, merge
 from ablate.config.messages import describe_errors
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.search.methods import return_method
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid import count_comparisons, list_grid
@@ -45,7 +46,8 @@ def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: 
     load_plugins(tree, base if isinstance(base, Mapping) else {}, own, inner, source=source)
     changed = dict(tree)
     if searched:
-        changed["search"] = {**(tree.get("search") or {}), **searched}
+        changed = changed if "method" in searched else return_method(changed)
+        changed["search"] = {**(changed.get("search") or {}), **searched}
     if inner and (base is None or isinstance(base, Mapping)):
         changed["experiment"] = merge(Experiment, merge(Experiment, {}, base or {}), inner)
     for part in OVERRIDABLE:
