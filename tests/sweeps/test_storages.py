@@ -117,7 +117,7 @@ def check_whole(spec, url, asked, cut_off):
 
 @pytest.mark.parametrize(
     ("place", "trials"),
-    [("journal", 15), pytest.param("proxied_file", 5, marks=pytest.mark.chaos), ("proxied_server", 5)],
+    [("journal", 60), pytest.param("proxied_file", 5, marks=pytest.mark.chaos), ("proxied_server", 5)],
     indirect=["place"],
 )
 def test_a_small_sweep_loses_and_doubles_nothing(place, trials, tmp_path):
