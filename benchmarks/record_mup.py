@@ -1,4 +1,4 @@
-"""Records updates of a Pre-LN language model by the package mup, for tests/parametrizations/test_oracle.py.
+"""Records updates of a Pre-LN language model by the package mup, for tests/optim/test_oracle.py.
 
     pip install mup==1.0.0
     python benchmarks/record_mup.py

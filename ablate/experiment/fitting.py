@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ablate.config.errors import Problem
 from ablate.data import DataConfig, data_kinds
 from ablate.models import ModelConfig, models
-from ablate.norms import Initialization, Placement
-from ablate.optim.optimizers import OptimizerConfig
-from ablate.parametrizations import Parametrization, Scaled, validate_parametrization
 from ablate.tasks import Task, tasks
 
 
@@ -35,32 +32,6 @@ def fit_task(task: Task, model: ModelConfig, data: DataConfig) -> list[Problem]:
         text = f"takes no head of another task, and {_speak(task.kind)} needs its own. Accepted: {_join(fitting)}"
         return [Problem("model.kind", text, model.kind)]
     return task.validate(model, data)
-
-
-def fit_parametrization(
-    chosen: Parametrization,
-    model: ModelConfig,
-    norm: Placement,
-    init: Initialization,
-    optimizer: OptimizerConfig,
-    task: Task,
-    parts: Mapping[str, object],
-) -> list[Problem]:
-    """Return what keeps the parametrisation of an experiment from scaling it. `parts`: lora and align, if there are."""
-    if not isinstance(chosen, Scaled):
-        return []
-    problems = validate_parametrization(chosen, model, norm, init)
-    if not optimizer.scales:
-        text = f"the learning rates of {chosen.kind} are for the updates of Adam and Muon. Accepted: adamw, adam, muon"
-        problems.append(Problem("optimizer.kind", text, optimizer.kind))
-    if task.needs_head:
-        text = f"has a head of its own, for which {chosen.kind} has no rule"
-        problems.append(Problem("task.kind", text, task.kind))
-    for name, part in parts.items():
-        if part is not None:
-            text = f"trains a model whose size has been chosen, and {chosen.kind} is for training from the beginning"
-            problems.append(Problem(name, f"{text}. Remove parametrization or {name}"))
-    return problems
 
 
 def _speak(task: str) -> str:

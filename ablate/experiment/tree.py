@@ -20,23 +20,24 @@ from ablate.config.yaml import read_yaml
 from ablate.data import DataConfig, data_kinds
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.evaluation import EvaluationConfig
-from ablate.experiment.fitting import fit_parametrization, fit_task
+from ablate.experiment.fitting import fit_task
 from ablate.experiment.lora import Lora
+from ablate.experiment.parametrization import fit_parametrization
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.validation import Validation, plan_validation
 from ablate.experiment.warm_start import WarmStart
 from ablate.models import ModelConfig, models, validate_asks, validate_wiring
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig, optimizers
+from ablate.optim.parametrizations import Multipliers, Parametrization, parametrizations
 from ablate.optim.schedules import ScheduleConfig, schedules
-from ablate.parametrizations import Multipliers, Parametrization, parametrizations
 from ablate.tasks import Task, tasks
 
 if TYPE_CHECKING:
     from ablate.models import Model
-    from ablate.parametrizations import scaling
+    from ablate.optim import scaling
 else:
-    scaling = LazyModule("ablate.parametrizations.scaling")
+    scaling = LazyModule("ablate.optim.scaling")
 
 DEFAULTS = 5
 """The version of the defaults, incremented when a changed default changes the results of a run (`Former`); stored runs

@@ -9,7 +9,7 @@ from typing import Any
 from ablate.experiment.tree import Experiment
 from ablate.models.llama_config import Llama
 from ablate.norms.layers import RMSNorm
-from ablate.parametrizations import Multipliers
+from ablate.optim.parametrizations import Multipliers
 
 HEAD = "lm_head.weight"
 _FUSED = {

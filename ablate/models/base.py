@@ -31,7 +31,7 @@ class Model(nn.Module):
 
     config: ModelConfig
     multipliers: Any = None
-    """What its parametrisation does to it, `ablate.parametrizations.Multipliers`; None: nothing."""
+    """What its parametrisation does to it, `ablate.optim.parametrizations.Multipliers`; None: nothing."""
 
     def scale_output(self, multiplier: nn.Module) -> None:
         """Apply `multiplier` to the input of the head. A family that has this, and `scale_queries`, says so by

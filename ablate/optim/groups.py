@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ablate.models import base as models
-    from ablate.parametrizations import Factors
+    from ablate.optim.parametrizations import Factors
 else:
     torch = LazyModule("torch")
     models = LazyModule("ablate.models.base")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from ablate.parametrizations import Factors
+    from ablate.optim.parametrizations import Factors
 else:
     torch = LazyModule("torch")
 

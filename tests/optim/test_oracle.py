@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from ablate.experiment.tree import Experiment
+from ablate.optim import scaling
 from ablate.optim.optimizers import build_optimizer
-from ablate.parametrizations import Factors, Multipliers, scaling
+from ablate.optim.parametrizations import Factors, Multipliers
 
 RECORD = json.loads((Path(__file__).parents[1] / "data" / "mup_updates.json").read_text(encoding="utf-8"))
 WIDTH, BASE, HEADS, LAYERS, VOCABULARY, LENGTH, BATCH, UPDATES, ELEMENTS = 48, 16, 2, 2, 11, 6, 4, 4, 5

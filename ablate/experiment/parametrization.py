@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ablate.config.errors import Problem
 from ablate.models.config import ModelConfig, models
 from ablate.norms import Initialization, Placement, initializations, placements
-from ablate.parametrizations.parametrization import Parametrization, Scaled
+from ablate.optim.optimizers import OptimizerConfig
+from ablate.optim.parametrizations import Parametrization, Scaled
+from ablate.tasks import Task
 
 
-def validate_parametrization(
-    parametrization: Parametrization, model: ModelConfig, norm: Placement, init: Initialization
+def fit_parametrization(
+    chosen: Parametrization,
+    model: ModelConfig,
+    norm: Placement,
+    init: Initialization,
+    optimizer: OptimizerConfig,
+    task: Task,
+    parts: Mapping[str, object],
+) -> list[Problem]:
+    """Return what keeps the parametrisation of an experiment from scaling it. `parts`: lora and align, if there are."""
+    if not isinstance(chosen, Scaled):
+        return []
+    problems = _validate_model(chosen, model, norm, init)
+    if not optimizer.scales:
+        text = f"the learning rates of {chosen.kind} are for the updates of Adam and Muon. Accepted: adamw, adam, muon"
+        problems.append(Problem("optimizer.kind", text, optimizer.kind))
+    if task.needs_head:
+        text = f"has a head of its own, for which {chosen.kind} has no rule"
+        problems.append(Problem("task.kind", text, task.kind))
+    for name, part in parts.items():
+        if part is not None:
+            text = f"trains a model whose size has been chosen, and {chosen.kind} is for training from the beginning"
+            problems.append(Problem(name, f"{text}. Remove parametrization or {name}"))
+    return problems
+
+
+def _validate_model(
+    parametrization: Scaled, model: ModelConfig, norm: Placement, init: Initialization
 ) -> list[Problem]:
     """Return the problems of a parametrisation with a model, a placement and an initialisation; `path` is that in the
     experiment."""
-    if not isinstance(parametrization, Scaled):
-        return []
     kind, base, stack = parametrization.kind, parametrization.base, model.stack()
     if not model.scales:
         accepted = ", ".join(name for name in models if models[name].scales)
@@ -51,5 +79,5 @@ def validate_parametrization(
     return problems
 
 
-def _fits(init: type[Initialization], parametrization: Parametrization) -> bool:
+def _fits(init: type[Initialization], parametrization: Scaled) -> bool:
     return not (init.by_width or init.of_library or (parametrization.by_depth and init.by_depth))

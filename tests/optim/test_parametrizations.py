@@ -8,8 +8,8 @@ from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 from ablate.norms.residuals import Multiplier
 from ablate.optim.optimizers import build_optimizer
+from ablate.optim.parametrizations import parametrizations
 from ablate.parallel.deferred import defer_weights, materialize
-from ablate.parametrizations import parametrizations
 from ablate.tasks import tasks
 
 FAMILIES = {

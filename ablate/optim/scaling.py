@@ -9,7 +9,7 @@ from ablate.config.errors import ConfigError, Problem
 from ablate.models.base import Model, unwrap
 from ablate.norms import Placement, Stack
 from ablate.norms.residuals import Multiplier
-from ablate.parametrizations.parametrization import Multipliers
+from ablate.optim.parametrizations import Multipliers
 
 
 @torch.no_grad()
