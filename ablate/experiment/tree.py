@@ -14,6 +14,7 @@ from ablate.config.base import Config, Names
 from ablate.config.bounds import MOST_SEED
 from ablate.config.building import build, load_plugins
 from ablate.config.errors import Problem
+from ablate.config.lazy import LazyModule
 from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.config.yaml import read_yaml
 from ablate.data import DataConfig, data_kinds
@@ -21,17 +22,22 @@ from ablate.experiment.align import AlignConfig
 from ablate.experiment.evaluation import EvaluationConfig
 from ablate.experiment.fitting import fit_task
 from ablate.experiment.lora import Lora
+from ablate.experiment.parametrization import fit_parametrization
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.validation import Validation, plan_validation
 from ablate.experiment.warm_start import WarmStart
 from ablate.models import ModelConfig, models, validate_asks, validate_wiring
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig, optimizers
+from ablate.optim.parametrizations import Multipliers, Parametrization, parametrizations
 from ablate.optim.schedules import ScheduleConfig, schedules
 from ablate.tasks import Task, tasks
 
 if TYPE_CHECKING:
     from ablate.models import Model
+    from ablate.optim import scaling
+else:
+    scaling = LazyModule("ablate.optim.scaling")
 
 DEFAULTS = 5
 """The version of the defaults, incremented when a changed default changes the results of a run (`Former`); stored runs
@@ -47,6 +53,8 @@ class Experiment(Config):
     """The placement of the norms, with its own fields, and the norm layer."""
     init: Annotated[Initialization, initializations] = Field("normal", validate_default=True)
     """Initialisation of the weights."""
+    parametrization: Annotated[Parametrization, parametrizations] = Field("standard", validate_default=True)
+    """How initial weights, learning rates and multipliers change with the size of the model."""
     data: Annotated[DataConfig, data_kinds] = Field("topics", validate_default=True)
     """What is trained on. Default: topics for LLaMA, digits for ViT."""
     task: Annotated[Task, tasks] = Field(None, validate_default=False)  # type: ignore[assignment]
@@ -93,6 +101,9 @@ class Experiment(Config):
         unfit = [*validate_wiring(self.model, *chosen), *self.model.validate_choices(*chosen)]
         problems += unfit or validate_asks(self.model, *chosen)
         problems += [problem.within("init") for problem in self.init.validate(stack)]
+        if not unfit:
+            later = {"lora": self.lora, "align": self.align}
+            problems += fit_parametrization(self.parametrization, self.model, *chosen, self.optimizer, self.task, later)
         problems += fit_task(self.task, self.model, self.data)
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
         if warmup >= trainer.max_steps:
@@ -168,10 +179,17 @@ class Experiment(Config):
         schedule = self.schedule.shorten(full.max_steps, updates)
         return self.model_copy(update={"trainer": full.model_copy(update=length), "schedule": schedule})
 
+    @property
+    def multipliers(self) -> Multipliers:
+        """What the parametrisation does to the model."""
+        return self.parametrization.list_multipliers(self.model.stack())
+
     def build_model(self, classes: int, shape: tuple[int, ...]) -> Model:
         """Return the initialised model for inputs of `shape`, with what the task adds to it. `classes`: vocabulary size
         or number of classes."""
         model: Model = self.model.build(self.norm, self.init, classes, shape)
+        if self.multipliers != Multipliers():
+            scaling.scale_model(model, self.multipliers, self.norm, self.model.stack())
         self.task.adapt(model, classes, shape)
         return model
 

@@ -9,6 +9,7 @@ from typing import Any
 from ablate.experiment.tree import Experiment
 from ablate.models.llama_config import Llama
 from ablate.norms.layers import RMSNorm
+from ablate.optim.parametrizations import Multipliers
 
 HEAD = "lm_head.weight"
 _FUSED = {
@@ -59,7 +60,7 @@ def find_architecture(experiment: Experiment) -> Architecture | None:
     qk_norm = norm.qk if norm.has_qk_norm else norm.layer
     if model.sublayers != "both" or not model.layers or not norm.final_norm:
         return None
-    if experiment.init.embedding_multiplier(model.stack()) != 1:
+    if experiment.init.embedding_multiplier(model.stack()) != 1 or experiment.multipliers != Multipliers():
         return None
     if not isinstance(norm.layer, RMSNorm) or qk_norm != norm.layer:  # theirs have one epsilon
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ablate.config.errors import AblateError
@@ -33,6 +34,11 @@ def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping
             "timm's QK-norm is the norm layer of the model, over each head (norm.qk=layernorm norm.qk_over=head); this "
             f"model has norm.qk={norm.qk.kind} norm.qk_over={norm.qk_over}. Accepted for it: consolidated, safetensors."
         )
+    if norm.has_qk_norm and source.experiment.multipliers.queries != 1:
+        raise AblateError(
+            "timm has no place for a multiplier of normed queries, as parametrization.base.head_dim asks for. "
+            "Accepted for it: consolidated, safetensors."
+        )
     classes, (channels, height, width) = source.inputs
     arguments = {
         "img_size": [height, width],
@@ -44,7 +50,7 @@ def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping
         "mlp_ratio": config.mlp_ratio,
         **({"qk_norm": True} if norm.has_qk_norm else {}),
     }
-    weights = {_rename(name): value for name, value in source.state.items()}
+    weights = {_rename(name): value for name, value in _fold(source).items()}
     pixels: Any = source.experiment.data
     statistics = {
         name: list(value) for name in ("mean", "std") if isinstance(value := getattr(pixels, name, None), tuple)
@@ -56,6 +62,21 @@ def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping
         "model_args": arguments,
         "pretrained_cfg": {**card, "classifier": "head", "fixed_input_size": True, **statistics},
     }
+
+
+def _fold(source: TrainedModel) -> dict[str, Tensor]:
+    """Return the weights with the multipliers of a parametrisation in them, where timm has no place for these."""
+    own: Any = source.experiment.multipliers
+    folded = dict(source.state)
+    for name, value in source.state.items():
+        if own.residual != 1 and (".attn.proj." in name or ".mlp.fc2." in name):
+            folded[name] = own.residual * value
+        elif own.output != 1 and name == "vit.head.weight":
+            folded[name] = own.output * value
+        elif own.queries != 1 and ".attn.qkv." in name:
+            q, k, v = value.chunk(3)
+            folded[name] = torch.cat([own.queries * q, k, v])
+    return folded
 
 
 def _rename(name: str) -> str:

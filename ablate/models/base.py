@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,17 @@ class Model(nn.Module):
     """A model built from its configuration: `forward` gives float logits [..., classes]."""
 
     config: ModelConfig
+    multipliers: Any = None
+    """What its parametrisation does to it, `ablate.optim.parametrizations.Multipliers`; None: nothing."""
+
+    def scale_output(self, multiplier: nn.Module) -> None:
+        """Apply `multiplier` to the input of the head. A family that has this, and `scale_queries`, says so by
+        `ModelConfig.scales`."""
+        raise NotImplementedError
+
+    def scale_queries(self, factor: float) -> None:
+        """Multiply the queries of every layer by `factor`."""
+        raise NotImplementedError
 
     def projections(self) -> Iterator[Projection]:
         """The weight matrices that `init` and a placement's gains apply to, in a fixed order."""

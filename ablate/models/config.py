@@ -72,6 +72,9 @@ class ModelConfig(Kind):
     their layers (`norm: summed_inputs`)."""
     keeps_shape: ClassVar[bool] = True
     """Whether each layer returns a hidden state of the shape of its input, as some measurements require."""
+    scales: ClassVar[bool] = False
+    """Whether its models can be scaled by a parametrisation: they name the role of each projection, and have places for
+    the multipliers of the head's input and of the queries (`Model.scale_output`, `scale_queries`)."""
     unrolls: ClassVar[bool] = False
     """Whether its forward pass is a loop over tokens, which torch.compile writes out: `trainer.compile: auto` does not
     choose it then."""

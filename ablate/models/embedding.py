@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.norms import Initialization, Placement, Stack
+from ablate.norms.residuals import Multiplier
 
 
 class EmbeddingScale(nn.Module):
@@ -19,20 +20,9 @@ class EmbeddingScale(nn.Module):
         return self.scale * x
 
 
-class EmbeddingMultiplier(nn.Module):
-    """`factor * x` with a constant factor."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factor * x
-
-
 def build_embedding_scale(norm: Placement, init: Initialization, stack: Stack) -> nn.Module:
     """Return the factor of the embedding that the norm layer or the initialisation asks for."""
     if norm.layer.scales_embedding:
         return EmbeddingScale(stack.hidden**0.5)
     factor = init.embedding_multiplier(stack)
-    return nn.Identity() if factor == 1 else EmbeddingMultiplier(factor)
+    return nn.Identity() if factor == 1 else Multiplier(factor)

@@ -18,6 +18,7 @@ from ablate.models.embedding import build_embedding_scale
 from ablate.models.head import CrossEntropy
 from ablate.models.llama_config import Llama
 from ablate.norms import Initialization, Placement, Projection, initialize
+from ablate.norms.residuals import Multiplier
 
 Linear = partial(nn.Linear, bias=False)
 
@@ -64,6 +65,7 @@ class Attention(nn.Module):
         width = self.heads * self.head_dim
         self.qkv_proj = Linear(config.hidden, width + 2 * self.kv_heads * self.head_dim)
         self.qkv_norm = build_qkv_norm(norm, placed, stack)
+        self.query_scale: nn.Module = nn.Identity()
         self.norm = norm.layer.build(width) if placed.inner_norm else nn.Identity()
         self.o_proj = Linear(width, config.hidden)
 
@@ -72,6 +74,7 @@ class Attention(nn.Module):
         qkv = self.qkv_norm(self.qkv_proj(x).view(batch, seq, -1, self.head_dim))
         qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         q, k = rotate(qk, table).split([self.heads, self.kv_heads], dim=2)
+        q = self.query_scale(q)
         y = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))  # [batch, heads, seq, head_dim]
         return self.o_proj(self.norm(y.transpose(1, 2).flatten(2)))
 
@@ -145,6 +148,7 @@ class LlamaModel(Model):
         self.rotary = Rotary(config.stack().head_dim, config.rope_base)
         self.layers = nn.ModuleList(BLOCKS[config.sublayers](config, norm, i) for i in range(config.layers))
         self.norm = new_norm() if norm.final_norm else nn.Identity()
+        self.output_scale: nn.Module = nn.Identity()
         self.lm_head = Linear(config.hidden, vocab_size)
         self.criterion = CrossEntropy()
         if config.tie_embeddings:
@@ -162,7 +166,14 @@ class LlamaModel(Model):
         table = self.rotary(position)
         for layer in layers:
             x = layer(x, table)
-        return self.norm(x)
+        return self.output_scale(self.norm(x))
+
+    def scale_output(self, multiplier: nn.Module) -> None:
+        self.output_scale = multiplier
+
+    def scale_queries(self, factor: float) -> None:
+        for block in self.layers:
+            unwrap(block).attn.query_scale = Multiplier(factor)  # type: ignore[union-attr]
 
     def heads(self) -> Iterable[nn.Module]:
         return [self.criterion]

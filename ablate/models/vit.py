@@ -17,6 +17,7 @@ from ablate.config.errors import ConfigError, Problem
 from ablate.models.base import Model, build_qkv_norm, build_site, check_drop, name_sublayers
 from ablate.models.vit_config import ViT
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
+from ablate.norms.residuals import Multiplier
 
 
 class NormedQKV(nn.Module):
@@ -33,6 +34,17 @@ class NormedQKV(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(self.projection(x).unflatten(-1, (3 * self.heads, -1))).flatten(-2)
+
+
+class Scaled(nn.Module):
+    """A norm whose result is multiplied by a constant factor."""
+
+    def __init__(self, norm: nn.Module, factor: float) -> None:
+        super().__init__()
+        self.norm, self.factor = norm, factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * self.norm(x)
 
 
 class AttentionBlock(nn.Module):
@@ -172,13 +184,21 @@ class ViTModel(Model):
         tokens, prefix = vit._pos_embed(vit.patch_embed(images)), vit.num_prefix_tokens
         places = kept.unsqueeze(-1).expand(-1, -1, tokens.shape[-1])
         tokens = torch.cat([tokens[:, :prefix], tokens[:, prefix:].gather(1, places)], 1)
-        tokens = vit.norm(vit.blocks(vit.norm_pre(tokens)))
+        tokens = vit.head_drop(vit.norm(vit.blocks(vit.norm_pre(tokens))))
         output: Tensor = vit.head.head(tokens[:, prefix:], kept)
         return output
 
     def attach_head(self, head: nn.Module) -> None:
         self.vit.global_pool = ""  # timm then hands all tokens on
         self.vit.head = PatchHead(head, self.vit.num_prefix_tokens)
+
+    def scale_output(self, multiplier: nn.Module) -> None:
+        self.vit.head_drop = multiplier  # which timm applies to the input of the head
+
+    def scale_queries(self, factor: float) -> None:
+        for block in self.vit.blocks:
+            attn = block.attn
+            attn.q_norm = Multiplier(factor) if isinstance(attn.q_norm, nn.Identity) else Scaled(attn.q_norm, factor)
 
     def blocks(self) -> nn.Sequential:
         return self.vit.blocks

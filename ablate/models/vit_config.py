@@ -40,6 +40,7 @@ class ViT(ModelConfig):
     task: ClassVar[str] = "image_classification"
     honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale", "embedding_multiplier"}
     takes_head: ClassVar[bool] = True
+    scales: ClassVar[bool] = True
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "digits", "norm.layer.kind": "layernorm"}
 
     def stack(self) -> Stack:

@@ -46,5 +46,8 @@ class Admin(Placement):
         closed = math.sqrt((sublayers + 1) / math.log(sublayers + 1) - 1)
         return admin_residual.AdminResidual(site, closed if self.start == "closed_form" else None)
 
+    def scales_by_depth(self) -> bool:
+        return True
+
     def prepare(self, model: nn.Module, first_inputs: Callable[[], Tensor]) -> None:
         admin_residual.profile(model, first_inputs())

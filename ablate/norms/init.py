@@ -53,6 +53,10 @@ class Initialization(Kind):
     """Whether it is the one that a library's model has of its own."""
     by_residual: ClassVar[bool] = False
     """Whether it differs from `normal` in the projections that write to a residual stream."""
+    by_width: ClassVar[bool] = False
+    """Whether a standard deviation or a multiplier depends on the width."""
+    by_depth: ClassVar[bool] = False
+    """Whether a standard deviation depends on the number of layers or on a layer's place."""
 
     def base_std(self, stack: Stack) -> float:
         """Return the base standard deviation."""
@@ -104,6 +108,7 @@ class FanIn(Initialization):
     input: its embedding has `std`."""
 
     kind: Literal["fan_in"] = "fan_in"
+    by_width = True
     std: float | None = Field(None, gt=0)
     """Standard deviation of the summed inputs. None: 1, as in LeCun et al.; sqrt(2) for ReLU, as in He et al."""
     formula = "std / sqrt(n), n the inputs of a neuron"
@@ -121,6 +126,7 @@ class Scaled(Initialization):
 
     kind: Literal["scaled"] = "scaled"
     by_residual = True
+    by_depth = True
     formula = "std; std / sqrt(2L) for o and down"
     source = "GPT-2, OLMo"
 
@@ -135,6 +141,7 @@ class DepthScaled(Initialization):
     compares it. Its source draws uniformly with alpha / sqrt(l)."""
 
     kind: Literal["depth_scaled"] = "depth_scaled"
+    by_depth = True
     formula = "std; std / sqrt(2l) in layer l"
     source = "Sun et al. 2025, arXiv 2502.05795, section 6; after Zhang et al. 2019, arXiv 1908.11365"
 
@@ -150,6 +157,8 @@ class SmallScaled(Initialization):
 
     kind: Literal["small_scaled"] = "small_scaled"
     by_residual = True
+    by_width = True
+    by_depth = True
     formula = "std; sqrt(2 / (5d)) / sqrt(2L) for o and down"
     source = "Li et al. 2024, arXiv 2412.13795, appendix B; after Nguyen and Salazar 2019, arXiv 1910.05895"
 

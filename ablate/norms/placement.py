@@ -161,6 +161,11 @@ class Placement(Kind):
         initialisation."""
         return {}
 
+    def scales_by_depth(self) -> bool:
+        """Return whether it scales the residual, branches or initial weights by the number of layers, which a
+        parametrisation by the depth does too. Here: the initial weights."""
+        return self.gains(8) != self.gains(16)
+
     def prepare(self, model: nn.Module, first_inputs: Callable[[], Tensor]) -> None:
         """Set parameters that are initialised from the inputs of the first batch, before the first update. Default:
         none."""

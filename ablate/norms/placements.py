@@ -84,6 +84,9 @@ class DeepNorm(Placement):
         exponent = 0.25 if self.published_code else -0.25
         return _xavier((8 * depth) ** exponent) if self.scale_init else {}
 
+    def scales_by_depth(self) -> bool:
+        return self.scale_residual or self.scale_init
+
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
         if not self.published_code or self.scale_residual or self.scale_init:
             return []
@@ -113,6 +116,9 @@ class MiniMax(Placement):
 
     def gains(self, depth: int) -> dict[str, float]:
         return _xavier((8 * depth) ** -0.25) if self.scale_init else {}
+
+    def scales_by_depth(self) -> bool:
+        return self.scale_residual or self.scale_init
 
 
 @placements.register
@@ -220,6 +226,9 @@ class LayerScale(Placement):
         by_depth = 0.1 if site.depth <= 18 else 1e-5 if site.depth <= 24 else 1e-6
         return residuals.ScaledResidual(site, site.dim, by_depth if self.initial is None else self.initial)
 
+    def scales_by_depth(self) -> bool:
+        return self.initial is None
+
 
 @placements.register
 class ResidualScalar(Placement):
@@ -239,6 +248,9 @@ class ResidualScalar(Placement):
 
     def residual(self, site: Site) -> nn.Module:
         return residuals.ScaledResidual(site, 1, site.depth**-0.5 if self.initial is None else self.initial)
+
+    def scales_by_depth(self) -> bool:
+        return self.initial is None
 
 
 placements.preset(

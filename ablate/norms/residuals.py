@@ -39,6 +39,17 @@ def _drop_one(factor: float) -> Factor:
     return None if factor == 1.0 else factor
 
 
+class Multiplier(nn.Module):
+    """`factor * x` with a constant factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
 class PlainResidual(nn.Module):
     """`x + f(x)`."""
 

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from ablate.config.errors import Problem
 from ablate.config.lazy import LazyModule
-from ablate.optim.groups import ROLES, assign_roles
+from ablate.optim.groups import ROLES, assign_roles, drop_eps, list_factors, multiply_orthogonal, set_eps
 from ablate.optim.optimizers import AdamW, OptimizerConfig, build_adamw, optimizers
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ class ByName(OptimizerConfig):
     def library(self) -> libraries.Library:
         """Import the library and return it."""
         raise NotImplementedError
+
+    @property
+    def scales(self) -> bool:
+        entry = self.library().entries.get(self.name)
+        return entry is not None and entry.is_muon
 
     def validate(self, sharded: bool) -> list[Problem]:  # type: ignore[override]
         library = self.library()
@@ -87,10 +92,19 @@ class ByName(OptimizerConfig):
     def _build_both(self, model: nn.Module) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the groups of the parameters that Muon updates, and of those that it leaves out."""
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        roles = assign_roles(model)
+        roles, factors = assign_roles(model), list_factors(model)
         matrices = {name: p for name, p in trained.items() if roles[name] == "matrices" and p.ndim == 2}
         rest = {name: p for name, p in trained.items() if name not in matrices}
-        return self._split(model, matrices, self.lr), self._split(model, rest, self._rest_lr)
+        own = multiply_orthogonal(factors, self._keeps_rms) if factors else None
+        groups = self._split(model, matrices, self.lr, own)
+        return drop_eps(groups), set_eps(self._split(model, rest, self._rest_lr), AdamW().eps)
+
+    @property
+    def _keeps_rms(self) -> bool:
+        """Whether Muon scales its updates to a root mean square that depends on no shape."""
+        entry = self.library().entries[self.name]
+        given = (self.model_extra or {}).get("adjust_lr_fn") or entry.arguments.model_fields["adjust_lr_fn"].default
+        return bool(given == "match_rms_adamw")
 
 
 @optimizers.register

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ablate.models import base as models
+    from ablate.optim.parametrizations import Factors
 else:
     torch = LazyModule("torch")
     models = LazyModule("ablate.models.base")
@@ -48,6 +50,8 @@ class Groups(Config):
 
 
 ROLES = tuple(Groups.model_fields)
+EPS_FACTOR = "eps_factor"
+"""Of a parameter group: what a parametrisation multiplies Adam's eps by."""
 
 
 def assign_roles(module: nn.Module) -> dict[str, str]:
@@ -78,6 +82,27 @@ def list_exempt(module: nn.Module) -> set[str]:
     return module.no_weight_decay() if isinstance(module, models.Model) else set()
 
 
+def list_factors(module: nn.Module) -> dict[str, Factors]:
+    """Return what the parametrisation of `module` multiplies the optimizer's settings by, for each of its parameters by
+    name; empty where nothing is multiplied."""
+    multipliers = module.multipliers if isinstance(module, models.Model) else None
+    if multipliers is None:
+        return {}
+    inside = {*module.blocks().parameters()}  # type: ignore[operator]
+    roles = assign_roles(module)
+    return {name: multipliers.find_factors(roles[name], p in inside) for name, p in module.named_parameters()}
+
+
+def set_eps(groups: list[dict[str, Any]], eps: float) -> list[dict[str, Any]]:
+    """Return `groups` with Adam's eps, `eps` times the factor of each, where a parametrisation gives one."""
+    return [
+        {**{key: value for key, value in group.items() if key != EPS_FACTOR}, "eps": eps * group[EPS_FACTOR]}
+        if EPS_FACTOR in group
+        else group
+        for group in groups
+    ]
+
+
 def split_parameters(
     parameters: Mapping[str, nn.Parameter],
     roles: Mapping[str, str],
@@ -85,11 +110,14 @@ def split_parameters(
     settings: Groups | None,
     lr: float,
     weight_decay: float,
+    factors: Mapping[str, Factors] = {},
 ) -> list[dict[str, Any]]:
     """Return `parameters`, by name, in groups for an optimizer with the rate `lr`: first those whose role has no
     settings, with and without weight decay; then each role with settings. A group is several where the ranks have
     shards of some of its parameters in other ways than of others. Without settings both groups are there, as in
-    checkpoints of before; with some, groups that are empty are not, for torch cannot restore them on shards."""
+    checkpoints of before; with some, groups that are empty are not, for torch cannot restore them on shards. With the
+    `factors` of a parametrisation a group is several by these, and those of which the rate is not changed come first;
+    what Adam's eps is multiplied by stands as `eps_factor`."""
     own = {role: group for role in ROLES if (group := getattr(settings, role, None))}
 
     def iterate_buckets() -> Iterator[tuple[list[nn.Parameter], dict[str, Any]]]:
@@ -105,13 +133,50 @@ def split_parameters(
                 decay = group.weight_decay if group.weight_decay is not None else weight_decay if decaying else 0.0
                 yield bucket, {"weight_decay": decay, **rate}
 
+    buckets = _multiply(iterate_buckets(), parameters, factors, lr) if factors else iterate_buckets()
     groups: list[dict[str, Any]] = [
         {"params": alike, **fields}
-        for bucket, fields in iterate_buckets()
+        for bucket, fields in buckets
         if bucket or settings is None
         for alike in ranks.group_by_mesh(bucket) or [[]]
     ]
     return groups or [{"params": [], "weight_decay": weight_decay}]
+
+
+Bucket = tuple[list["nn.Parameter"], dict[str, Any]]
+
+
+def _multiply(
+    buckets: Iterable[Bucket], parameters: Mapping[str, nn.Parameter], factors: Mapping[str, Factors], lr: float
+) -> list[Bucket]:
+    """Return `buckets`, each split by the factors of its parameters, with these applied to its settings."""
+    by_parameter = {parameter: factors[name] for name, parameter in parameters.items()}
+    scaled = []
+    for bucket, fields in buckets:
+        for own in dict.fromkeys(by_parameter[parameter] for parameter in bucket):
+            rate, decay = fields.get("lr", lr) * own.lr, fields["weight_decay"] * own.weight_decay
+            changed = {**fields, "weight_decay": decay, "lr": rate, EPS_FACTOR: own.eps}
+            scaled.append((own.lr != 1, [p for p in bucket if by_parameter[p] == own], changed))
+    return [(bucket, fields) for _, bucket, fields in sorted(scaled, key=lambda one: one[0])]
+
+
+def drop_eps(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return `groups` without the factors of Adam's eps, for an optimizer that has none."""
+    return [{key: value for key, value in group.items() if key != EPS_FACTOR} for group in groups]
+
+
+def multiply_orthogonal(factors: Mapping[str, Factors], keeps_rms: bool) -> dict[str, Factors]:
+    """Return the factors of matrices whose updates are orthogonal. The decay of an update stays as it is.
+
+    Args:
+        factors: those of Adam.
+        keeps_rms: whether the update is scaled to a root mean square that depends on no shape.
+    """
+    changed = {}
+    for name, own in factors.items():
+        rate = own.orthogonal_rms_lr if keeps_rms else own.orthogonal_lr
+        changed[name] = replace(own, lr=rate, weight_decay=own.lr * own.weight_decay / rate)
+    return changed
 
 
 def _decays(name: str, parameter: nn.Parameter, exempt: Collection[str]) -> bool:

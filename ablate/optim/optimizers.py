@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -10,12 +11,14 @@ from ablate.config.base import Kind
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
-from ablate.optim.groups import Groups, assign_roles, list_exempt, split_parameters
+from ablate.optim.groups import Groups, assign_roles, list_exempt, list_factors, set_eps, split_parameters
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch.optim import Optimizer
+
+    from ablate.optim.parametrizations import Factors
 else:
     torch = LazyModule("torch")
 
@@ -36,6 +39,11 @@ class OptimizerConfig(Kind):
     groups: Groups | None = None
     """Learning rate and weight decay of parameters by role. None: one learning rate."""
 
+    @property
+    def scales(self) -> bool:
+        """Whether the factors of a parametrisation are right for its updates: those of Adam and Muon."""
+        return False
+
     def build(self, model: nn.Module) -> Optimizer:
         """Return the optimizer of `model`'s trainable parameters. `build_optimizer` calls it and checks the groups."""
         raise NotImplementedError
@@ -45,10 +53,18 @@ class OptimizerConfig(Kind):
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         return self._split(model, trained, self.lr)
 
-    def _split(self, model: nn.Module, parameters: dict[str, nn.Parameter], lr: float) -> list[dict[str, Any]]:
-        """Return the groups of some of `model`'s parameters, for an optimizer with the rate `lr`."""
+    def _split(
+        self,
+        model: nn.Module,
+        parameters: dict[str, nn.Parameter],
+        lr: float,
+        factors: Mapping[str, Factors] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the groups of some of `model`'s parameters, for an optimizer with the rate `lr`. `factors`: in the
+        place of those that the parametrisation has for Adam."""
+        factors = list_factors(model) if factors is None else factors
         roles, exempt = assign_roles(model), list_exempt(model)
-        return split_parameters(parameters, roles, exempt, self.groups, lr, self.weight_decay)
+        return split_parameters(parameters, roles, exempt, self.groups, lr, self.weight_decay, factors)
 
     def validate(self, sharded: bool) -> list[Problem]:  # type: ignore[override]
         """Return the problems between these fields. `sharded`: the training uses fsdp."""
@@ -93,6 +109,13 @@ class AdamConfig(OptimizerConfig):
     """Decay of the first and second moment."""
     eps: float = Field(1e-8, gt=0)
     """Added to the root of the second moment."""
+
+    @property
+    def scales(self) -> bool:
+        return True
+
+    def build_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        return set_eps(super().build_groups(model), self.eps)
 
 
 @optimizers.register

@@ -8,6 +8,7 @@ of them, all is the whole model.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -143,6 +144,13 @@ def _validate_model(experiment: Experiment, source: TrainedModel) -> Iterable[Pr
                 f"multiplies the embedding by {here:g}, and the source run {start.donor}, whose is copied, by {there:g}"
             )
             yield Problem("init.kind", text, experiment.init.kind)
+    if start.copied and experiment.multipliers != source.experiment.multipliers:
+        source_own = source.experiment.parametrization
+        text = (
+            f"multiplies parts of the model otherwise than the source run {start.donor}, whose weights are copied: "
+            f"its parametrization is {json.dumps(source_own.model_dump(mode='json'))}. Accepted: the same"
+        )
+        yield Problem("parametrization", text, experiment.parametrization.kind)
     if ALL not in start.copied:
         return
     ours, theirs = experiment.flat(), source.experiment.flat()

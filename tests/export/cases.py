@@ -6,6 +6,7 @@ from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers, placements
 
 VOCAB, SEQ = 53, 21
+COMPLETE_P = {"kind": "complete_p", "base": {"hidden": 16, "layers": 2, "head_dim": 4}}
 LLAMA = {"model": {"kind": "llama", "hidden": 32, "mlp": 44, "layers": 4, "heads": 4}, "data.seq_len": SEQ}
 WITHOUT_RMSNORM = [layer for layer in norm_layers if layer not in ("rmsnorm", "batchnorm")]
 CASES = [
@@ -20,6 +21,7 @@ CASES = [
     ("pre", {"norm.qk": {"kind": "rmsnorm", "eps": 1e-3}}),
     *((kind, {"model.layers": 0}) for kind in ("pre", "peri", "mix", "deepnorm")),
     *((kind, {"model.sublayers": "attn"}) for kind in ("pre", "b2t", "hybrid", "lns")),
+    *((kind, {"parametrization": COMPLETE_P}) for kind in ("pre", "lns", "sandwich")),
     ("mix", {"model.tie_embeddings": True, "model.kv_heads": 1, "norm.first": "deepnorm", "norm.second": "lns"}),
 ]
 
@@ -28,7 +30,7 @@ def checkpoint(folder, settings, sizes=LLAMA, classes=VOCAB, shape=(SEQ,)):
     """(path of a checkpoint, its model), with every parameter away from its initial value."""
     experiment = Experiment.from_mapping(sizes, settings)
     torch.manual_seed(1)
-    model = experiment.model.build(experiment.norm, experiment.init, classes, shape).eval()
+    model = experiment.build_model(classes, shape).eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.1 * torch.randn_like(p))

@@ -19,7 +19,7 @@ def checkpoint(folder, settings):
     """(path of a checkpoint, its model), with every parameter away from its initial value."""
     experiment = Experiment.from_mapping(VIT, settings)
     torch.manual_seed(1)
-    model = experiment.model.build(experiment.norm, experiment.init, 7, (3, 16, 16)).eval()
+    model = experiment.build_model(7, (3, 16, 16)).eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.1 * torch.randn_like(p))
@@ -29,7 +29,21 @@ def checkpoint(folder, settings):
     return file, model
 
 
-@pytest.mark.parametrize("settings", [{}, {"model.drop_path": 0.1}, {"norm.qk": "layernorm"}], ids=str)
+COMPLETE_P = {"kind": "complete_p", "base": {"hidden": 8, "layers": 1}}
+BY_HEAD = {"kind": "complete_p", "base": {"hidden": 8, "layers": 1, "head_dim": 4}}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"model.drop_path": 0.1},
+        {"norm.qk": "layernorm"},
+        {"parametrization": COMPLETE_P, "norm.qk": "layernorm"},
+        {"parametrization": BY_HEAD, "model.drop_path": 0.1},
+    ],
+    ids=str,
+)
 def test_timm_gives_our_logits(tmp_path, settings):
     file, ours = checkpoint(tmp_path, settings)
     words = export(str(file), "timm", tmp_path / "out")
@@ -53,6 +67,7 @@ def test_timm_gives_our_logits(tmp_path, settings):
         ({"norm.layer.eps": 1e-5}, "eps 1e-6"),
         ({"norm.qk": "rmsnorm"}, "norm.qk=rmsnorm"),
         ({"norm.qk": "layernorm", "norm.qk_over": "width"}, "norm.qk_over=width"),
+        ({"norm.qk": "layernorm", "parametrization": BY_HEAD}, "no place for a multiplier of normed queries"),
     ],
 )
 def test_what_timm_does_not_have_is_refused(tmp_path, settings, message):

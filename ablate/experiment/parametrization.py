@@ -1,0 +1,83 @@
+"""Whether a parametrisation goes with the rest of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ablate.config.errors import Problem
+from ablate.models.config import ModelConfig, models
+from ablate.norms import Initialization, Placement, initializations, placements
+from ablate.optim.optimizers import OptimizerConfig
+from ablate.optim.parametrizations import Parametrization, Scaled
+from ablate.tasks import Task
+
+
+def fit_parametrization(
+    chosen: Parametrization,
+    model: ModelConfig,
+    norm: Placement,
+    init: Initialization,
+    optimizer: OptimizerConfig,
+    task: Task,
+    parts: Mapping[str, object],
+) -> list[Problem]:
+    """Return what keeps the parametrisation of an experiment from scaling it. `parts`: lora and align, if there are."""
+    if not isinstance(chosen, Scaled):
+        return []
+    problems = _validate_model(chosen, model, norm, init)
+    if not optimizer.scales:
+        text = f"the learning rates of {chosen.kind} are for the updates of Adam and Muon. Accepted: adamw, adam, muon"
+        problems.append(Problem("optimizer.kind", text, optimizer.kind))
+    if task.needs_head:
+        text = f"has a head of its own, for which {chosen.kind} has no rule"
+        problems.append(Problem("task.kind", text, task.kind))
+    for name, part in parts.items():
+        if part is not None:
+            text = f"trains a model whose size has been chosen, and {chosen.kind} is for training from the beginning"
+            problems.append(Problem(name, f"{text}. Remove parametrization or {name}"))
+    return problems
+
+
+def _validate_model(
+    parametrization: Scaled, model: ModelConfig, norm: Placement, init: Initialization
+) -> list[Problem]:
+    """Return the problems of a parametrisation with a model, a placement and an initialisation; `path` is that in the
+    experiment."""
+    kind, base, stack = parametrization.kind, parametrization.base, model.stack()
+    if not model.scales:
+        accepted = ", ".join(name for name in models if models[name].scales)
+        text = f"{kind} needs to know the role of each matrix, and model {model.title} does not say it: {accepted} do"
+        return [Problem("parametrization.kind", text, kind)]
+    problems = []
+    if base.hidden > stack.hidden:
+        text = f"is wider than the model, whose model.hidden is {stack.hidden}: a base is the smallest size"
+        problems.append(Problem("parametrization.base.hidden", text, base.hidden))
+    if parametrization.by_depth and base.layers > stack.depth:
+        text = f"is deeper than the model, whose model.layers is {stack.depth}: a base is the smallest size"
+        problems.append(Problem("parametrization.base.layers", text, base.layers))
+    if model.tied_weights():
+        text = (
+            f"the head has a multiplier with {kind}, which its matrix cannot hold where the embedding is the same one"
+        )
+        problems.append(Problem("model.tie_embeddings", text, True))
+    if init.by_width or init.of_library:
+        fitting = [name for name in initializations if _fits(initializations[name], parametrization)]
+        text = f"sets the initial weights by the width itself, as {kind} does. Accepted with it: {', '.join(fitting)}"
+        problems.append(Problem("init.kind", text, init.kind))
+    elif parametrization.by_depth and init.by_depth:
+        fitting = [name for name in initializations if _fits(initializations[name], parametrization)]
+        text = f"scales the initial weights by the depth itself. Accepted with {kind}: {', '.join(fitting)}"
+        problems.append(Problem("init.kind", text, init.kind))
+    layers = [norm.at(index, stack.depth) for index in range(stack.depth)]
+    if parametrization.by_depth and (placed := next((one for one in layers if one.scales_by_depth()), None)):
+        fitting = [name for name in placements if not placements.parse(name).scales_by_depth()]
+        text = (
+            f"{placed.kind} scales residual or initial weights by the number of layers itself, as {kind} does. "
+            f"Accepted with it: {', '.join(fitting)}; or take mup, which scales by the width alone"
+        )
+        problems.append(Problem("norm.kind", text, norm.kind))
+    return problems
+
+
+def _fits(init: type[Initialization], parametrization: Scaled) -> bool:
+    return not (init.by_width or init.of_library or (parametrization.by_depth and init.by_depth))

@@ -1,0 +1,175 @@
+"""The parametrisations, each with its formulas and its source, without torch. What they do to a model: `scaling`.
+
+In formulas m is the width of the model over that of the base size, and k its depth over the base's. At the base size m
+and k are 1, and so is every factor: nothing is changed, and the numbers are those of `standard`, to the bit. A matrix
+counts as hidden if both of its sides grow with the width: all projections of the layers. The embedding, the head, norms
+and biases have one side or none that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from ablate.config.base import Config, Kind
+from ablate.config.bounds import MOST_LAYERS, MOST_WIDTH
+from ablate.config.registry import Registry
+from ablate.norms import Stack
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What the settings of an optimizer are multiplied by for some parameters."""
+
+    lr: float = 1.0
+    weight_decay: float = 1.0
+    """The decay of an update is the product of learning rate and weight decay."""
+    eps: float = 1.0
+    """Of Adam, where it is added to the root of the second moment."""
+    orthogonal_lr: float = 1.0
+    """In the place of `lr`, for an update of which all singular values are 1 whatever the shape (Muon)."""
+    orthogonal_rms_lr: float = 1.0
+    """The same where the update is scaled to a root mean square that depends on no shape."""
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """What a parametrisation does to a model of one size, and to its optimizer."""
+
+    hidden_init: float = 1.0
+    """Of the initial weights of the projections of the layers."""
+    output: float = 1.0
+    """Of the input of the head, and so of the logits."""
+    queries: float = 1.0
+    """Of the queries, and so of the attention's logits."""
+    residual: float = 1.0
+    """Of each branch that is added to the residual stream."""
+    inside: Mapping[str, Factors] = field(default_factory=dict)
+    """Role of a parameter (`ablate.optim.groups`) inside the layers -> its factors; those that are not named have
+    none."""
+    outside: Mapping[str, Factors] = field(default_factory=dict)
+    """The same of the embedding, the final norm and the head."""
+
+    def find_factors(self, role: str, is_inside: bool) -> Factors:
+        """Return the factors of the parameters of a role, inside or outside of the layers."""
+        return (self.inside if is_inside else self.outside).get(role, Factors())
+
+
+class BaseSize(Config):
+    """The size at which the settings were found, and at which nothing is changed."""
+
+    hidden: int = Field(64, gt=0, le=MOST_WIDTH)
+    """Width d of the hidden state."""
+    layers: int = Field(4, gt=0, le=MOST_LAYERS)
+    """Number L of layers."""
+    head_dim: int | None = Field(None, gt=0, le=MOST_WIDTH)
+    """Width of an attention head. None: that of the model, so that a wider model has more heads."""
+
+
+class Parametrization(Kind):
+    """A parametrisation."""
+
+    kind: str
+
+    formula: ClassVar[str] = ""
+    """What differs from `standard`, in one line."""
+    source: ClassVar[str] = ""
+    """The paper that it is from."""
+    by_depth: ClassVar[bool] = False
+    """Whether anything depends on the depth."""
+
+    def list_multipliers(self, stack: Stack) -> Multipliers:
+        """Return what it does to a model of this size."""
+        return Multipliers()
+
+
+parametrizations: Registry[Parametrization] = Registry("parametrization", Parametrization, default="standard")
+
+
+@parametrizations.register
+class Standard(Parametrization):
+    """The usual one: `init` and the optimizer's settings as they stand, at every size."""
+
+    kind: Literal["standard"] = "standard"
+    formula = "nothing depends on the size"
+    source = "LLaMA, GPT-2"
+
+
+class Scaled(Parametrization):
+    """The common base of those that scale with the size."""
+
+    base: BaseSize = BaseSize()
+    """The size at which the settings were found."""
+
+    def width_ratio(self, stack: Stack) -> float:
+        """Return m, the width over the base's."""
+        return stack.hidden / self.base.hidden
+
+    def depth_ratio(self, stack: Stack) -> float:
+        """Return k, the depth over the base's."""
+        return stack.depth / self.base.layers
+
+    def _scale_width(self, stack: Stack, residual: float, lr: float, eps: float) -> Multipliers:
+        """Return the multipliers by the width, and by the depth those that are given: of branches, and inside the
+        layers of learning rates and of Adam's eps."""
+        m = self.width_ratio(stack)
+        head = self.base.head_dim or stack.head_dim
+        vector = Factors(lr, 1.0, eps / m)
+        hidden = Factors(lr / m, m, eps / m, orthogonal_lr=lr, orthogonal_rms_lr=lr / m**0.5)
+        outer = Factors(eps=1 / m)
+        return Multipliers(
+            hidden_init=m**-0.5,
+            output=1 / m,
+            queries=(head / stack.head_dim) ** 0.5,
+            residual=residual,
+            inside={"matrices": hidden, "biases": vector, "norms": vector},
+            outside={"embedding": outer, "head": outer, "biases": outer, "norms": outer},
+        )
+
+
+@parametrizations.register
+class MuP(Scaled):
+    """Maximal-update parametrisation, in width: a neuron's summed input and its change in an update stay of the same
+    size as the model grows wider.
+
+    Hidden matrices: initial standard deviation times 1/sqrt(m), Adam's learning rate times 1/m, and weight decay times
+    m, which leaves the decay of an update as it is. Head: its input times 1/m; initial weights and learning rate stay.
+    Attention: its logits are q k / d_head times sqrt(d_head of the base). Adam's eps times 1/m, as gradients fall by
+    1/m. Embedding, norms and biases: as they are. Muon makes an update of which all singular values are equal, and its
+    learning rate stays; where the update is scaled to a root mean square that no shape changes (match_rms_adamw), they
+    grow with sqrt(m), and the rate is times 1/sqrt(m).
+    """
+
+    kind: Literal["mup"] = "mup"
+    formula = "hidden: init / sqrt(m), lr / m, weight decay * m; logits / m; attention by 1/d; eps / m"
+    source = (
+        "Yang et al. 2022, arXiv 2203.03466, table 8; eps: Everett et al. 2024, arXiv 2407.05872, and Dey et al. 2025, "
+        "arXiv 2505.01618, table 1"
+    )
+
+    def list_multipliers(self, stack: Stack) -> Multipliers:
+        return self._scale_width(stack, residual=1.0, lr=1.0, eps=1.0)
+
+
+@parametrizations.register
+class CompleteP(Scaled):
+    """CompleteP: `mup` in width, and in depth each branch that is added to the residual stream times k^-alpha.
+
+    Inside the layers the learning rates are times k^(alpha - 1), which is 1 for alpha = 1, and eps times k^-alpha. The
+    multiplier stands on the whole branch, behind a norm of the sublayer's output, which would undo it otherwise: x +
+    k^-alpha f(N(x)) for Pre-LN, N(x + k^-alpha f(x)) for Post-LN, x + k^-alpha N(f(N(x))) for Sandwich.
+    """
+
+    kind: Literal["complete_p"] = "complete_p"
+    alpha: float = Field(1.0, ge=0.5, le=1)
+    """Exponent of the depth. 1: CompleteP; 0.5: depth-muP (Yang et al. 2023, arXiv 2310.02244)."""
+    formula = "as mup; branches * k^-alpha; inside the layers lr * k^(alpha - 1) and eps * k^-alpha"
+    source = "Dey et al. 2025, arXiv 2505.01618, table 1"
+    by_depth = True
+
+    def list_multipliers(self, stack: Stack) -> Multipliers:
+        k = self.depth_ratio(stack)
+        return self._scale_width(stack, residual=k**-self.alpha, lr=k ** (self.alpha - 1), eps=k**-self.alpha)

@@ -1,0 +1,50 @@
+"""Scaling a model as its parametrisation says: initial weights, and multipliers that are part of the model."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ablate.config.errors import ConfigError, Problem
+from ablate.models.base import Model, unwrap
+from ablate.norms import Placement, Stack
+from ablate.norms.residuals import Multiplier
+from ablate.optim.parametrizations import Multipliers
+
+
+@torch.no_grad()
+def scale_model(model: Model, multipliers: Multipliers, norm: Placement, stack: Stack) -> None:
+    """Scale an initialised `model`, and let its optimizer know the factors of its parameters.
+
+    Weights that a placement initialises itself (DeepNorm) are Xavier's, which fall with the root of the width already.
+    Raises ConfigError for a placement whose wiring leaves no place for a multiplier of its branches.
+    """
+    model.multipliers = multipliers
+    if multipliers.hidden_init != 1:
+        for projection in model.projections():
+            if projection.layer is not None and not _has_gain(norm, projection.layer, projection.role, stack):
+                projection.weight.mul_(multipliers.hidden_init)
+    if multipliers.output != 1:
+        model.scale_output(Multiplier(multipliers.output))
+    if multipliers.queries != 1:
+        model.scale_queries(multipliers.queries)
+    if multipliers.residual != 1:
+        for block in model.blocks():
+            _scale_branches(unwrap(block), multipliers.residual, norm)
+
+
+def _has_gain(norm: Placement, layer: int, role: str, stack: Stack) -> bool:
+    return role in norm.at(layer, stack.depth).gains(stack.depth)
+
+
+def _scale_branches(block: nn.Module, factor: float, norm: Placement) -> None:
+    """Put a multiplier in front of the stochastic depth of each branch of a layer."""
+    for name in ("attn_residual", "mlp_residual"):
+        residual = getattr(block, name, None)
+        if residual is None:
+            continue
+        drop = getattr(residual, "drop", None)
+        if not isinstance(drop, nn.Module):
+            text = f"placement {norm.kind} has no place for a multiplier: its wiring does not call site.drop() as drop"
+            raise ConfigError([Problem("parametrization.kind", text)])
+        residual.drop = Multiplier(factor) if isinstance(drop, nn.Identity) else nn.Sequential(Multiplier(factor), drop)

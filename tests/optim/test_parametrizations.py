@@ -1,0 +1,195 @@
+"""Parametrisations against their formulas written out by hand, and at their base against the standard one."""
+
+import pytest
+import torch
+
+from ablate.config.errors import ConfigError
+from ablate.experiment.tree import Experiment
+from ablate.norms import placements
+from ablate.norms.residuals import Multiplier
+from ablate.optim.optimizers import build_optimizer
+from ablate.optim.parametrizations import parametrizations
+from ablate.parallel.deferred import defer_weights, materialize
+from ablate.tasks import tasks
+
+FAMILIES = {
+    "llama": {"model": {"kind": "llama", "hidden": 32, "layers": 4, "heads": 2, "mlp": 64}},
+    "vit": {"model": {"kind": "vit", "hidden": 32, "layers": 4, "heads": 2, "mlp_ratio": 2}, "data": "digits"},
+}
+INPUTS = {"llama": (11, (8,)), "vit": (10, (1, 8, 8))}
+SCALED = [kind for kind in parametrizations if kind != "standard"]
+LISTED = [kind for kind in placements if placements[kind].listed]
+M, K = 2.0, 2.0  # the width and the depth over the base's, below
+
+
+def build(family, *more):
+    experiment = Experiment.from_mapping(FAMILIES[family], *more)
+    torch.manual_seed(0)
+    return experiment, experiment.build_model(*INPUTS[family])
+
+
+def give_base(kind, hidden=16, layers=2, **fields):
+    return {"parametrization": {"kind": kind, "base": {"hidden": hidden, "layers": layers, **fields}}}
+
+
+def train(family, experiment, model, updates=3):
+    classes, shape = INPUTS[family]
+    task = experiment.task
+    optimizer = build_optimizer(experiment.optimizer, model)
+    draw = torch.Generator().manual_seed(1)
+    for _ in range(updates):
+        if family == "llama":
+            inputs = torch.randint(classes, (2, *shape), generator=draw)
+        else:
+            inputs = torch.randn(4, *shape, generator=draw)
+        targets = torch.randint(classes, inputs.shape if family == "llama" else inputs.shape[:1], generator=draw)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten()).backward()
+        optimizer.step()
+    assert task.kind in tasks
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("norm", LISTED)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", SCALED)
+def test_at_the_base_it_is_the_standard_one_to_the_bit(kind, family, norm):
+    if kind == "complete_p" and placements.parse(norm).scales_by_depth():
+        pytest.skip("refused, which is tested below")
+    own = build(family, {"norm": norm}, give_base(kind, 32, 4))
+    standard, own = train(family, *build(family, {"norm": norm})), train(family, *own)
+    assert own.keys() == standard.keys()
+    assert all(torch.equal(own[name], standard[name]) for name in standard)
+
+
+@pytest.mark.parametrize("kind", SCALED)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_factors_of_each_role(kind, family):
+    """Table 8 of Yang et al. 2022, table 1 of Dey et al. 2025, written out."""
+    settings = {"optimizer": {"kind": "adamw", "lr": 1e-3, "weight_decay": 0.1, "eps": 1e-8}}
+    experiment, model = build(family, settings, give_base(kind))
+    optimizer = build_optimizer(experiment.optimizer, model)
+    assert optimizer.param_groups[0]["lr"] == 1e-3  # which is what is logged
+    k = K if kind == "complete_p" else 1.0
+    inside = {id(p) for p in model.blocks().parameters()}
+    head = {id(p) for name, p in model.named_parameters() if name.startswith(("lm_head", "vit.head"))}
+    stem = ("embed_tokens", "vit.patch_embed", "vit.pos_embed", "vit.cls_token")
+    embedding = {id(p) for name, p in model.named_parameters() if name.startswith(stem)}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if id(parameter) in inside and parameter.ndim == 2:
+                expected = 1e-3 / M, 0.1 * M, 1e-8 / M / k
+            elif id(parameter) in inside:
+                expected = 1e-3, 0.0, 1e-8 / M / k
+            else:
+                decays = group["weight_decay"] == 0.1 and id(parameter) in head | embedding
+                expected = 1e-3, 0.1 if decays else 0.0, 1e-8 / M
+            assert (group["lr"], group["weight_decay"], group["eps"]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", SCALED)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_initial_weights_and_multipliers(kind, family):
+    (_, standard), (_, own) = build(family), build(family, give_base(kind))
+    inside = {name for name, _ in own.named_parameters() if "layers." in name or "blocks." in name}
+    for name, weight in own.named_parameters():
+        factor = M**-0.5 if name in inside and weight.ndim == 2 else 1.0
+        torch.testing.assert_close(weight, factor * standard.get_parameter(name))
+    factors = sorted(module.factor for module in own.modules() if isinstance(module, Multiplier))
+    branches = [1 / K] * 8 if kind == "complete_p" else []
+    assert factors == [*branches, 1 / M]
+
+
+@pytest.mark.parametrize("norm", LISTED)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_branches_are_multiplied_as_a_whole(family, norm):
+    """Twice as deep as the base: each branch that is added counts half, also where a norm follows the sublayer."""
+    if placements.parse(norm).scales_by_depth():
+        with pytest.raises(ConfigError, match=r"norm\.kind: .* by the number of layers itself"):
+            build(family, {"norm": norm}, give_base("complete_p"))
+        return
+    _, model = build(family, {"norm": norm}, give_base("complete_p", hidden=32))
+    (_, plain) = build(family, {"norm": norm})
+    block, other = model.blocks()[0], plain.blocks()[0]
+    x = torch.randn(2, 5, 32)
+    added = []
+
+    def halve(module, inputs, output):
+        added.append(output)
+        return 0.5 * output
+
+    for residual in (other.attn_residual, other.mlp_residual):
+        residual.drop.register_forward_hook(halve)
+    arguments = [model.rotary(torch.arange(5))] if family == "llama" else []
+    torch.testing.assert_close(block(x, *arguments), other(x, *arguments))
+    assert len(added) == 2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_by_the_width_of_a_head(family):
+    """Logits q k / d with the factor that makes them q k / sqrt(d) at the base's heads, of half the width."""
+    _, model = build(family, give_base("mup", head_dim=8))
+    (_, plain) = build(family, give_base("mup"))
+    for block in model.blocks():
+        attn = block.attn
+        scale = attn.query_scale if family == "llama" else attn.q_norm
+        assert scale.factor == pytest.approx((8 / 16) ** 0.5)
+    with torch.no_grad():
+        for block in plain.blocks():
+            qkv = block.attn.qkv_proj.weight if family == "llama" else block.attn.qkv.weight
+            qkv[: len(qkv) // 3] *= (8 / 16) ** 0.5
+    inputs = torch.arange(8).view(1, 8) if family == "llama" else torch.randn(2, 1, 8, 8)
+    torch.testing.assert_close(model(inputs), plain(inputs))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "matrices"),
+    [
+        ({"kind": "timm", "name": "muon"}, M**-0.5),  # match_rms_adamw
+        ({"kind": "timm", "name": "muon", "adjust_lr_fn": "original"}, 1.0),
+        ({"kind": "torch", "name": "Muon"}, 1.0),
+        ({"kind": "torch", "name": "Muon", "adjust_lr_fn": "match_rms_adamw"}, M**-0.5),
+    ],
+)
+def test_muon_has_the_rate_of_its_updates(arguments, matrices):
+    more = {"optimizer": {**arguments, "lr": 1e-2, "weight_decay": 0.1}}
+    experiment, model = build("llama", more, give_base("mup"))
+    groups = build_optimizer(experiment.optimizer, model).param_groups
+    inside = {id(p) for p in model.blocks().parameters() if p.ndim == 2}
+    own = [group for group in groups if any(id(p) in inside for p in group["params"])]
+    assert [group["lr"] for group in own] == pytest.approx([1e-2 * matrices] * len(own))
+    assert [group["lr"] * group["weight_decay"] for group in own] == pytest.approx([1e-3] * len(own))
+    rest = [group for group in groups if group not in own and group["params"]]
+    assert [group["lr"] for group in rest] == pytest.approx([1e-2] * len(rest))
+
+
+def test_weights_that_are_deferred_are_the_same():
+    """As fsdp makes them: on the meta device, and block by block."""
+    experiment, model = build("llama", give_base("complete_p"))
+    torch.manual_seed(0)
+    deferred, recipes = defer_weights(lambda: experiment.build_model(*INPUTS["llama"]))
+    materialize(deferred, recipes, {}, None)
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, deferred.get_parameter(name)), name
+
+
+SGD = {"kind": "torch", "name": "SGD"}
+REFUSED = {
+    "a wider base": (give_base("mup", hidden=64), r"parametrization\.base\.hidden: is wider than the model"),
+    "a deeper base": (give_base("complete_p", layers=8), r"parametrization\.base\.layers: is deeper"),
+    "tied embeddings": ({**give_base("mup"), "model.tie_embeddings": True}, r"model\.tie_embeddings: the head has"),
+    "its own scaling": ({**give_base("mup"), "init": "fan_in"}, r"init\.kind: sets the initial weights by the width"),
+    "by depth twice": ({**give_base("complete_p"), "init": "scaled"}, r"init\.kind: scales the initial weights by"),
+    "DeepNorm by depth": ({**give_base("complete_p"), "norm": "deepnorm"}, r"norm\.kind: deepnorm scales residual"),
+    "another optimizer": ({**give_base("mup"), "optimizer": SGD}, r"optimizer\.kind: the learning rates of mup"),
+    "no roles": ({**give_base("mup"), "model": {"kind": "gru", "hidden": 32}}, r"needs to know the role of each"),
+    "unknown kind": ({"parametrization": "mu_p"}, r"parametrization"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_go_together_is_refused(what):
+    settings, message = REFUSED[what]
+    family = {} if "model" in settings else FAMILIES["llama"]
+    with pytest.raises(ConfigError, match=message):
+        Experiment.from_mapping(family, settings)
