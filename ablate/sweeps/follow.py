@@ -12,7 +12,7 @@ from ablate.config.formatting import format_number, format_setting
 from ablate.experiment.metrics import shorten_metric
 from ablate.sweeps.attempts import list_last_attempts, locate_traceback
 from ablate.sweeps.caps import open_ledger
-from ablate.sweeps.leases import ENDED, SIGNS, read_claim, read_owner
+from ablate.sweeps.leases import ENDED, SIGNS, SILENT, TAKEN_OVER, read_claim, read_owner
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.seed_studies import label_run
@@ -138,7 +138,8 @@ class Follower:
 
     def _build_end(self, key: tuple[str, int], study: str, trial: FrozenTrial, status: str) -> Callable[[], None]:
         run = self._read(study, trial)
-        text = self._describe_end(run, status, study, str(read_owner(trial).get("reason", "")))
+        owner = read_owner(trial)
+        text = self._describe_end(run, status, study, str(owner.get("reason", "")), bool(owner.get(TAKEN_OVER)))
         running, is_finished = self._describe(study, run), status in FINISHED
 
         def show() -> None:
@@ -147,8 +148,9 @@ class Follower:
 
         return show
 
-    def _describe_end(self, run: TrialRecord, status: str, study: str, interrupted: str) -> str:
-        """Return how a trial ended, in a few words."""
+    def _describe_end(self, run: TrialRecord, status: str, study: str, interrupted: str, taken_over: bool) -> str:
+        """Return how a trial ended, in a few words. `interrupted`: why it was, where nobody has begun it again since,
+        and `taken_over` otherwise: whether its process may still live."""
         if status == "failed":
             trace = locate_traceback(self.title, label_run(study, run.number, run.params))
             return f"FAILED, {run.reason}" + (f" (traceback: {trace})" if trace.exists() else "")
@@ -160,7 +162,7 @@ class Follower:
             return text
         if status == "waiting":
             return interrupted
-        reason = run.reason if status != "interrupted" else interrupted or ENDED
+        reason = run.reason if status != "interrupted" else interrupted or (SILENT if taken_over else ENDED)
         if status == "interrupted" and not reason.startswith("stopped"):
             reason += "; it will be continued"
         return reason if reason.startswith(status) else f"{status}, {reason}"

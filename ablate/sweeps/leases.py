@@ -79,7 +79,8 @@ def has_ended(process: Mapping[str, Any]) -> bool:
     """Return whether a process, as of `describe_process`, was on this machine and has ended."""
     if process.get("host") != socket.gethostname():
         return False
-    return process.get("started") != _read_start_time(int(process["pid"]))
+    started = _read_start_time(int(process["pid"]))
+    return started is None or process.get("started") != started
 
 
 def is_alive(process: Mapping[str, Any]) -> bool:

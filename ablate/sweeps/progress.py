@@ -111,7 +111,7 @@ class Display:
         """Show that a trial has started."""
         self.running[key] = trial
         if not self._live:
-            self.note(f"{trial.title} started: {trial.params}")
+            self.note(f"{trial.title} started" + (f": {trial.params}" if trial.params else ""))
         self.refresh()
 
     def show_resumed(self, key: Hashable, step: int) -> None:

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 CLOSED = "closed"  # of the study of the first arm: ended runs when the results were last written to MLflow
 POLL = 0.2  # seconds between two looks at the worker processes
+LINGER = 60.0  # seconds that a worker has to end by itself once all runs have ended
 
 
 def sweep(
@@ -99,8 +100,13 @@ def _run_workers(workers: Workers, follower: Follower, stop: _Stop) -> None:
     done, total = count_runs(follower.record)
     try:
         workers.start(min(workers.count, max(1, total - done)))
+        over: float | None = None  # since when nothing is left to do
         while workers.have_work() and not stop.signals:
             _show(workers, follower, workers.replace_killed())
+            over = (over or time.monotonic()) if follower.is_over() else None
+            if over and time.monotonic() - over > LINGER:
+                follower.display.note("All is done. A worker that does not end is stopped.")
+                break
             time.sleep(POLL)
     finally:
         workers.stop()

@@ -34,6 +34,7 @@ from ablate.sweeps.records import COSTS
 from ablate.sweeps.sessions import load_arms
 from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.trial_queue import TrialQueue
+from ablate.tracking.databases import repeat_while_away
 from ablate.training.checkpoints import break_lock
 from ablate.training.procedures import Hooks, Place, Result
 from ablate.training.rungs import build_rung
@@ -69,7 +70,8 @@ class Worker:
         self.signals: list[int] = []
         """Those that asked it to stop."""
         with translate_storage_errors(url):
-            arms, self.threads = load_arms(title, url)
+            # the command that started it has reached the storage: a server that is away now comes back
+            arms, self.threads = repeat_while_away(lambda: load_arms(title, url), url)
             self.queue = TrialQueue(arms, arms[0].study._storage)
         self.spec, self._compilation = arms[0].spec, read_compilation(arms)
         self._plugins = plugins.hash_files(self.spec.plugin_files)

@@ -28,12 +28,13 @@ from ablate.sweeps.executors.worker_log import WorkerLog, read_error
 from ablate.sweeps.follow import Follower
 from ablate.sweeps.leases import EXPIRY, Lease, Watch, _read_start_time, describe_process
 from ablate.sweeps.progress import Display
-from ablate.sweeps.sessions import begin_session
+from ablate.sweeps.sessions import begin_session, load_arms
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.storage import create_study, name_study, open_storage, read_sweep, read_trials, storage_url
 from ablate.sweeps.storage_lock import do_locked
-from ablate.sweeps.worker import Worker
+from ablate.sweeps.worker import STOPPED, Worker
+from ablate.tracking.databases import LostConnectionError
 
 
 def load_trials(study):
@@ -474,3 +475,67 @@ def test_a_tracking_server_that_is_away_is_waited_for_by_one_more_trial(store, s
         run_here(spec())
     assert begun == [0] * tries  # the same trial again
     assert read_sweep("small").counts()["interrupted"] == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_worker_whose_parent_was_gone_before_it_began_trains_nothing(store, spec):
+    title, _, _ = begin_session(spec(arms={}), storage_url(), False, 1)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert Worker(title, storage_url(), gone.pid).run() == STOPPED
+    assert not load_trials("small@1/all")
+
+
+def test_a_worker_that_begins_while_the_server_is_away_waits_for_it(store, spec, monkeypatch):
+    title, _, _ = begin_session(spec(arms={}), storage_url(), False, 1)
+    load, away = load_arms, [1, 1]
+
+    def fail_at_first(*given):
+        if away:
+            away.pop()
+            raise StoreError("cannot be used") from LostConnectionError("refused")
+        return load(*given)
+
+    monkeypatch.setattr("ablate.sweeps.worker.load_arms", fail_at_first)
+    monkeypatch.setattr("ablate.tracking.databases.AGAIN", 0.0)
+    assert Worker(title, storage_url()).queue.arms[0].arm == "all"
+    assert not away
+
+
+def test_a_worker_that_stands_still_holds_up_no_sweep_that_is_over(store, spec, monkeypatch):
+    class Still:
+        """Workers of which one does not end."""
+
+        count, patience, stopped = 1, 0.0, False
+
+        def start(self, count):
+            run_here(spec(arms={}))
+
+        def have_work(self):
+            return True
+
+        def is_running(self):
+            return False
+
+        def read_lines(self):
+            return []
+
+        replace_killed = read_lines
+
+        def stop(self):
+            self.stopped = True
+
+        def kill(self):
+            assert self.stopped
+
+    class Somewhere:
+        pick_threads = staticmethod(lambda workers: 1)
+        build_workers = staticmethod(lambda *given: Still())
+
+    monkeypatch.setattr(run, "LINGER", 0.0)
+    monkeypatch.setattr(run, "POLL", 0.0)
+    monkeypatch.setattr(follow, "POLL", 0.0)
+    shown = Console(file=io.StringIO(), width=200)
+    record = run.sweep(spec(arms={}), console=shown, executor=Somewhere())
+    assert record.counts()["completed"] == 2
+    assert "A worker that does not end is stopped." in shown.file.getvalue()

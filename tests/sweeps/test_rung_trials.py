@@ -202,6 +202,13 @@ def test_on_several_seeds_the_engine_concludes_what_the_replay_does(seeds, faili
                 assert done == total
 
 
+def test_the_plan_counts_the_runs_on_further_seeds():
+    """Nine settings, three of them and one: on one, two and three seeds that is 3 - 1 and 1 more runs than settings."""
+    assert sweep({"seeds": [1, 2, 3]}).count_rung_seeds("pre") == 3 + 1
+    assert sweep({"seeds": 3}).count_rung_seeds("pre") == 9 * 2
+    assert sweep().count_rung_seeds("pre") == 0
+
+
 def test_the_mean_over_seeds_decides_and_not_the_first_seed():
     """By hand: on its own seed setting 0 is best at every rung, and on the others 1 is. One rung goes on to 2 seeds."""
     spec = sweep({"rungs": 2, "keep": 0.34, "seeds": [2, 2]}, arms={}, confirm={"seeds": 0})

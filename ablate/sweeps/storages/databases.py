@@ -18,6 +18,7 @@ from ablate.tracking.databases import (
     describe_failure,
     explain_missing_driver,
     hold_creation_lock,
+    is_away,
     redact,
     sqlite_file,
 )
@@ -62,9 +63,10 @@ def _open(url: str, server: type[RDBStorage], engine: dict[str, Any]) -> BaseSto
     except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, *_UNREADABLE) as error:
         text = describe_failure(error).rstrip(".")
         advice = ", or move a damaged file away" if file else " (sqlite:///FILE or postgresql://HOST/NAME)"
+        away = error if not file and is_away(error) else None  # for who waits for a server that was there before
         raise StoreError(
             f"The Optuna storage {redact(url)} cannot be used: {text}. Choose another with --storage URL{advice}."
-        ) from None
+        ) from away
 
 
 def _create_tables(url: str) -> None:

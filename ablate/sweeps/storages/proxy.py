@@ -72,10 +72,11 @@ def open_proxied(url: str) -> ProxiedStorage:
         storage.describe()
     except ConnectionError:
         storage.close()
-        raise StoreError(f"No proxy answers at {url}, after {CONNECT:g} seconds. {start}") from None
+        away = LostConnectionError(f"no proxy answers at {url}")  # for who waits for one that was there before
+        raise StoreError(f"No proxy answers at {url}, after {CONNECT:g} seconds. {start}") from away
     except LostConnectionError as error:
         storage.close()
-        raise StoreError(f"The proxy {url} cannot be used: {error}.") from None
+        raise StoreError(f"The proxy {url} cannot be used: {error}.") from error
     except StoreError:
         storage.close()
         raise StoreError(f"What answers at {url} is no proxy of Ablate's, and has no lock. {start}") from None
