@@ -92,6 +92,7 @@ def list_cautions(record: SweepRecord) -> list[str]:
         *list_unfinished(record),
         *_note_unequal(record),
         *_note_budget(record),
+        *_note_rungs(record),
         *_note_coinciding(record),
         *_note_failures(record),
         *_note_few_items(record),
@@ -153,6 +154,27 @@ def _note_budget(record: SweepRecord) -> Iterator[str]:
         planned = count_planned_runs(record)
         yield f"The sweep has a cap: {ledger.describe_left(name_items(record.spec))}." + (
             f" It leaves out {count_noun(planned - total, 'run')} that the file asks for." if planned > total else ""
+        )
+
+
+def _note_rungs(record: SweepRecord) -> Iterator[str]:
+    """Yield which arms took more tokens than their rungs plan, as at a rung few had learned and all went on."""
+    more = []
+    for arm, trials in record.trials.items():
+        rungs = record.spec.plan_rungs(arm)
+        ended = [len(trial.rungs) + (trial.status in ("completed", "diverged")) for trial in trials]
+        went = {number: sum(count > number for count in ended) for number in range(1, len(rungs))}
+        # to the last rung one more may go, which candidates have shown to be better
+        over = [n for n in went if went[n] > rungs[n].settings + (n == len(rungs) - 1)]
+        if over:
+            planned = sum(rung.trained for rung in rungs) * record.spec.base(arm).items_per_update
+            took = sum(run.items for run in (*trials, *record.list_rung_seeds(arm)))
+            parts = f"{went[over[0]]} settings for {rungs[over[0]].settings} from rung {over[0]}"
+            more.append(f"{arm} ({parts}; {took:,} {name_items(record.spec)} for {planned:,})")
+    if more:
+        yield (
+            f"At a rung few settings had learned, and more went on than planned: {join_words(more)}. A longer first "
+            "rung (search.first) tells settings apart."
         )
 
 

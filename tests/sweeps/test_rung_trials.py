@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import optuna
 import pytest
 
+from ablate.reports.findings import list_cautions
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.leases import OWNER
 from ablate.sweeps.rung_trials import build_arm
@@ -207,6 +208,22 @@ def test_the_plan_counts_the_runs_on_further_seeds():
     assert sweep({"seeds": [1, 2, 3]}).count_rung_seeds("pre") == 3 + 1
     assert sweep({"seeds": 3}).count_rung_seeds("pre") == 9 * 2
     assert sweep().count_rung_seeds("pre") == 0
+
+
+def test_a_report_says_where_more_went_on_than_planned():
+    """Nothing has learned at the first rung: all nine go on, where three were to."""
+
+    class Late(Valley):
+        def at(self, share, arm, params, seed):
+            return TRIVIAL if share < 0.2 else super().at(share, arm, params, seed)
+
+    spec = sweep(confirm={"seeds": 3})
+    record = simulate(spec, Late({"pre": 2.0, "post": 2.0}), optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
+    (note,) = [text for text in list_cautions(record) if "At a rung" in text]
+    assert "pre (9 settings for 3 from rung 1;" in note
+    assert "post (9 settings for 3 from rung 1;" in note
+    plain = simulate(spec, Valley({"pre": 2.0, "post": 2.0}), optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
+    assert not [text for text in list_cautions(plain) if "At a rung" in text]
 
 
 def test_the_mean_over_seeds_decides_and_not_the_first_seed():
