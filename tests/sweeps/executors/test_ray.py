@@ -236,6 +236,7 @@ def test_the_message_of_a_worker_comes_back(order, program):
 
 def test_a_cancelled_task_ends_when_its_worker_has_stopped(order, program, tmp_path):
     """Ray cancels a task by an interrupt."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has ignored
     os.mkfifo(tmp_path / "ready")
     program("trap 'echo > stopped; exit 130' TERM; echo > ready; while :; do sleep 0.05; done")
 
@@ -244,8 +245,11 @@ def test_a_cancelled_task_ends_when_its_worker_has_stopped(order, program, tmp_p
         _thread.interrupt_main()
 
     threading.Thread(target=cancel).start()
-    with pytest.raises(KeyboardInterrupt):
-        run_worker(order())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_worker(order())
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (tmp_path / "stopped").exists()
 
 
