@@ -87,7 +87,10 @@ def find_training(storage):
     for trial in list_trials(storage):
         owner = read_owner(trial)
         if trial.state.name == "RUNNING" and "pid" in owner:
-            os.kill(owner["pid"], signal.SIGSTOP)
+            try:
+                os.kill(owner["pid"], signal.SIGSTOP)
+            except ProcessLookupError:  # it was killed with its node
+                continue
             again = storage.get_trial(trial._trial_id)  # read now, when nothing can happen to it
             if again.state.name == "RUNNING" and read_owner(again) == owner:
                 return again, owner["pid"]
