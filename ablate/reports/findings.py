@@ -160,7 +160,7 @@ def _note_budget(record: SweepRecord) -> Iterator[str]:
 def _note_rungs(record: SweepRecord) -> Iterator[str]:
     """Yield which arms took more tokens than their rungs plan, as at a rung few had learned and all went on."""
     more = []
-    for arm, trials in record.trials.items():
+    for arm, trials in record.trials.items() if record.spec.method.staged else ():
         rungs = record.spec.plan_rungs(arm)
         ended = [len(trial.rungs) + (trial.status in ("completed", "diverged")) for trial in trials]
         went = {number: sum(count > number for count in ended) for number in range(1, len(rungs))}

@@ -172,9 +172,6 @@ def start_proxy(storage: BaseStorage, host: str, port: int) -> tuple[grpc.Server
     try:
         bound = server.add_insecure_port(f"{host}:{port}")
     except RuntimeError:
-        raise StoreError(
-            f"{host}:{port} cannot be used, or is in use. Choose another port with --port, or an "
-            "address of this machine with --host."
-        ) from None
+        raise StoreError(f"{host}:{port} cannot be used, or is in use. Choose another port with --port.") from None
     server.start()
     return server, bound
