@@ -60,13 +60,10 @@ def _validate_model(
             f"the head has a multiplier with {kind}, which its matrix cannot hold where the embedding is the same one"
         )
         problems.append(Problem("model.tie_embeddings", text, True))
-    if init.by_width or init.of_library:
+    if not _fits(type(init), parametrization):
+        by = "width" if init.by_width else "depth"
         fitting = [name for name in initializations if _fits(initializations[name], parametrization)]
-        text = f"sets the initial weights by the width itself, as {kind} does. Accepted with it: {', '.join(fitting)}"
-        problems.append(Problem("init.kind", text, init.kind))
-    elif parametrization.by_depth and init.by_depth:
-        fitting = [name for name in initializations if _fits(initializations[name], parametrization)]
-        text = f"scales the initial weights by the depth itself. Accepted with {kind}: {', '.join(fitting)}"
+        text = f"scales the initial weights by the {by} itself, as {kind} does. Accepted with it: {', '.join(fitting)}"
         problems.append(Problem("init.kind", text, init.kind))
     layers = [norm.at(index, stack.depth) for index in range(stack.depth)]
     if parametrization.by_depth and (placed := next((one for one in layers if one.scales_by_depth()), None)):
@@ -80,4 +77,4 @@ def _validate_model(
 
 
 def _fits(init: type[Initialization], parametrization: Scaled) -> bool:
-    return not (init.by_width or init.of_library or (parametrization.by_depth and init.by_depth))
+    return not (init.of_library or init.by_width or (parametrization.by_depth and init.by_depth))

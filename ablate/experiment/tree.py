@@ -188,8 +188,8 @@ class Experiment(Config):
         """Return the initialised model for inputs of `shape`, with what the task adds to it. `classes`: vocabulary size
         or number of classes."""
         model: Model = self.model.build(self.norm, self.init, classes, shape)
-        if self.multipliers != Multipliers():
-            scaling.scale_model(model, self.multipliers, self.norm, self.model.stack())
+        if (multipliers := self.multipliers) != Multipliers():
+            scaling.scale_model(model, multipliers, self.norm, self.model.stack())
         self.task.adapt(model, classes, shape)
         return model
 

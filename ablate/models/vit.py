@@ -36,17 +36,6 @@ class NormedQKV(nn.Module):
         return self.norm(self.projection(x).unflatten(-1, (3 * self.heads, -1))).flatten(-2)
 
 
-class Scaled(nn.Module):
-    """A norm whose result is multiplied by a constant factor."""
-
-    def __init__(self, norm: nn.Module, factor: float) -> None:
-        super().__init__()
-        self.norm, self.factor = norm, factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factor * self.norm(x)
-
-
 class AttentionBlock(nn.Module):
     """One layer with timm's attention and no MLP, in the placement's wiring. timm calls it like `Block`."""
 
@@ -197,8 +186,8 @@ class ViTModel(Model):
 
     def scale_queries(self, factor: float) -> None:
         for block in self.vit.blocks:
-            attn = block.attn
-            attn.q_norm = Multiplier(factor) if isinstance(attn.q_norm, nn.Identity) else Scaled(attn.q_norm, factor)
+            norm, multiplier = block.attn.q_norm, Multiplier(factor)
+            block.attn.q_norm = multiplier if isinstance(norm, nn.Identity) else nn.Sequential(norm, multiplier)
 
     def blocks(self) -> nn.Sequential:
         return self.vit.blocks

@@ -73,11 +73,6 @@ class Parametrization(Kind):
     """A parametrisation."""
 
     kind: str
-
-    formula: ClassVar[str] = ""
-    """What differs from `standard`, in one line."""
-    source: ClassVar[str] = ""
-    """The paper that it is from."""
     by_depth: ClassVar[bool] = False
     """Whether anything depends on the depth."""
 
@@ -94,8 +89,6 @@ class Standard(Parametrization):
     """The usual one: `init` and the optimizer's settings as they stand, at every size."""
 
     kind: Literal["standard"] = "standard"
-    formula = "nothing depends on the size"
-    source = "LLaMA, GPT-2"
 
 
 class Scaled(Parametrization):
@@ -125,9 +118,14 @@ class Scaled(Parametrization):
             output=1 / m,
             queries=(head / stack.head_dim) ** 0.5,
             residual=residual,
-            inside={"matrices": hidden, "biases": vector, "norms": vector},
-            outside={"embedding": outer, "head": outer, "biases": outer, "norms": outer},
+            inside=_drop_ones({"matrices": hidden, "biases": vector, "norms": vector}),
+            outside=_drop_ones(dict.fromkeys(("embedding", "head", "biases", "norms"), outer)),
         )
+
+
+def _drop_ones(roles: Mapping[str, Factors]) -> dict[str, Factors]:
+    """Return `roles` without those for which nothing is multiplied, so that the base size has no multipliers at all."""
+    return {role: factors for role, factors in roles.items() if factors != Factors()}
 
 
 @parametrizations.register
@@ -141,14 +139,12 @@ class MuP(Scaled):
     1/m. Embedding, norms and biases: as they are. Muon makes an update of which all singular values are equal, and its
     learning rate stays; where the update is scaled to a root mean square that no shape changes (match_rms_adamw), they
     grow with sqrt(m), and the rate is times 1/sqrt(m).
+
+    Yang et al. 2022, arXiv 2203.03466, table 8; eps: Everett et al. 2024, arXiv 2407.05872, and Dey et al. 2025, arXiv
+    2505.01618, table 1.
     """
 
     kind: Literal["mup"] = "mup"
-    formula = "hidden: init / sqrt(m), lr / m, weight decay * m; logits / m; attention by 1/d; eps / m"
-    source = (
-        "Yang et al. 2022, arXiv 2203.03466, table 8; eps: Everett et al. 2024, arXiv 2407.05872, and Dey et al. 2025, "
-        "arXiv 2505.01618, table 1"
-    )
 
     def list_multipliers(self, stack: Stack) -> Multipliers:
         return self._scale_width(stack, residual=1.0, lr=1.0, eps=1.0)
@@ -156,7 +152,8 @@ class MuP(Scaled):
 
 @parametrizations.register
 class CompleteP(Scaled):
-    """CompleteP: `mup` in width, and in depth each branch that is added to the residual stream times k^-alpha.
+    """CompleteP (Dey et al. 2025, arXiv 2505.01618, table 1): `mup` in width, and in depth each branch that is added to
+    the residual stream times k^-alpha.
 
     Inside the layers the learning rates are times k^(alpha - 1), which is 1 for alpha = 1, and eps times k^-alpha. The
     multiplier stands on the whole branch, behind a norm of the sublayer's output, which would undo it otherwise: x +
@@ -166,8 +163,6 @@ class CompleteP(Scaled):
     kind: Literal["complete_p"] = "complete_p"
     alpha: float = Field(1.0, ge=0.5, le=1)
     """Exponent of the depth. 1: CompleteP; 0.5: depth-muP (Yang et al. 2023, arXiv 2310.02244)."""
-    formula = "as mup; branches * k^-alpha; inside the layers lr * k^(alpha - 1) and eps * k^-alpha"
-    source = "Dey et al. 2025, arXiv 2505.01618, table 1"
     by_depth = True
 
     def list_multipliers(self, stack: Stack) -> Multipliers:

@@ -158,7 +158,7 @@ def _note_budget(record: SweepRecord) -> Iterator[str]:
 
 
 def _note_rungs(record: SweepRecord) -> Iterator[str]:
-    """Yield which arms took more tokens than their rungs plan, as at a rung few had learned and all went on."""
+    """Yield which arms took more tokens than their rungs plan, as more settings went on."""
     more = []
     for arm, trials in record.trials.items() if record.spec.method.staged else ():
         rungs = record.spec.plan_rungs(arm)
@@ -173,8 +173,8 @@ def _note_rungs(record: SweepRecord) -> Iterator[str]:
             more.append(f"{arm} ({parts}; {took:,} {name_items(record.spec)} for {planned:,})")
     if more:
         yield (
-            f"At a rung few settings had learned, and more went on than planned: {join_words(more)}. A longer first "
-            "rung (search.first) tells settings apart."
+            f"More settings went on from a rung than planned: {join_words(more)}. Few had learned there, or one "
+            "that had failed came late; in the first case a longer first rung (search.first) tells settings apart."
         )
 
 

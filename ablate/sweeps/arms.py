@@ -328,8 +328,12 @@ class ArmTrials:
 
     def list_candidates(self) -> list[TrialRecord]:
         """Return the best trials so far, which may be compared on selection seeds."""
-        trivial = self.read_notes().get("trivial_loss")
-        return [trial for trial, _ in list_candidates(self.spec, self.read_trials(), trivial)]
+        trivial, further = self.read_notes().get("trivial_loss"), self._read_further()
+        return [trial for trial, _ in list_candidates(self.spec, self.read_trials(), trivial, further)]
+
+    def _read_further(self) -> Mapping[int, Sequence[TrialRecord]]:
+        """Return number of a trial -> the runs of its settings on further seeds of the search."""
+        return {}
 
     # ------------------------------------------------------------------ how it ends
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import StoreError
@@ -17,12 +18,11 @@ from ablate.config.formatting import count_noun, format_number
 from ablate.experiment.metrics import read_metric, shorten_metric
 from ablate.sweeps.arms import ArmTrials, Tally
 from ablate.sweeps.attempts import RUNGS, trial_number
-from ablate.sweeps.comparison import list_candidates
 from ablate.sweeps.donors import inherit_donors
 from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import PAUSED, is_free, is_paused
 from ablate.sweeps.search.methods import Rung
-from ablate.sweeps.search.promotion import Decisions, decide, find_first_rung, pick_best_settings, read_standings
+from ablate.sweeps.search.promotion import decide, find_first_rung, pick_best_settings, read_standings
 from ablate.sweeps.seed_runs import RUNG, SeedRuns
 from ablate.sweeps.seed_studies import CHOICE, name_rung_seeds, sort_by_seed
 from ablate.sweeps.spec.sweep import Sweep
@@ -39,6 +39,20 @@ if TYPE_CHECKING:
     from ablate.verdict.outcomes import TrialRecord
 
 NOTES = "at_rung"  # an attribute of a trial: what would be kept of it if it ended at its last rung
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is due for the settings of an arm, by the numbers of their trials."""
+
+    due: Mapping[int, int]
+    """Settings that are to train -> to which rung, from 0, on all seeds of it."""
+    over: set[int]
+    """Settings that have ended a rung and do not go on."""
+    waiting: set[int] = field(default_factory=set)
+    """Those of them that may still be chosen, on the arm's own seed."""
+    chosen: int | None = None
+    """The one of them that was chosen, and goes on to its end, on the arm's own seed."""
 
 
 class Climbing(ArmTrials):
@@ -118,61 +132,57 @@ class RungTrials(Climbing):
         self.first_seed = spec.base(arm).seed
         self.further: dict[int, RungSeeds] = {}
         """Number of a trial -> the runs of its settings on further seeds that this process knows."""
-        self.due: dict[int, int] = {}
-        """Number of a trial -> the rung to which its settings are to train on all seeds of the rung."""
-        self.over: set[int] = set()
-        """Numbers of the trials whose settings do not go on; the chosen one of them does, on the arm's own seed."""
-        self._decisions: Decisions | None = None  # of what was read
+        self._plan: _Plan | None = None  # by what was read
 
     def list_searches(self) -> list[ArmTrials]:
         return [self, *self.further.values()]
 
     def refresh(self) -> None:
         super().refresh()
-        self._decisions = None
+        self._plan = None
 
     def _find_first_rung(self, trial: Trial | FrozenTrial) -> int:
         return 0
 
     def free_orphans(self) -> int:
         lost = super().free_orphans()
-        losers = {*self.decide().stop}
+        plan = self.decide()
+        losers = plan.over - plan.waiting - {plan.chosen}
         self._stop(trial for trial in self._list_last_attempts() if trial_number(trial) in losers)
         return lost
 
     def _may_continue(self, trial: FrozenTrial) -> bool:
-        number = trial_number(trial)
-        return number in self.decide().train and self._find_rung(trial) <= self.due.get(number, len(self.rungs))
+        number, plan = trial_number(trial), self.decide()
+        return number == plan.chosen or self._find_rung(trial) <= plan.due.get(number, -1)
 
-    def decide(self) -> Decisions:
-        """Return which trials are to train and which are to stop."""
-        while self._decisions is None:
-            decisions, new = self._make_decisions(), self._open_seeds()
+    def decide(self) -> _Plan:
+        """Return which settings are to train and which are to stop."""
+        while self._plan is None:
+            plan = self._make_plan()
+            new = self._open_seeds(plan)
             for part in new:
-                part.recover()  # asks for decisions itself
-            self._decisions = None if new else decisions  # of those that are new, nothing was known
-        return self._decisions
+                part.recover()  # asks for the plan itself
+            self._plan = None if new else plan  # of those that are new, nothing was known
+        return self._plan
 
-    def _make_decisions(self) -> Decisions:
+    def _make_plan(self) -> _Plan:
         notes = self.read_notes()
         standings = read_standings(self.rungs, self.read_trials(), notes.get("trivial_loss"), self._read_further())
         maximize = self.spec.objective.direction == "maximize"
-        due = decide(standings, [rung.settings for rung in self.rungs], maximize)
-        self.due = {number: len(standings[number].ended) for number in due.train}
-        self.over = {*due.stop}
-        chosen = notes[CHOICE]["trial"] if CHOICE in notes else None
-        if chosen is None and not self.spec.confirm.most_seeds:
-            return due
-        near = {number for number in due.stop if len(standings[number].ended) == len(self.rungs) - 1}
-        kept = near if chosen is None else near & {chosen}
-        return Decisions([*due.train, *near & {chosen}], [number for number in due.stop if number not in kept])
+        decisions = decide(standings, [rung.settings for rung in self.rungs], maximize)
+        due = {number: len(standings[number].ended) for number in decisions.train}
+        near = {number for number in decisions.stop if len(standings[number].ended) == len(self.rungs) - 1}
+        if CHOICE in notes:
+            chosen = notes[CHOICE]["trial"]
+            return _Plan(due, {*decisions.stop}, chosen=chosen if chosen in near else None)
+        return _Plan(due, {*decisions.stop}, waiting=near if self.spec.confirm.most_seeds else set())
 
     def _read_further(self) -> dict[int, list[TrialRecord]]:
         return {number: sort_by_seed(part.read_trials()) for number, part in self.further.items()}
 
-    def _open_seeds(self) -> list[RungSeeds]:
+    def _open_seeds(self, plan: _Plan) -> list[RungSeeds]:
         """Ask for the seeds of the settings that are to train, and return the parts that are new here."""
-        due = {number: self.rungs[rung].seeds for number, rung in self.due.items() if self.rungs[rung].seeds > 1}
+        due = {number: self.rungs[rung].seeds for number, rung in plan.due.items() if self.rungs[rung].seeds > 1}
         new = [trial for trial in self.read_trials() if trial.number in due and trial.number not in self.further]
         for trial in new:
             study = create_study(self.study._storage, name_rung_seeds(self.study.study_name, trial.number), self.spec)
@@ -182,10 +192,6 @@ class RungTrials(Climbing):
         for number, part in self.further.items():
             part.want([self.first_seed + seed for seed in range(1, due.get(number, 1))])
         return [self.further[trial.number] for trial in new]
-
-    def list_candidates(self) -> list[TrialRecord]:
-        trivial, further = self.read_notes().get("trivial_loss"), self._read_further()
-        return [trial for trial, _ in list_candidates(self.spec, self.read_trials(), trivial, further)]
 
     def find_best(self) -> TrialRecord | None:
         if not self.further:
@@ -208,16 +214,14 @@ class RungSeeds(Climbing, SeedRuns):
         return find_first_rung(self.rungs, self.params(trial)["seed"] - self.search.first_seed)  # type: ignore[arg-type]
 
     def _may_continue(self, trial: FrozenTrial) -> bool:
-        self.search.decide()
-        return self._find_rung(trial) <= self.search.due.get(int(self.name), -1)
+        return self._find_rung(trial) <= self.search.decide().due.get(int(self.name), -1)
 
     def _may_retry(self, trial: FrozenTrial) -> bool:
         return True  # as the trials of the search, whose settings go on where they are among the best then
 
     def free_orphans(self) -> int:
         lost = super().free_orphans()
-        self.search.decide()
-        if int(self.name) in self.search.over:
+        if int(self.name) in self.search.decide().over:
             self._stop(self._list_last_attempts())
         return lost
 

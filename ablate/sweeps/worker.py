@@ -33,6 +33,7 @@ from ablate.sweeps.preparation import list_changed_plugins, read_compilation
 from ablate.sweeps.records import COSTS
 from ablate.sweeps.sessions import load_arms
 from ablate.sweeps.storage_errors import translate_storage_errors
+from ablate.sweeps.storages.kinds import find_file
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.tracking.databases import repeat_while_away
 from ablate.training.checkpoints import break_lock
@@ -70,8 +71,7 @@ class Worker:
         self.signals: list[int] = []
         """Those that asked it to stop."""
         with translate_storage_errors(url):
-            # the command that started it has reached the storage: a server that is away now comes back
-            arms, self.threads = repeat_while_away(lambda: load_arms(title, url), url)
+            arms, self.threads = _await_arms(title, url)
             self.queue = TrialQueue(arms, arms[0].study._storage)
         self.spec, self._compilation = arms[0].spec, read_compilation(arms)
         self._plugins = plugins.hash_files(self.spec.plugin_files)
@@ -194,6 +194,14 @@ class Worker:
             ending = classify(result.metrics.get(LOSS), own.read_notes().get("trivial_loss"))
         with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
             tracking.client().set_tag(result.run_id, "ablate.outcome", ending)
+
+
+def _await_arms(title: str, url: str) -> tuple[list[ArmTrials], int]:
+    """Return what `load_arms` does; wait up to two minutes for a server that is away, as it was there for the command
+    that started this process."""
+    if find_file(url) is not None:
+        return load_arms(title, url)
+    return repeat_while_away(lambda: load_arms(title, url), url)
 
 
 def await_store(note: Callable[[str], None], must_stop: Callable[[], bool]) -> None:

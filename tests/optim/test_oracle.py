@@ -11,7 +11,6 @@ import torch
 from ablate.experiment.tree import Experiment
 from ablate.optim import scaling
 from ablate.optim.optimizers import build_optimizer
-from ablate.optim.parametrizations import Factors, Multipliers
 
 RECORD = json.loads((Path(__file__).parents[1] / "data" / "mup_updates.json").read_text(encoding="utf-8"))
 WIDTH, BASE, HEADS, LAYERS, VOCABULARY, LENGTH, BATCH, UPDATES, ELEMENTS = 48, 16, 2, 2, 11, 6, 4, 4, 5
@@ -130,7 +129,3 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_exponent_is_noticed(wrong):
     assert find_largest_error("adamw", train("adamw", WRONG[wrong])) > 1000 * BOUND
-
-
-def test_the_default_of_a_role_is_no_factor():
-    assert Multipliers().find_factors("matrices", True) == Factors()

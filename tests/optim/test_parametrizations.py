@@ -8,9 +8,8 @@ from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 from ablate.norms.residuals import Multiplier
 from ablate.optim.optimizers import build_optimizer
-from ablate.optim.parametrizations import parametrizations
+from ablate.optim.parametrizations import Multipliers, parametrizations
 from ablate.parallel.deferred import defer_weights, materialize
-from ablate.tasks import tasks
 
 FAMILIES = {
     "llama": {"model": {"kind": "llama", "hidden": 32, "layers": 4, "heads": 2, "mlp": 64}},
@@ -34,7 +33,6 @@ def give_base(kind, hidden=16, layers=2, **fields):
 
 def train(family, experiment, model, updates=3):
     classes, shape = INPUTS[family]
-    task = experiment.task
     optimizer = build_optimizer(experiment.optimizer, model)
     draw = torch.Generator().manual_seed(1)
     for _ in range(updates):
@@ -46,7 +44,6 @@ def train(family, experiment, model, updates=3):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten()).backward()
         optimizer.step()
-    assert task.kind in tasks
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
@@ -60,6 +57,15 @@ def test_at_the_base_it_is_the_standard_one_to_the_bit(kind, family, norm):
     standard, own = train(family, *build(family, {"norm": norm})), train(family, *own)
     assert own.keys() == standard.keys()
     assert all(torch.equal(own[name], standard[name]) for name in standard)
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_at_the_base_there_are_no_multipliers(kind):
+    """So that it is exported, warm-started and resumed as the standard one is."""
+    experiment, model = build("llama", give_base(kind, 32, 4, head_dim=16))
+    assert experiment.multipliers == Multipliers()
+    assert model.multipliers is None
+    assert experiment.from_mapping(experiment.to_tree()) == experiment
 
 
 @pytest.mark.parametrize("kind", SCALED)
@@ -174,15 +180,27 @@ def test_weights_that_are_deferred_are_the_same():
 
 
 SGD = {"kind": "torch", "name": "SGD"}
+LORA = {"rank": 2}
+ALIGN = {"method": "dpo", "beta": 0.1}
+VIT = {"model": {"kind": "vit", "hidden": 128, "heads": 4}, "data": "digits"}
 REFUSED = {
     "a wider base": (give_base("mup", hidden=64), r"parametrization\.base\.hidden: is wider than the model"),
     "a deeper base": (give_base("complete_p", layers=8), r"parametrization\.base\.layers: is deeper"),
     "tied embeddings": ({**give_base("mup"), "model.tie_embeddings": True}, r"model\.tie_embeddings: the head has"),
-    "its own scaling": ({**give_base("mup"), "init": "fan_in"}, r"init\.kind: sets the initial weights by the width"),
-    "by depth twice": ({**give_base("complete_p"), "init": "scaled"}, r"init\.kind: scales the initial weights by"),
+    "its own scaling": ({**give_base("mup"), "init": "fan_in"}, r"init\.kind: scales the initial weights by the w"),
+    "by depth twice": (
+        {**give_base("complete_p"), "init": "scaled"},
+        r"init\.kind: scales the initial weights by the dep",
+    ),
     "DeepNorm by depth": ({**give_base("complete_p"), "norm": "deepnorm"}, r"norm\.kind: deepnorm scales residual"),
     "another optimizer": ({**give_base("mup"), "optimizer": SGD}, r"optimizer\.kind: the learning rates of mup"),
     "no roles": ({**give_base("mup"), "model": {"kind": "gru", "hidden": 32}}, r"needs to know the role of each"),
+    "adapters": ({**give_base("mup"), "lora": LORA}, r"lora: trains a model whose size has been chosen"),
+    "alignment": ({**give_base("mup"), "align": ALIGN}, r"align: trains a model whose size has been chosen"),
+    "a head of the task": (
+        {**give_base("mup"), **VIT, "task": "masked_image_modeling"},
+        r"task\.kind: has a head of its own",
+    ),
     "unknown kind": ({"parametrization": "mu_p"}, r"parametrization"),
 }
 

@@ -227,6 +227,16 @@ def test_all_of_another_model_is_refused_although_its_weights_fit(store, tiny_se
     assert "model.hidden" not in str(error.value)
 
 
+def test_a_donor_of_other_multipliers_is_refused(trained_once, tiny_settings):
+    """Its weights would mean something else here. At the size of the base there are no multipliers."""
+    plain = trained_once(experiment(tiny_settings, model__layers=0, seed=5)).run_id
+    hidden = tiny_settings["model"]["hidden"]
+    scaled = {"kind": "mup", "base": {"hidden": hidden // 2}}
+    with pytest.raises(ConfigError, match=r"parametrization: multiplies parts of the model otherwise"):
+        train(started(tiny_settings, plain, parametrization=scaled))
+    assert train(started(tiny_settings, plain, parametrization={"kind": "mup", "base": {"hidden": hidden}})).run_id
+
+
 def test_a_donor_of_another_tokenizer_is_refused(trained_once, tiny_settings, tmp_path):
     """Two tokenizers of the same size that cut text otherwise; a copy of the donor's is the donor's."""
     tokenizers = pytest.importorskip("tokenizers")

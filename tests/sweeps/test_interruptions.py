@@ -488,7 +488,7 @@ def test_a_worker_whose_parent_was_gone_before_it_began_trains_nothing(store, sp
 
 def test_a_worker_that_begins_while_the_server_is_away_waits_for_it(store, spec, monkeypatch):
     title, _, _ = begin_session(spec(arms={}), storage_url(), False, 1)
-    load, away = load_arms, [1, 1]
+    load, away = load_arms, [1, 1, 1]
 
     def fail_at_first(*given):
         if away:
@@ -497,6 +497,9 @@ def test_a_worker_that_begins_while_the_server_is_away_waits_for_it(store, spec,
         return load(*given)
 
     monkeypatch.setattr("ablate.sweeps.worker.load_arms", fail_at_first)
+    with pytest.raises(StoreError):  # a file is there or not
+        Worker(title, storage_url())
+    monkeypatch.setattr("ablate.sweeps.worker.find_file", lambda url: None)
     monkeypatch.setattr("ablate.tracking.databases.AGAIN", 0.0)
     assert Worker(title, storage_url()).queue.arms[0].arm == "all"
     assert not away

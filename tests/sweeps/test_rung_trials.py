@@ -219,11 +219,11 @@ def test_a_report_says_where_more_went_on_than_planned():
 
     spec = sweep(confirm={"seeds": 3})
     record = simulate(spec, Late({"pre": 2.0, "post": 2.0}), optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
-    (note,) = [text for text in list_cautions(record) if "At a rung" in text]
+    (note,) = [text for text in list_cautions(record) if "More settings went on" in text]
     assert "pre (9 settings for 3 from rung 1;" in note
     assert "post (9 settings for 3 from rung 1;" in note
     plain = simulate(spec, Valley({"pre": 2.0, "post": 2.0}), optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
-    assert not [text for text in list_cautions(plain) if "At a rung" in text]
+    assert not [text for text in list_cautions(plain) if "More settings went on" in text]
 
 
 def test_the_mean_over_seeds_decides_and_not_the_first_seed():

@@ -72,6 +72,15 @@ def test_the_note_names_them_after_the_length(load):
     assert "command line" not in describe_scale(load({}))
 
 
+def test_fields_of_the_method_are_set_at_a_scale_too(load):
+    """The scaled sweep has its method outside of `search`, where the file has it inside."""
+    tree = {**TREE, "search": {"method": "rungs", "keep": 0.5, **TREE["search"]}}
+    seeded = load({"search.seeds": [1, 1, 2]}, tree=tree, factor=0.5)
+    assert (seeded.method.kind, seeded.method.seeds, seeded.method.keep) == ("rungs", (1, 1, 2), 0.5)
+    assert load({"search.method": "trials"}, tree=tree, factor=0.5).method.kind == "trials"
+    assert load({"search.optimizer.lr": [1e-3, 2e-3]}, factor=0.5).method.kind == "trials"
+
+
 def test_of_many_the_first_eight_are_named():
     changes = {f"path.{i}": Change(value=str(i), full=None if i == 3 else "9") for i in range(11)}
     text = describe_changes(changes, told=["path.0"])
