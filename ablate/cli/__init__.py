@@ -33,6 +33,7 @@ from ablate.cli import (
     status,
     sweep,
     train,
+    transfer,
     ui,
     wordsim,
     work,
@@ -44,8 +45,8 @@ from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
 VERBS = (
-    train, sweep, work, ladder, status, report, plan, export, diagnose, figure, wordsim, evaluate, align, ui, proxy,
-    list_choices, config, schema, check, completion,
+    train, sweep, work, ladder, transfer, status, report, plan, export, diagnose, figure, wordsim, evaluate, align, ui,
+    proxy, list_choices, config, schema, check, completion,
 )  # fmt: skip
 """In the order of `ablate --help`."""
 _EXAMPLES = """\
@@ -56,6 +57,7 @@ examples:
   ablate sweep demo --workers 2
   ablate report demo
   ablate ladder sweeps/demo-ladder.yaml --workers 2
+  ablate transfer sweeps/transfer-width.yaml --workers 2
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
   ablate export RUN_ID --to hf --output exported
   ablate diagnose sweep:demo/pre sweep:demo/post

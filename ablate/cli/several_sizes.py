@@ -1,0 +1,94 @@
+"""What the verbs share that run a sweep at several sizes: running one after another, and printing their report."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_storage, add_verb, parse_names, parse_positive
+from ablate.cli.output import build_console, repeat_command
+from ablate.cli.tables import build_table
+from ablate.config.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ablate.scaling.rungs import Rung
+    from ablate.scaling.tables import Table
+    from ablate.sweeps import run as sweep_run
+    from ablate.sweeps.records import SweepRecord
+else:
+    sweep_run = LazyModule("ablate.sweeps.run")
+
+
+def add_sizes_parser(
+    verbs: Verbs, verb: str, text: str, example: str, run: Callable[[argparse.Namespace], int], sizes: str
+) -> argparse.ArgumentParser:
+    """Return the parser of such a verb with the options that all have; `sizes` is the help of --sizes."""
+    parser = add_verb(verbs, verb, text, example, run)
+    parser.add_argument("file", metavar="FILE.yaml", help="the sweep file, or the name of one that comes with Ablate")
+    parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{OVERRIDES}, applied to every size")
+    parser.add_argument("--sizes", type=parse_names, default=[], metavar="A,B,...", help=sizes)
+    parser.add_argument("--dry-run", action="store_true", help="print the plan of each size without running it")
+    parser.add_argument("--workers", type=parse_positive, default=1, metavar="N", help="trials at a time (default: 1)")
+    add_storage(parser)
+    add_json(parser, "print the results as JSON")
+    return parser
+
+
+def run_sizes(rungs: Sequence[tuple[Rung, str]], options: argparse.Namespace) -> list[SweepRecord] | None:
+    """Run or continue the sweep of each size after a line that describes it, and return their records; None if it was
+    stopped, after the command that continues it."""
+    console, records = build_console(stderr=options.json), []
+    for rung, size in rungs:
+        console.print(f"{rung.spec.name}: {size}", style="bold", markup=False)
+        try:
+            records.append(
+                sweep_run.sweep(rung.spec, workers=options.workers, storage=options.storage, console=console)
+            )
+        except KeyboardInterrupt:
+            print(f"\nStopped. Continue with:\n  {repeat_command(options.verb)}", file=sys.stderr)
+            return None
+    return records
+
+
+class Report(Protocol):
+    """Where a report of several sizes lies."""
+
+    @property
+    def folder(self) -> Path:
+        """That of its files."""
+
+    @property
+    def mlflow(self) -> dict[str, str]:
+        """Empty if the store did not accept the report."""
+
+
+def render_report(
+    name: str, tables: Iterable[Table], sentences: Iterable[str], report: Report, files: Iterable[str], console: Console
+) -> None:
+    """Print the tables, the sentences below them, and where the files are."""
+    console.print(f"\n{name}", style="bold", markup=False)
+    for table in tables:
+        console.print(f"\n{table.title}", markup=False)
+        console.print(build_table(table.header, table.rows, right=table.header[1:]))
+    console.print("\nWhat this shows", style="bold")
+    for sentence in sentences:
+        console.print(sentence, markup=False, soft_wrap=False)
+    console.print(f"\n{report.folder}: {', '.join(files)}", markup=False, soft_wrap=True)
+    if report.mlflow:
+        console.print(f'MLflow: run "report" of the experiment "{name}"', markup=False)
+
+
+def capture_text(render: Callable[[Console], None], width: int) -> str:
+    """Return what `render` prints, without colours, `width` characters wide."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        render(console)
+    return capture.get()

@@ -1,0 +1,124 @@
+"""The sizes of a sweep file along one axis, each trained at the same learning rates on the same seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.formatting import join_words
+from ablate.scaling.rungs import Rung
+from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.spec.trees import load_trees
+from ablate.verdict.sequential import LEAST
+
+FEWEST_RATES = 3
+"""A minimum that is not at the edge has a rate on both sides."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The sizes of a file, the smallest first."""
+
+    name: str
+    axis: str
+    """What differs between them: width, depth, or parameters where both do."""
+    path: str
+    """The learning rate that is searched, as a dotted path."""
+    rungs: list[Rung]
+    places: list[int]
+    """Of each size, its width, its number of layers or its parameters."""
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms of the file."""
+        return list(self.rungs[0].spec.own_arms)
+
+    def list_rates(self, k: int) -> list[float]:
+        """Return the learning rates of the `k`-th size, ascending."""
+        return sorted({float(cell.point[self.path]) for cell in self.rungs[k].spec.cells.values()})  # type: ignore[arg-type]
+
+
+def build_chain(file: str | Path, sizes: Sequence[str] = (), overrides: Mapping[str, Any] | None = None) -> Chain:
+    """Return the sizes of a sweep file along one axis.
+
+    Args:
+        file: the sweep file, with `sizes`.
+        sizes: names of some of them; by default all.
+        overrides: dotted paths, applied to every size.
+
+    Raises ConfigError with all that keeps the file from telling whether a learning rate transfers.
+    """
+    source, divided = str(file), load_trees(file, overrides, None)
+    if divided.word != "size":
+        text = "two sizes or more are needed: a learning rate transfers from one to another"
+        raise ConfigError([Problem("sizes", text)], source)
+    named = {name: spec for name in divided.trees for spec in load_sweeps(file, overrides, size=name)}
+    problems = [
+        Problem("--sizes", f"no such size. Accepted: {', '.join(named)}.{did_you_mean(size, named)}", size)
+        for size in sizes
+        if size not in named
+    ]
+    chosen = {name: spec for name, spec in named.items() if not sizes or name in sizes}
+    if not problems:
+        problems = [*_check_sizes(chosen), *(p for name, spec in chosen.items() for p in _check_search(name, spec))]
+    if problems:
+        raise ConfigError(problems, source)
+    rungs = sorted((Rung.of(name, spec) for name, spec in chosen.items()), key=lambda rung: rung.parameters)
+    axis, places = _find_axis(rungs)
+    if len(set(places)) < len(places):
+        raise ConfigError([Problem("sizes", f"two have the same {axis}, and a size is told by it")], source)
+    (path,) = rungs[0].spec.search
+    stem = rungs[0].spec.name.removesuffix(f"-{rungs[0].size}")
+    return Chain(f"{stem.removesuffix('-transfer')}-transfer", axis, path, rungs, places)
+
+
+def _check_sizes(chosen: Mapping[str, Sweep]) -> list[Problem]:
+    if len(chosen) < 2:
+        text = "two sizes or more are needed: a learning rate transfers from one to another"
+        return [Problem("sizes", text, list(chosen))]
+    arms = {name: list(spec.own_arms) for name, spec in chosen.items()}
+    first = next(iter(arms.values()))
+    return [
+        Problem("arms", f"every size needs the same arms; {name} has {join_words(own)}")
+        for name, own in arms.items()
+        if own != first
+    ]
+
+
+def _check_search(name: str, spec: Sweep) -> list[Problem]:
+    """Return what keeps one size from showing a best learning rate."""
+    problems = []
+    if not spec.at_grid or spec.sampler.kind != "grid":
+        text = (
+            f"{name}: every learning rate is trained on every seed, so that the best one has an interval. Set sampler: "
+            f"grid and confirm: {{at: grid, seeds: {LEAST}}}"
+        )
+        return [Problem("confirm.at", text, spec.confirm.at)]
+    paths = {path for cell in spec.cells.values() for path in cell.point}
+    if len(paths) != 1 or not next(iter(paths)).endswith("lr"):
+        text = f"{name}: one learning rate is searched, such as optimizer.lr, the same values for all arms"
+        problems.append(Problem("search", text, sorted(paths)))
+    elif any(arm.search for arm in spec.own_arms.values()):
+        problems.append(Problem("arms", f"{name}: an arm searches other values. Search the same for all arms"))
+    elif len({cell.point[path] for cell in spec.cells.values() for path in cell.point}) < FEWEST_RATES:
+        text = f"{name}: a minimum has a rate on both sides. Search {FEWEST_RATES} rates or more"
+        problems.append(Problem("search", text))
+    if spec.confirm.first_seeds < LEAST:
+        text = f"{name}: an interval needs {LEAST} seeds or more"
+        problems.append(Problem("confirm.seeds", text, spec.confirm.first_seeds))
+    return problems
+
+
+def _find_axis(rungs: Sequence[Rung]) -> tuple[str, list[int]]:
+    """Return what differs between the sizes, and its value for each."""
+    stacks = [rung.spec.base(next(iter(rung.spec.all_arms))).model.stack() for rung in rungs]
+    widths, depths = [stack.hidden for stack in stacks], [stack.depth for stack in stacks]
+    if len(set(depths)) == 1:
+        return "width", widths
+    if len(set(widths)) == 1:
+        return "depth", depths
+    return "parameters", [rung.parameters for rung in rungs]

@@ -1,0 +1,162 @@
+"""The table of a transfer, and what it shows in sentences."""
+
+from __future__ import annotations
+
+from ablate.config.formatting import count_noun, format_count, format_number, join_words
+from ablate.scaling.tables import Table
+from ablate.scaling.transfer.optimum import Optimum
+from ablate.scaling.transfer.transfer import ArmTransfer, Cost, Transfer
+from ablate.verdict.statements import format_estimate
+
+
+def tabulate_optima(transfer: Transfer) -> Table:
+    """Return a row for each arm: its best rate at each size, how it moves, and what the smallest size's costs."""
+    chain, name = transfer.chain, transfer.chain.path
+    sizes = [f"{rung.size}: {chain.axis} {place:,}" for rung, place in zip(chain.rungs, chain.places, strict=True)]
+    rows = [
+        [
+            arm,
+            *(format_optimum(optimum) for optimum in one.optima),
+            format_estimate(one.slope, sign=True) if one.slope else "-",
+            format_cost(one.cost),
+            one.word,
+        ]
+        for arm, one in transfer.arms.items()
+    ]
+    factor = f"log2 of its factor for each doubling of {chain.axis}"
+    cost = f"cost of {chain.rungs[0].size}'s rate at {chain.rungs[-1].size} (nats)"
+    return Table(
+        f"best {name}, with 95 % interval; slope and cost with intervals of {transfer.family} that share 5 %",
+        ["arm", *sizes, factor, cost, "transfer"],
+        rows,
+    )
+
+
+def tabulate_losses(transfer: Transfer) -> list[Table]:
+    """Return for each size a table of the mean loss of each arm at each rate, with the seeds that failed."""
+    tables = []
+    for k, rung in enumerate(transfer.chain.rungs):
+        rates = transfer.chain.list_rates(k)
+        rows = [[arm, *(_format_losses(one, k, rate) for rate in rates)] for arm, one in transfer.arms.items()]
+        header = ["arm", *(f"{rate:g}" for rate in rates)]
+        tables.append(Table(f"{rung.size}: val/loss at each {transfer.chain.path}, mean over seeds", header, rows))
+    return tables
+
+
+def format_optimum(optimum: Optimum) -> str:
+    """Return '0.0041 (0.0035 ... 0.0048)'; at an edge the rate alone, with how many seeds' best rate lies there."""
+    if optimum.rate is None:
+        return "none trained"
+    text = f"{optimum.rate:.2g}"
+    if optimum.interval is not None:
+        return f"{text} ({optimum.interval[0]:.2g} ... {optimum.interval[1]:.2g})"
+    if not optimum.at_edge:
+        return f"{text} (n = {len(optimum.seeds)})"
+    return f"{text}, {optimum.at_edge} of {len(optimum.seeds)} at the edge"
+
+
+def format_cost(cost: Cost | None) -> str:
+    """Return '+0.012 ± 0.008', '0, the same rate', and how many seeds failed."""
+    if cost is None:
+        return "-"
+    text = "0, the same rate" if cost.same else format_estimate(cost.estimate, sign=True) if cost.estimate else "-"
+    return f"{text}; {cost.failed} of {cost.seeds} failed" if cost.failed else text
+
+
+def _format_losses(one: ArmTransfer, k: int, rate: float) -> str:
+    """Return the mean of one cell over the seeds that trained; '(2 of 3)' of them where some failed."""
+    losses = [curve[rate] for curve in one.curves[k].values() if rate in curve]
+    trained = [loss for loss in losses if loss is not None]
+    if not losses:
+        return "-"
+    if not trained:
+        return "failed"
+    mean = format_number(sum(trained) / len(trained))
+    return mean if len(trained) == len(losses) else f"{mean} ({len(trained)} of {len(losses)})"
+
+
+def state_findings(transfer: Transfer) -> list[str]:
+    """Return what is shown of each arm, and what a search at the smallest size alone saves."""
+    return [*(_state_arm(transfer, arm, one) for arm, one in transfer.arms.items()), _state_savings(transfer)]
+
+
+def _state_arm(transfer: Transfer, arm: str, one: ArmTransfer) -> str:
+    return f"{arm}: {_state_slope(transfer, one)}. {_state_cost(transfer, one)}."
+
+
+def _state_slope(transfer: Transfer, one: ArmTransfer) -> str:
+    axis = transfer.chain.axis
+    if one.slope is None:
+        sizes = [rung.size for rung, o in zip(transfer.chain.rungs, one.optima, strict=True) if o.at_edge]
+        if sizes:
+            return f"the best rate lies at an edge of the searched ones at {join_words(sizes)}: search further"
+        return "at some size too few seeds trained to tell how the best rate moves"
+    estimate = f"times {2**one.slope.mean:.2f} for each doubling of {axis}"
+    if one.slope.interval is None:
+        return f"the best rate moves by {estimate}; its variation is not known"
+    ends = " ... ".join(f"{2**end:.2f}" for end in one.slope.interval)
+    if one.moves:
+        return f"the best rate {'rises' if one.moves > 0 else 'falls'}: {estimate} ({ends}), n = {one.slope.n}"
+    return f"no movement of the best rate is shown: {estimate} ({ends}), n = {one.slope.n}"
+
+
+def _state_cost(transfer: Transfer, one: ArmTransfer) -> str:
+    small, large = transfer.chain.rungs[0].size, transfer.chain.rungs[-1].size
+    cost = one.cost
+    if cost is None:
+        return f"What the rate of {small} costs at {large} cannot be told: too few seeds ended or trained at both"
+    failures = ""
+    if cost.failed or cost.other_failed:
+        failures = f"; {cost.failed} of {cost.seeds} seeds fail with it, {cost.other_failed} with the rate of {large}"
+    if cost.same:
+        return f"{small} and {large} have the same best rate, whichever seed is left out{failures}"
+    nats = f"{format_estimate(cost.estimate, sign=True)} nats" if cost.estimate else "no seed trained at both rates"
+    text = f"The rate of {small} at {large} against the best there: {nats}{failures}"
+    meaning = {
+        "holds": f": it holds, within {transfer.effect:g} nats" if transfer.effect else "",
+        "costs": ": it costs",
+        "fails more often": ": it fails more often",
+        "undecided": ": undecided",
+    }
+    return text + meaning[one.word]
+
+
+def _state_savings(transfer: Transfer) -> str:
+    chain = transfer.chain
+    rest = join_words(rung.size for rung in chain.rungs[1:])
+    return (
+        f"A search at {chain.rungs[0].size} alone saves {format_count(transfer.saved_items)} {_find_unit(transfer)} for "
+        f"each arm and seed, the searches at {rest}: {100 * transfer.saved_operations:.1f} % of the operations of all "
+        "searches."
+    )
+
+
+def _find_unit(transfer: Transfer) -> str:
+    spec = transfer.chain.rungs[0].spec
+    return spec.base(next(iter(spec.all_arms))).task.unit
+
+
+def list_caveats(transfer: Transfer) -> list[str]:
+    """Return what the runs do not show."""
+    chain, caveats = transfer.chain, []
+    if transfer.effect is None:
+        caveats.append("confirm.effect is not set, so that no rate is said to hold.")
+    if len(chain.rungs) < 3:
+        caveats.append("Two sizes show a movement, and not whether it goes on.")
+    absent = {
+        rung.size: n
+        for k, rung in enumerate(chain.rungs)
+        if (
+            n := rung.spec.confirm.first_seeds * len(transfer.arms)
+            - sum(len(a.curves[k]) for a in transfer.arms.values())
+        )
+    }
+    caveats += [
+        f"{size}: {count_noun(n, 'seed')} of an arm has not ended at every rate, and is left out."
+        for size, n in absent.items()
+    ]
+    caveats.append(
+        "Between the searched rates the best one is interpolated by a parabola. Nothing is shown beyond the sizes, the "
+        "length of training and the schedule that were run."
+    )
+    return caveats

@@ -1,0 +1,77 @@
+"""Which files tell whether a learning rate transfers, and what they are refused for."""
+
+import pytest
+import yaml
+
+from ablate.config.errors import ConfigError
+from ablate.scaling.transfer.sizes import build_chain
+
+FILE = {
+    "name": "toy-wide",
+    "experiment": {
+        "model": {"kind": "llama", "hidden": 16, "layers": 2, "heads": 1, "mlp": 48},
+        "data": {"kind": "topics", "seq_len": 32},
+        "trainer": {"batch_size": 8, "max_steps": 20, "val_check_interval": 20},
+    },
+    "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
+    "search": {"optimizer.lr": [1e-3, 2e-3, 4e-3]},
+    "sampler": "grid",
+    "confirm": {"at": "grid", "seeds": 3, "effect": 0.05},
+    "sizes": {
+        "w32": {"model": {"hidden": 32, "heads": 2, "mlp": 96}},
+        "w16": {"model": {"hidden": 16, "heads": 1, "mlp": 48}},
+    },
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(**more):
+        path = tmp_path / "toy.yaml"
+        path.write_text(yaml.safe_dump({**FILE, **more}, sort_keys=False))
+        return path
+
+    return write
+
+
+def test_sizes_that_differ_in_width_are_a_chain_over_it(write):
+    chain = build_chain(write())
+    assert (chain.axis, chain.places) == ("width", [16, 32])
+    assert [rung.spec.name for rung in chain.rungs] == ["toy-wide-w16", "toy-wide-w32"]
+    assert [rung.size for rung in chain.rungs] == ["w16", "w32"]
+    assert chain.name == "toy-wide-transfer"
+    assert chain.arms == ["pre", "post"]
+    assert chain.list_rates(0) == [1e-3, 2e-3, 4e-3]
+
+
+def test_sizes_that_differ_in_depth_or_in_both(write):
+    deep = {f"d{n}": {"model": {"layers": n}} for n in (2, 4)}
+    assert build_chain(write(sizes=deep)).axis == "depth"
+    both = {"s": {"model": {"layers": 2}}, "l": {"model": {"layers": 4, "hidden": 32, "heads": 2}}}
+    chain = build_chain(write(sizes=both))
+    assert chain.axis == "parameters"
+    assert chain.places == [rung.parameters for rung in chain.rungs]
+
+
+def test_some_of_the_sizes(write):
+    sizes = {**FILE["sizes"], "w64": {"model": {"hidden": 64, "heads": 4, "mlp": 192}}}
+    assert build_chain(write(sizes=sizes), ["w16", "w64"]).places == [16, 64]
+
+
+@pytest.mark.parametrize(
+    ("more", "sizes", "words"),
+    [
+        ({"confirm": {"seeds": 3}}, (), "sampler: grid and confirm: {at: grid, seeds: 3}"),
+        ({"confirm": {"at": "grid", "seeds": 2}}, (), "3 seeds or more"),
+        ({"search": {"optimizer.lr": [1e-3, 2e-3]}}, (), "3 rates or more"),
+        ({"search": {"optimizer.weight_decay": [0.0, 0.1, 0.2]}}, (), "one learning rate is searched"),
+        ({}, ("w99",), "no such size"),
+        ({}, ("w16",), "two sizes or more"),
+        ({"sizes": {}}, (), "two sizes or more"),
+        ({"name": "s", "sizes": {}, "stages": {"a": {}, "b": {}}}, (), "two sizes or more"),
+        ({"sizes": {"a": {"model": {"mlp": 48}}, "b": {"model": {"mlp": 96}}}}, (), "two have the same width"),
+    ],
+)
+def test_files_that_tell_nothing_are_refused(write, more, sizes, words):
+    with pytest.raises(ConfigError, match=words):
+        build_chain(write(**more), sizes)
