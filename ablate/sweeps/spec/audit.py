@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Problem, did_you_mean
 from ablate.config.formatting import format_settings, join_words
+from ablate.config.merging import iterate_leaves
 from ablate.sweeps.search.space import format_entry
 
 if TYPE_CHECKING:
-    from ablate.experiment.observers import CallbackConfig
+    from ablate.config.base import Kind
     from ablate.experiment.tree import Experiment
     from ablate.sweeps.spec.fields import SweepFields
 
-PLACEMENT, LAYER, INIT, START = "norm", "norm.layer", "init", "warm_start"  # what is compared, if nothing says it
+PLACEMENT, LAYER, INIT, START, PARAMETRIZATION = "norm", "norm.layer", "init", "warm_start", "parametrization"
+_FACTORS = (PLACEMENT, LAYER, INIT, START, PARAMETRIZATION)  # what is compared, if nothing says it
 _ABSENT = "(none)"
 _NO_SETTINGS = ("plugins", "trainer.loggers", "trainer.profiler")
 """What changes no number of a run by itself."""
@@ -41,8 +43,8 @@ class Confound:
 
 def find_factor(sweep: SweepFields) -> tuple[str, ...]:
     """Return the compared factor: the one that the file names, the settings of its components, otherwise the first of
-    placement, norm layer, initialisation and warm start in which the arms differ. Empty for a sweep of one arm. Raises
-    ConfigError if an arm is not a valid experiment."""
+    placement, norm layer, initialisation, warm start and parametrisation in which the arms differ. Empty for a sweep of
+    one arm. Raises ConfigError if an arm is not a valid experiment."""
     return _pick_factor(sweep, _find_differences(sweep))
 
 
@@ -78,20 +80,19 @@ def describe_coinciding(sweep: SweepFields, points: Mapping[str, Iterable[Mappin
 
 
 def _serialise_model(experiment: Experiment) -> str:
-    """Return the placement of every layer, and the settings that are common to all layers."""
+    """Return the placement of every layer, and the settings that are common to all layers, the parametrisation among
+    them."""
     norm, depth = experiment.norm, experiment.model.layers
     layers = [norm.at(i, depth).model_dump(mode="json", exclude={"layer", "final_norm"}) for i in range(depth)]
     shared = norm.model_dump(mode="json", include={"layer", "final_norm"})
-    return json.dumps(
-        [layers, shared, experiment.init.model_dump(mode="json"), experiment.model.model_dump(mode="json")]
-    )
+    others = (experiment.init, experiment.model, experiment.parametrization)
+    return json.dumps([layers, shared, *(part.model_dump(mode="json") for part in others)])
 
 
 def _pick_factor(sweep: SweepFields, differing: Iterable[str]) -> tuple[str, ...]:
     if sweep.compared_paths:
         return sweep.compared_paths
-    known = (PLACEMENT, LAYER, INIT, START)
-    return next(((part,) for part in known if any(_is_of(path, part) for path in differing)), ())
+    return next(((part,) for part in _FACTORS if any(_is_of(path, part) for path in differing)), ())
 
 
 def validate(sweep: SweepFields) -> list[Problem]:
@@ -107,7 +108,7 @@ def validate(sweep: SweepFields) -> list[Problem]:
                 text = f"no arm has such a setting.{did_you_mean(name, sorted(parts))}"
                 problems.append(Problem(field, text, name))
     compared = find_factor(sweep)
-    names_of_factor = join_words(compared) or "no placement, norm layer, initialisation or warm start"
+    names_of_factor = join_words(compared) or "no placement, norm layer, initialisation, warm start or parametrisation"
     for confound in (c for c in find_confounds(sweep) if not c.declared):
         part = confound.path.partition(".")[0]
         ways = [f"declare it with confounds: [{confound.path}]"] if compared else []
@@ -121,12 +122,12 @@ def validate(sweep: SweepFields) -> list[Problem]:
     return problems
 
 
-def _describe_callbacks(callbacks: Iterable[CallbackConfig]) -> str:
-    """Return the callbacks that change training, in their order: 'noise (scale=0.1)'."""
+def _describe_parts(parts: Iterable[Kind]) -> str:
+    """Return parts with a kind, such as callbacks, in their order: 'noise (scale=0.1)', 'mup (base.hidden=64)'."""
     described = []
-    for callback in callbacks:
-        fields = format_settings(callback.model_dump(mode="json", exclude={"kind"}), {})
-        described.append(f"{callback.kind} ({fields})" if fields else callback.kind)
+    for part in parts:
+        fields = format_settings(dict(iterate_leaves(part.model_dump(mode="json", exclude={"kind"}, exclude_none=True))), {})
+        described.append(f"{part.kind} ({fields})" if fields else part.kind)
     return ", ".join(described) or format_entry(None)
 
 
@@ -145,7 +146,9 @@ def _find_differences(sweep: SweepFields) -> dict[str, dict[str, str]]:
     for arm in sweep.all_arms:
         base = sweep.base(arm)
         values: dict[str, Any] = {path: format_entry(value) for path, value in base.flat().items()}
-        values["trainer.callbacks"] = _describe_callbacks(base.trainer.changing_callbacks)
+        values = {path: value for path, value in values.items() if not _is_within(path, [PARAMETRIZATION])}
+        values[PARAMETRIZATION] = _describe_parts([base.parametrization])
+        values["trainer.callbacks"] = _describe_parts(base.trainer.changing_callbacks)
         values |= {path: f"searched, {format_entry(entry)}" for path, entry in sweep.space(arm).items()}
         arms[arm] = values
     paths = dict.fromkeys(path for values in arms.values() for path in values if path not in _NO_SETTINGS)

@@ -88,8 +88,8 @@ class SweepFields(Config):
     """The arm that the others are compared with once they are confirmed. None: the first."""
     factor: Names = ()
     """The compared factor: the paths, or their first parts, in which arms are meant to differ. Default: the settings of
-    the components; without components the first of placement, norm layer, initialisation and warm start in which arms
-    differ."""
+    the components; without components the first of placement, norm layer, initialisation, warm start and
+    parametrisation in which arms differ."""
     confounds: Names = ()
     """Further paths or parts in which arms differ on purpose. Any other difference is refused; these are reported."""
     published: list[Published] = []

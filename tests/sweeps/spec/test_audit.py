@@ -103,7 +103,7 @@ def test_what_one_arm_alone_searches_or_over_another_range_is_a_confound():
 def test_without_a_norm_that_differs_the_file_has_to_say_what_is_compared():
     arms = {"small": {"model.hidden": 64}, "large": {"model.hidden": 128}}
     (message, *_) = refused(arms=arms)
-    assert "no placement, norm layer, initialisation or warm start" in message
+    assert "no placement, norm layer, initialisation, warm start or parametrisation" in message
     assert message.endswith("compare it with factor: model")
     assert audit.find_confounds(sweep(arms=arms, factor="model")) == []
 
@@ -154,6 +154,24 @@ def test_where_arms_start_from_is_what_is_compared_if_nothing_else_is():
     )
     message = " ".join(refused(arms={"a": {}, "b": {"norm": "post", **reuse}}))
     assert "confounds: [warm_start" in message
+
+
+MUP = {"kind": "mup", "base": {"hidden": 64, "layers": 2}}
+
+
+def test_parametrisations_are_what_is_compared_if_nothing_else_is():
+    spec = sweep(arms={"standard": {}, "mup": {"parametrization": MUP}})
+    assert audit.find_factor(spec) == ("parametrization",)
+    assert audit.find_confounds(spec) == []
+
+
+def test_a_parametrisation_beside_the_placement_is_told_once_and_makes_another_model():
+    arms = {"pre": {"norm": "pre"}, "mup": {"norm": "pre", "parametrization": MUP}, "post": {"norm": "post"}}
+    (message,) = refused(arms=arms)
+    assert "parametrization: standard (pre and post), mup (base.hidden=64 base.layers=2" in message
+    assert message.endswith("declare it with confounds: [parametrization]")
+    points = dict.fromkeys(arms, [{}])
+    assert list(audit.describe_coinciding(sweep(arms=arms, confounds="parametrization"), points)) == []
 
 
 def test_adapters_are_compared_with_the_training_of_all_weights_where_the_file_says_so():

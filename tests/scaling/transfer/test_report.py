@@ -1,0 +1,107 @@
+"""The report of a transfer, of losses whose truth is known, through the engine; and the verb, on real runs."""
+
+import json
+import math
+
+import pytest
+import yaml
+from optuna.storages import InMemoryStorage
+from scaling.transfer.test_sizes import FILE
+
+from ablate import tracking
+from ablate.cli import main
+from ablate.cli.transfer import to_text
+from ablate.config.errors import SweepError
+from ablate.scaling.transfer.report import report_transfer
+from ablate.scaling.transfer.sizes import build_chain
+from ablate.scaling.transfer.tables import tabulate_losses, tabulate_optima
+from ablate.scaling.transfer.transfer import fit_transfer
+from ablate.sweeps.simulation import simulate
+
+RATES = [2.0**k / 1000 for k in range(-2, 5)]
+
+
+@pytest.fixture
+def chain(tmp_path):
+    path = tmp_path / "toy.yaml"
+    more = {"search": {"optimizer.lr": RATES}, "confirm": {"at": "grid", "seeds": 4, "effect": 0.05}}
+    path.write_text(yaml.safe_dump({**FILE, **more}, sort_keys=False))
+    return build_chain(path)
+
+
+def run(chain, failing=()):
+    """Records of both sizes. The best rate of pre is 0.002 at both; that of post halves from 0.004 to 0.002 and a bit,
+    differently for each seed. Cells of `failing` diverge on all seeds."""
+    records = []
+    for k, rung in enumerate(chain.rungs):
+
+        def lose(arm, params, seed, k=k):
+            rate = params["optimizer.lr"]
+            best = 1.0 if arm == "pre" else 2.0 - k * (1 + 0.02 * seed)
+            if (arm, k, rate) in failing:
+                return math.nan
+            return 2 - 0.2 * k + 0.05 * (math.log2(rate / 1e-3) - best) ** 2 + 0.01 * math.sin(seed)
+
+        records.append(simulate(rung.spec, lose, InMemoryStorage()))
+    return records
+
+
+def test_what_is_told_is_what_is_true_and_is_written_down(chain, store):
+    transfer = fit_transfer(chain, run(chain))
+    pre, post = transfer.arms["pre"], transfer.arms["post"]
+    assert [optimum.rate for optimum in pre.optima] == pytest.approx([2e-3, 2e-3])
+    assert post.optima[0].rate == pytest.approx(4e-3)
+    assert post.slope.mean == pytest.approx(-(1 + 0.02 * 2.5), abs=0.01)  # seeds 1 to 4
+    assert (post.moves, post.word) == (-1, "costs")
+    assert (pre.moves, pre.word) == (0, "holds")
+    assert transfer.family == 4
+    assert transfer.saved_items == 7 * 20 * 8 * 32
+    written = report_transfer(transfer, to_text)
+    content = json.loads((written.folder / "transfer.json").read_text())
+    assert content["axis"] == "width"
+    assert [size["width"] for size in content["sizes"]] == [16, 32]
+    assert content["arms"]["post"]["verdict"] == "costs"
+    assert content["arms"]["post"]["losses"][0]["1"]["0.004"] == pytest.approx(2 + 0.01 * math.sin(1))
+    text = " ".join((written.folder / "transfer.txt").read_text().split())
+    assert "post: the best rate falls: times 0.4" in text
+    assert "w16 and w32 have the same best rate, whichever seed is left out" in text
+    page = (written.folder / "transfer.html").read_text()
+    assert "the best rate falls" in page
+    assert "data:image/png;base64," in page
+    stored = {item.path for item in tracking.client().list_artifacts(written.mlflow["run_id"])}
+    assert stored == {"transfer.png", "transfer.json", "transfer.txt", "transfer.html"}
+
+
+def test_failures_and_edges_are_in_the_tables(chain):
+    failing = {("post", 1, rate) for rate in RATES if rate > 1e-3}
+    transfer = fit_transfer(chain, run(chain, failing))
+    optima, (_, large) = tabulate_optima(transfer), tabulate_losses(transfer)
+    assert large.rows[1][-1] == "failed"
+    assert optima.rows[1][-2].endswith("4 of 4 failed")
+    assert transfer.arms["post"].word == "undecided"
+    failing = {("post", 1, rate) for rate in RATES if rate > 0.26e-3}
+    edge = tabulate_optima(fit_transfer(chain, run(chain, failing))).rows[1][2]
+    assert edge == "0.00025, 4 of 4 at the edge"
+
+
+def test_nothing_that_ended_is_refused(chain):
+    everything = {(arm, k, rate) for arm in ("pre", "post") for k in (0, 1) for rate in RATES}
+    transfer = fit_transfer(chain, run(chain, everything))
+    assert {one.word for one in transfer.arms.values()} == {"undecided"}
+    records = [simulate(rung.spec, lambda *_: 2.0, InMemoryStorage(), 0) for rung in chain.rungs]
+    with pytest.raises(SweepError, match="ended at every rate at two sizes"):
+        fit_transfer(chain, records)
+
+
+def test_the_verb_trains_and_tells(tmp_path, store, capsys):
+    path = tmp_path / "toy.yaml"
+    path.write_text(yaml.safe_dump({**FILE, "arms": {"pre": {"norm": "pre"}}}, sort_keys=False))
+    words = ["trainer.max_steps=2", "trainer.val_check_interval=2", "data.val_fraction=0.0005"]
+    assert main(["transfer", str(path), *words, "--dry-run"]) == 0
+    assert "arm pre: 3 points of 2 updates" in capsys.readouterr().out
+    assert main(["transfer", str(path), *words, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [len(losses) for losses in content["arms"]["pre"]["losses"]] == [3, 3]
+    assert content["saved_items"] == 3 * 2 * 8 * 32
+    assert main(["transfer", str(path), "confirm.seeds=2"]) == 2
+    assert "3 seeds or more" in capsys.readouterr().err
