@@ -125,9 +125,9 @@ def _state_savings(transfer: Transfer) -> str:
     chain = transfer.chain
     rest = join_words(rung.size for rung in chain.rungs[1:])
     return (
-        f"A search at {chain.rungs[0].size} alone saves {format_count(transfer.saved_items)} {_find_unit(transfer)} for "
-        f"each arm and seed, the searches at {rest}: {100 * transfer.saved_operations:.1f} % of the operations of all "
-        "searches."
+        f"A search at {chain.rungs[0].size} alone saves {format_count(transfer.saved_items)} {_find_unit(transfer)} "
+        f"for each arm and seed, the searches at {rest}: {100 * transfer.saved_operations:.1f} % of the operations of "
+        "all searches."
     )
 
 

@@ -126,7 +126,9 @@ def _describe_parts(parts: Iterable[Kind]) -> str:
     """Return parts with a kind, such as callbacks, in their order: 'noise (scale=0.1)', 'mup (base.hidden=64)'."""
     described = []
     for part in parts:
-        fields = format_settings(dict(iterate_leaves(part.model_dump(mode="json", exclude={"kind"}, exclude_none=True))), {})
+        fields = format_settings(
+            dict(iterate_leaves(part.model_dump(mode="json", exclude={"kind"}, exclude_none=True))), {}
+        )
         described.append(f"{part.kind} ({fields})" if fields else part.kind)
     return ", ".join(described) or format_entry(None)
 

@@ -170,7 +170,7 @@ def test_a_parametrisation_beside_the_placement_is_told_once_and_makes_another_m
     (message,) = refused(arms=arms)
     assert "parametrization: standard (pre and post), mup (base.hidden=64 base.layers=2" in message
     assert message.endswith("declare it with confounds: [parametrization]")
-    points = dict.fromkeys(arms, [{}])
+    points = {key: [{}] for key in arms}
     assert list(audit.describe_coinciding(sweep(arms=arms, confounds="parametrization"), points)) == []
 
 
