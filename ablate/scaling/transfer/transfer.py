@@ -137,7 +137,8 @@ def judge_arm(
     """
     optima = [find_optimum(by_seed) for by_seed in curves]
     cost = measure_cost(curves[0], curves[-1], level)
-    return ArmTransfer(curves, optima, _fit_slope(optima, places, level), cost, _find_word(cost, effect))
+    edges = optima[0].at_edge > 0, optima[-1].at_edge > 0
+    return ArmTransfer(curves, optima, _fit_slope(optima, places, level), cost, _find_word(cost, effect, edges))
 
 
 def _fit_slope(optima: Sequence[Optimum], places: Sequence[int], level: float) -> Estimate | None:
@@ -194,9 +195,11 @@ def measure_cost(small: Mapping[int, Curve], large: Mapping[int, Curve], level: 
     return Cost(estimate, same, len(seeds), failed, other_failed, fails_more)
 
 
-def _find_word(cost: Cost | None, effect: float | None) -> str:
-    """Return what is shown of the smallest size's rate at the largest."""
-    if cost is None:
+def _find_word(cost: Cost | None, effect: float | None, edges: tuple[bool, bool]) -> str:
+    """Return what is shown of the smallest size's rate at the largest. `edges`: whether some seed's best rate lies at
+    an edge of the searched ones at the smallest size, so that the best rate is not known, and at the largest, where a
+    better one may lie beyond."""
+    if cost is None or edges[0]:
         return "undecided"
     if cost.fails_more:
         return "fails more often"
@@ -204,9 +207,9 @@ def _find_word(cost: Cost | None, effect: float | None) -> str:
         return "undecided"
     ends = cost.estimate.interval if cost.estimate else None
     if cost.same:
-        return "holds" if effect is not None else "undecided"
+        return "holds" if effect is not None and not edges[1] else "undecided"
     if ends is None:
         return "undecided"
     if ends[0] > 0:
         return "costs"
-    return "holds" if effect is not None and ends[1] < effect else "undecided"
+    return "holds" if effect is not None and ends[1] < effect and not edges[1] else "undecided"

@@ -65,6 +65,12 @@ def test_the_same_rate_costs_nothing_and_holds_only_where_it_is_said_what_matter
     assert judge_arm([small, large], (32, 64), LEVEL, None).word == "undecided"
 
 
+@pytest.mark.parametrize(("bests", "word"), [((4, 4), "undecided"), ((0.2, 4), "costs"), ((4, 0.2), "undecided")])
+def test_at_an_edge_the_best_rate_is_not_known(bests, word):
+    small, large = draw(bests, (0.0, 0.05, -0.05))
+    assert judge_arm([small, large], (32, 64), LEVEL, 0.05).word == word
+
+
 def test_the_judged_seed_does_not_choose():
     flat = {seed: dict.fromkeys((1.0, 2.0), 2.0) for seed in (1, 2, 3)}
     lucky = {**flat, 3: {1.0: 2.0, 2.0: 1.0}}  # one seed's luck at one rate
