@@ -29,7 +29,7 @@ from ablate.experiment.warm_start import WarmStart
 from ablate.models import ModelConfig, models, validate_asks, validate_wiring
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig, optimizers
-from ablate.optim.parametrizations import Multipliers, Parametrization, parametrizations
+from ablate.optim.parametrizations import Multipliers, Parametrization, Scaled, parametrizations
 from ablate.optim.schedules import ScheduleConfig, schedules
 from ablate.tasks import Task, tasks
 
@@ -183,6 +183,17 @@ class Experiment(Config):
     def multipliers(self) -> Multipliers:
         """What the parametrisation does to the model."""
         return self.parametrization.list_multipliers(self.model.stack())
+
+    def narrowed(self, share: float) -> dict[str, Any]:
+        """Return dotted path -> value: the settings of a narrower model with about `share` of the weights of its layers
+        (see `ModelConfig.narrowed`), and of a base that is narrower by the same factor, so that the multipliers
+        stay."""
+        fields = self.model.narrowed(share)
+        changes = {f"model.{field}": value for field, value in fields.items()}
+        if isinstance(self.parametrization, Scaled):
+            hidden = round(self.parametrization.base.hidden * fields["hidden"] / self.model.hidden)
+            changes["parametrization.base.hidden"] = max(1, hidden)
+        return changes
 
     def build_model(self, classes: int, shape: tuple[int, ...]) -> Model:
         """Return the initialised model for inputs of `shape`, with what the task adds to it. `classes`: vocabulary size

@@ -23,9 +23,7 @@ def measure_initial_gradient(experiment: Experiment, corpus: Corpus) -> float | 
     or the groups of its norm layer do not allow it. Raises DataError, OutOfMemory."""
     if (weights := experiment.model.layer_parameters()) > MOST_WEIGHTS:
         try:
-            narrower = experiment.model.narrowed(MOST_WEIGHTS / weights)
-            fields = {f"model.{field}": value for field, value in narrower.items()}
-            experiment = Experiment.from_mapping(experiment.to_tree(), fields)
+            experiment = Experiment.from_mapping(experiment.to_tree(), experiment.narrowed(MOST_WEIGHTS / weights))
         except ConfigError:
             return None
     inputs, targets = next(iter(corpus.train.batches(ITEMS, experiment.seed)))

@@ -51,7 +51,7 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         spec,
         lambda full: {
             **change_length(full, factor * full.trainer.max_steps),
-            **(_narrow(full, factor) if model else {}),
+            **(full.narrowed(factor) if model else {}),
         },
     )
     suffix = format_suffix(factor, model)
@@ -198,8 +198,3 @@ def change_length(full: Experiment, updates: float) -> dict[str, Any]:
     if warmup is not None:
         changes["schedule.warmup_steps"] = min(steps - 1, round(warmup * factor))
     return changes
-
-
-def _narrow(full: Experiment, factor: float) -> dict[str, Any]:
-    """Return the model fields of `full` with `factor` of its parameters."""
-    return {f"model.{field}": value for field, value in full.model.narrowed(factor).items()}

@@ -65,6 +65,16 @@ def test_with_the_model_tokens_per_parameter_stay_and_so_do_depth_and_what_goes_
     assert small.name == "full-scale0.1-model"
 
 
+def test_the_base_of_a_parametrisation_is_narrowed_with_the_model():
+    mup = {"kind": "mup", "base": {"hidden": 128, "layers": 4}}
+    arms = {"pre": {"norm": "pre", "parametrization": mup}, "mix": {"norm": "mix", "parametrization": mup}}
+    full = Sweep.from_tree({**TREE, "arms": arms})
+    before, after = full.base("mix"), scale_sweep(full, 0.1, model=True).base("mix")
+    assert after.model.hidden < before.model.hidden
+    assert after.multipliers.output == pytest.approx(before.multipliers.output, rel=0.02)
+    assert before.multipliers.output == 128 / before.model.hidden
+
+
 def test_it_says_that_it_is_not_the_full_setting(full):
     assert describe_scale(full) == ""
     assert scale_sweep(full, 1) is full
