@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,8 @@ CUT = (
 class AdminResidual(nn.Module):
     """`N(omega * x + f(x))` with a learnable vector `omega`, [dim], with a given initial value; if it is None,
     `profile` measures it."""
+
+    on_stream: ClassVar[tuple[str, ...]] = ("norm", "omega")
 
     def __init__(self, site: Site, omega: float | None) -> None:
         super().__init__()

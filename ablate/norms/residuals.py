@@ -3,7 +3,9 @@
 Each builds its norms from the `site` and puts stochastic depth, `site.drop()`, on the whole branch that is added to the
 stream: after a norm of the sublayer's output, which would undo its scaling. The formulas omit it. Factors that are not
 learned are Python floats, and None instead of 1: a buffer would be rounded with the weights when these are converted to
-bfloat16. Factors that may differ by layer are named in `factors` (see `lift_factors`).
+bfloat16. Factors that may differ by layer are named in `factors` (see `lift_factors`). What is learned in a norm on a
+branch changes the stream by as much as the branch counts; a norm that the stream itself passes through is named in
+`on_stream`, since what is learned there adds up over all layers.
 """
 
 from __future__ import annotations
@@ -102,6 +104,7 @@ class PostResidual(nn.Module):
     """`N(alpha * x + f(x))`."""
 
     factors: ClassVar[tuple[str, ...]] = ("alpha",)
+    on_stream: ClassVar[tuple[str, ...]] = ("norm",)
 
     def __init__(self, site: Site, alpha: float = 1.0) -> None:
         super().__init__()
@@ -116,6 +119,7 @@ class InputPostResidual(nn.Module):
     """`alpha * h + f(h)` with `h = N(x)`: a post-norm with the norm moved to the input of the next sublayer."""
 
     factors: ClassVar[tuple[str, ...]] = ("alpha",)
+    on_stream: ClassVar[tuple[str, ...]] = ("norm",)
 
     def __init__(self, site: Site, alpha: float = 1.0) -> None:
         super().__init__()
@@ -163,6 +167,8 @@ class ScaledResidual(nn.Module):
 class BottomResidual(nn.Module):
     """The attention of a B2T layer: `(N(x + f(x)), x)`."""
 
+    on_stream: ClassVar[tuple[str, ...]] = ("norm",)
+
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.norm, self.drop = site.norm(), site.drop()
@@ -173,6 +179,8 @@ class BottomResidual(nn.Module):
 
 class TopResidual(nn.Module):
     """The MLP of a B2T layer: `N(x + a + f(a))` of the attention's result (a, x)."""
+
+    on_stream: ClassVar[tuple[str, ...]] = ("norm",)
 
     def __init__(self, site: Site) -> None:
         super().__init__()

@@ -89,8 +89,17 @@ def list_factors(module: nn.Module) -> dict[str, Factors]:
     if multipliers is None:
         return {}
     inside = {*module.blocks().parameters()}  # type: ignore[operator]
-    roles = assign_roles(module)
-    return {name: multipliers.find_factors(roles[name], p in inside) for name, p in module.named_parameters()}
+    roles, stream = assign_roles(module), _list_on_stream(module)
+    return {
+        name: multipliers.find_factors(roles[name], p in inside, p in stream) for name, p in module.named_parameters()
+    }
+
+
+def _list_on_stream(module: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters that the residual stream itself passes through, as the wiring of the layers names them
+    (`ablate.norms.residuals`)."""
+    parts = [getattr(own, name) for own in module.modules() for name in getattr(own, "on_stream", ())]
+    return {p for part in parts for p in (part.parameters() if isinstance(part, torch.nn.Module) else [part])}
 
 
 def set_eps(groups: list[dict[str, Any]], eps: float) -> list[dict[str, Any]]:

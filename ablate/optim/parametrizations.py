@@ -52,9 +52,13 @@ class Multipliers:
     none."""
     outside: Mapping[str, Factors] = field(default_factory=dict)
     """The same of the embedding, the final norm and the head."""
+    stream: Factors = Factors()
+    """The factors of norms inside the layers that the residual stream itself passes through."""
 
-    def find_factors(self, role: str, is_inside: bool) -> Factors:
-        """Return the factors of the parameters of a role, inside or outside of the layers."""
+    def find_factors(self, role: str, is_inside: bool, on_stream: bool = False) -> Factors:
+        """Return the factors of the parameters of a role, inside or outside of the layers, or `on_stream`."""
+        if on_stream:
+            return self.stream
         return (self.inside if is_inside else self.outside).get(role, Factors())
 
 
@@ -105,9 +109,9 @@ class Scaled(Parametrization):
         """Return k, the depth over the base's."""
         return stack.depth / self.base.layers
 
-    def _scale_width(self, stack: Stack, residual: float, lr: float, eps: float) -> Multipliers:
-        """Return the multipliers by the width, and by the depth those that are given: of branches, and inside the
-        layers of learning rates and of Adam's eps."""
+    def _scale_width(self, stack: Stack, residual: float, lr: float, eps: float, stream: float) -> Multipliers:
+        """Return the multipliers by the width, and by the depth those that are given: of branches, inside the layers of
+        learning rates and of Adam's eps, and of the learning rate of norms on the stream."""
         m = self.width_ratio(stack)
         head = self.base.head_dim or stack.head_dim
         vector = Factors(lr, 1.0, eps / m)
@@ -120,6 +124,7 @@ class Scaled(Parametrization):
             residual=residual,
             inside=_drop_ones({"matrices": hidden, "biases": vector, "norms": vector}),
             outside=_drop_ones(dict.fromkeys(("embedding", "head", "biases", "norms"), outer)),
+            stream=Factors(stream, 1.0, 1 / m),
         )
 
 
@@ -147,7 +152,7 @@ class MuP(Scaled):
     kind: Literal["mup"] = "mup"
 
     def list_multipliers(self, stack: Stack) -> Multipliers:
-        return self._scale_width(stack, residual=1.0, lr=1.0, eps=1.0)
+        return self._scale_width(stack, residual=1.0, lr=1.0, eps=1.0, stream=1.0)
 
 
 @parametrizations.register
@@ -158,6 +163,9 @@ class CompleteP(Scaled):
     Inside the layers the learning rates are times k^(alpha - 1), which is 1 for alpha = 1, and eps times k^-alpha. The
     multiplier stands on the whole branch, behind a norm of the sublayer's output, which would undo it otherwise: x +
     k^-alpha f(N(x)) for Pre-LN, N(x + k^-alpha f(x)) for Post-LN, x + k^-alpha N(f(N(x))) for Sandwich.
+
+    The papers are about Pre-LN, where nothing is learned on the residual stream. A norm that the stream itself passes
+    through, as in Post-LN, has the learning rate times 1/k, whatever alpha is: what all layers learn there adds up.
     """
 
     kind: Literal["complete_p"] = "complete_p"
@@ -167,4 +175,5 @@ class CompleteP(Scaled):
 
     def list_multipliers(self, stack: Stack) -> Multipliers:
         k = self.depth_ratio(stack)
-        return self._scale_width(stack, residual=k**-self.alpha, lr=k ** (self.alpha - 1), eps=k**-self.alpha)
+        branch = k**-self.alpha
+        return self._scale_width(stack, residual=branch, lr=k ** (self.alpha - 1), eps=branch, stream=1 / k)

@@ -7,8 +7,9 @@ from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 from ablate.norms.residuals import Multiplier
+from ablate.optim.groups import list_factors
 from ablate.optim.optimizers import build_optimizer
-from ablate.optim.parametrizations import Multipliers, parametrizations
+from ablate.optim.parametrizations import Factors, Multipliers, parametrizations
 from ablate.parallel.deferred import defer_weights, materialize
 
 FAMILIES = {
@@ -129,6 +130,44 @@ def test_branches_are_multiplied_as_a_whole(family, norm):
     arguments = [model.rotary(torch.arange(5))] if family == "llama" else []
     torch.testing.assert_close(block(x, *arguments), other(x, *arguments))
     assert len(added) == 2
+
+
+@pytest.mark.parametrize("norm", LISTED)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_norms_on_the_stream_are_those_that_matter_without_branches(family, norm):
+    """Where all branches count nothing, a layer's output depends on what is learned on the stream, and on nothing
+    else. With complete_p that has the learning rate times 1/k, and all other vectors that of the optimizer."""
+    _, model = build(family, {"norm": norm})
+    block = model.blocks()[-1]
+    for residual in (block.attn_residual, block.mlp_residual):
+        residual.drop = Multiplier(0.0)
+    arguments = [model.rotary(torch.arange(5))] if family == "llama" else []
+    x = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))
+    (block(x, *arguments) * torch.linspace(-1, 2, 32)).sum().backward()
+    model.multipliers = Multipliers(stream=Factors(0.25))
+    factors = list_factors(model)
+    for name, parameter in block.named_parameters():
+        moves = parameter.grad is not None and bool(parameter.grad.abs().max() > 1e-6)
+        (own,) = [factors[full] for full, p in model.named_parameters() if p is parameter]
+        assert own.lr == (0.25 if moves else 1.0), name
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_norms_on_the_stream_by_depth(alpha):
+    """N(x + f(x)) in twice as many layers: what one of them learns counts half, whatever a branch counts."""
+    experiment, model = build("llama", {"norm": "post", "optimizer.lr": 1e-3}, give_base("complete_p"))
+    changed = experiment.from_mapping(experiment.to_tree(), {"parametrization.alpha": alpha})
+    model.multipliers = changed.multipliers
+    rates = {
+        id(p): (group["lr"], group["eps"])
+        for group in build_optimizer(changed.optimizer, model).param_groups
+        for p in group["params"]
+    }
+    for name, parameter in model.named_parameters():
+        if name.startswith("layers") and parameter.ndim == 1:
+            assert rates[id(parameter)] == pytest.approx((1e-3 / K, 1e-8 / M)), name
+        elif name.startswith("layers"):
+            assert rates[id(parameter)] == pytest.approx((1e-3 / M * K ** (alpha - 1), 1e-8 / M / K**alpha)), name
 
 
 @pytest.mark.parametrize("family", FAMILIES)
