@@ -148,7 +148,9 @@ def test_each_arm_is_tuned_over_the_same_range_with_the_same_budget(spec):
         assert points == {math.prod(len(entry) for entry in spec.search.values())}
         if spec.designed:  # whose levels may set the rate
             return
-        assert len({spec.base(arm).optimizer.lr for arm in spec.all_arms}) == len(spec.search.get("optimizer.lr", [None]))
+        assert len({spec.base(arm).optimizer.lr for arm in spec.all_arms}) == len(
+            spec.search.get("optimizer.lr", [None])
+        )
         return
     assert len({spec.trials(arm) for arm in spec.all_arms}) == 1
     shared = [part for part in SHARED if part not in FACTORS.get(spec.name, ())]
