@@ -99,6 +99,11 @@ def parse_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def parse_sizes(text: str) -> list[int]:
+    """Return the whole numbers of at least 1 in a comma-separated text."""
+    return [parse_positive(size) for size in parse_names(text)]
+
+
 def parse_above_zero(text: str) -> float:
     """Return a number above 0."""
     try:

@@ -13,9 +13,14 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import AblateError
+from ablate.diagnostics import coordinates
+from ablate.diagnostics.coordinates.check import CheckSettings, Coordinates, check_coordinates
+from ablate.diagnostics.coordinates.figure import draw
+from ablate.diagnostics.coordinates.recipes import is_recipe_file, open_recipes
 from ablate.diagnostics.measures import Metric, Pruning, Result, measurements, select
 from ablate.diagnostics.measures.base import FOLDER, MEASURED
 from ablate.diagnostics.measuring import TOKENS, MetricSource, Settings, join_notes, measure_model
+from ablate.diagnostics.opening import split_label
 from ablate.plots import style
 from ablate.plots.panels import save
 
@@ -33,15 +38,19 @@ class Diagnosis:
     """What is to be known of these models."""
     models: dict[str, str] = field(default_factory=dict)
     """Label -> the data that the model was measured on."""
+    coordinates: dict[str, Coordinates] = field(default_factory=dict)
+    """Label of a recipe -> its coordinate check."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; a number that is not finite is null."""
+        measured = {
+            name: {label: result.to_dict() for label, result in own.items()} for name, own in self.results.items()
+        }
+        if self.coordinates:
+            measured[coordinates.NAME] = {label: check.to_dict() for label, check in self.coordinates.items()}
         return {
             "models": self.models,
-            "measurements": {
-                name: {label: result.to_dict() for label, result in results.items()}
-                for name, results in self.results.items()
-            },
+            "measurements": measured,
             "notes": self.notes,
             "folder": str(self.folder),
             "files": [str(file) for file in self.files],
@@ -63,14 +72,19 @@ def diagnose(
     trust_remote_code: bool = False,
     metrics: Mapping[str, Metric] | None = None,
     benchmarks: MetricSource | None = None,
+    widths: Sequence[int] | None = None,
+    depths: Sequence[int] | None = None,
+    updates: int | None = None,
+    seeds: int | None = None,
 ) -> Diagnosis:
     """Measure `models`, one after another, and draw the results together.
 
     Args:
         models: a run's id, a checkpoint's path, sweep:NAME/ARM, init: followed by one of these, hf:NAME or timm:NAME,
-            each
-            with an optional prefix LABEL=.
-        what: names of measurements; none: all.
+            each with an optional prefix LABEL=. For coordinates also the file of an experiment, or of a sweep, each arm
+            of which is then a model.
+        what: names of measurements; none: all but coordinates, which takes the recipes of the models alone and trains
+            small models by them.
         tokens: number of tokens, or images, to measure on; fewer if the data has fewer.
         data: `--data` words; none: the validation data of the model's own experiment.
         output: the folder for figures and numbers; by default one of the store.
@@ -82,20 +96,31 @@ def diagnose(
         trust_remote_code: whether code that comes with a model of the hub may be run.
         metrics: scores for layer removal, by name: a function of the model.
         benchmarks: scores for layer removal that are loaded for each model, such as tasks of lm-evaluation-harness.
+        widths: of coordinates, as the next ones; by default 32 to 512, or the nearest that have whole heads.
+        depths: by default 2 to 32.
+        updates: of each small model, by default 10.
+        seeds: initialisations to average over, by default 3.
 
     If it is stopped and called again, it resumes. Raises AblateError.
     """
     models = [models] if isinstance(models, str) else models
-    kinds = select(list(what))
+    kinds = select(list(what), [coordinates.NAME]) if set(what) != {coordinates.NAME} else []
     settings = Settings(tokens, data, positions, batch_tokens, device, dtype, seed, trust_remote_code)
+    check = _read_check({"widths": widths, "depths": depths, "updates": updates, "seeds": seeds}, what)
     if benchmarks and Pruning not in kinds:
         raise AblateError("--tasks is for layer removal: include pruning in --what.")
+    if files := [name for name in models if kinds and is_recipe_file(split_label(name)[1])]:
+        raise AblateError(
+            f"{files[0]} is a recipe without weights, of which {coordinates.NAME} alone can be taken: give "
+            f"--what {coordinates.NAME}, or a run's id, a checkpoint or sweep:NAME/ARM."
+        )
+    recipes = [recipe for name in models for recipe in open_recipes(name)] if check else []
     folder = make_folder(Path(output).expanduser() if output else choose_folder(models))
     results: dict[str, dict[str, Result]] = {kind.name: {} for kind in kinds}
     runs: dict[str, str] = {}
     described: dict[str, str] = {}
     notes: dict[str, list[str]] = {}
-    for name in models:
+    for name in models if kinds else ():
         measured = measure_model(
             name, kinds, settings, folder, metrics=metrics, benchmarks=benchmarks, require_all=bool(what)
         )
@@ -106,12 +131,31 @@ def diagnose(
             results[kind][label] = result
         if measured.run_id:
             runs[label] = measured.run_id
-    diagnosis = _write(Diagnosis({k: v for k, v in results.items() if v}, folder, [], join_notes(notes), described))
+    checks: dict[str, Coordinates] = {}
+    for recipe in recipes:
+        assert check is not None
+        label = number_label(recipe.label, checks)
+        checks[label] = check_coordinates(recipe, check, data, batch_tokens, settings.opening.device)
+        described.setdefault(label, checks[label].data)
+        if recipe.run_id:
+            runs.setdefault(label, recipe.run_id)
+    taken = {k: v for k, v in results.items() if v}
+    diagnosis = _write(Diagnosis(taken, folder, [], join_notes(notes), described, checks))
     _log(diagnosis, runs)
     return diagnosis
 
 
-def number_label(label: str, labels: Mapping[str, str]) -> str:
+def _read_check(given: Mapping[str, Any], what: Sequence[str]) -> CheckSettings | None:
+    """Return the settings of the coordinate check; None if it is not asked for. Raises AblateError."""
+    own = {name: value for name, value in given.items() if value is not None}
+    if coordinates.NAME in what:
+        return CheckSettings(**own)
+    if own:
+        raise AblateError(f"--{next(iter(own))} is for the coordinate check: include {coordinates.NAME} in --what.")
+    return None
+
+
+def number_label(label: str, labels: Mapping[str, Any]) -> str:
     """Return `label`, with a number if it is already used."""
     return next(one for n in range(1, len(labels) + 2) if (one := f"{label} ({n})" if n > 1 else label) not in labels)
 
@@ -142,30 +186,40 @@ def _write(diagnosis: Diagnosis) -> Diagnosis:
             measurements[name].draw({style.escape_math(label): result for label, result in results.items()}),
             diagnosis.folder / f"{name}.png",
         )
-        files.append(_write_table(diagnosis.folder / f"{name}.csv", results))
+        files.append(
+            _write_table(diagnosis.folder / f"{name}.csv", {label: own.rows for label, own in results.items()})
+        )
+    if checks := diagnosis.coordinates:
+        figure = draw({style.escape_math(label): check for label, check in checks.items()})
+        files += save(figure, diagnosis.folder / f"{coordinates.NAME}.png")
+        rows = {label: check.rows for label, check in checks.items()}
+        files.append(_write_table(diagnosis.folder / f"{coordinates.NAME}.csv", rows))
     file = diagnosis.folder / "diagnostics.json"
     diagnosis = replace(diagnosis, files=[*files, file])
     file.write_text(json.dumps(diagnosis.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return diagnosis
 
 
-def _write_table(file: Path, results: Mapping[str, Result]) -> Path:
-    columns = dict.fromkeys(key for result in results.values() for row in result.rows for key in row)
+def _write_table(file: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> Path:
+    """Write the rows of models by label."""
+    columns = dict.fromkeys(key for rows in tables.values() for row in rows for key in row)
     with file.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.DictWriter(opened, ["model", *columns])
         writer.writeheader()
-        for label, result in results.items():
-            writer.writerows({"model": label, **row} for row in result.rows)
+        for label, rows in tables.items():
+            writer.writerows({"model": label, **row} for row in rows)
     return file
 
 
 def _log(diagnosis: Diagnosis, runs: Mapping[str, str]) -> None:
     """Store the figures, and each model's numbers, in its run."""
     for label, run_id in runs.items():
-        own = {name: results[label].to_dict() for name, results in diagnosis.results.items()}
-        file = diagnosis.folder / MEASURED
-        file.write_text(json.dumps({"label": label, "last": own}, allow_nan=False) + "\n", encoding="utf-8")
+        own = {name: results[label].to_dict() for name, results in diagnosis.results.items() if label in results}
         tracker = tracking.Tracker(run_id)
-        for path in [*diagnosis.files, file]:
+        for path in diagnosis.files:
             tracker.log_file(path, FOLDER)
-        file.unlink()
+        if own:  # else what was measured of its weights before stays
+            file = diagnosis.folder / MEASURED
+            file.write_text(json.dumps({"label": label, "last": own}, allow_nan=False) + "\n", encoding="utf-8")
+            tracker.log_file(file, FOLDER)
+            file.unlink()

@@ -146,6 +146,11 @@ class ModelConfig(Kind):
         heads = max(1, round(hidden / (self.hidden // self.heads)))
         return {"hidden": heads * max(4, 4 * round(hidden / heads / 4)), "heads": heads}
 
+    def resized(self, hidden: int) -> dict[str, Any]:
+        """Return the fields of a model of the same shape whose width is `hidden`: a wider one has more heads, each as
+        wide as here, and all other widths in proportion."""
+        return {"hidden": hidden, "heads": self.heads * hidden // self.hidden}
+
     @property
     def title(self) -> str:
         """What the model is called in messages."""

@@ -88,6 +88,10 @@ class Llama(ModelConfig):
             fields["kv_heads"] = min(fitting, key=lambda n: abs(n - wanted))
         return fields
 
+    def resized(self, hidden: int) -> dict[str, Any]:
+        shared = {"kv_heads": self.kv_heads * hidden // self.hidden} if self.kv_heads else {}
+        return {**super().resized(hidden), "mlp": max(1, round(self.mlp * hidden / self.hidden)), **shared}
+
     def validate(self) -> list[Problem]:  # type: ignore[override]
         problems = super().validate()
         if self.head_dim is not None and self.head_dim % 2:

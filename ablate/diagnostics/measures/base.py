@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
@@ -153,12 +153,11 @@ def register(cls: M) -> M:
     return cls
 
 
-def select(names: list[str]) -> list[type[Measurement]]:
-    """Return the measurements of these names, in the order in which they are taken; without names, all of them. Raises
-    AblateError."""
+def select(names: list[str], others: Sequence[str] = ()) -> list[type[Measurement]]:
+    """Return the measurements of these names, in the order in which they are taken; without names, all of them. Those
+    of `others`, which are none of these, are accepted too. Raises AblateError."""
+    known = [*measurements, *others]
     for name in names:
-        if name not in measurements:
-            raise AblateError(
-                f"unknown measurement {name!r}. Accepted: {', '.join(measurements)}.{did_you_mean(name, measurements)}"
-            )
+        if name not in known:
+            raise AblateError(f"unknown measurement {name!r}. Accepted: {', '.join(known)}.{did_you_mean(name, known)}")
     return [cls for name, cls in measurements.items() if not names or name in names]
