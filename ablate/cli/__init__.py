@@ -57,7 +57,7 @@ examples:
   ablate sweep demo --workers 2
   ablate report demo
   ablate ladder sweeps/demo-ladder.yaml --workers 2
-  ablate transfer sweeps/transfer-width.yaml --workers 2
+  ablate transfer sweeps/demo-transfer.yaml --workers 2
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
   ablate export RUN_ID --to hf --output exported
   ablate diagnose sweep:demo/pre sweep:demo/post

@@ -101,9 +101,9 @@ def print_coordinates(checks: Mapping[str, check.Coordinates], console: Console)
     """Print how much the layers of each model differ between widths and between depths, and whether that is flat."""
     rows = []
     for model, own in checks.items():
-        found = {(one.axis, one.quantity, one.group): one for one in own.judged}
+        judged = {(one.axis, one.quantity, one.group): one for one in own.judged}
         for axis, quantity in dict.fromkeys((one.axis, one.quantity) for one in own.judged):
-            layers, *others = (found.get((axis, quantity, group)) for group in flatness.GROUPS)
+            layers, *others = (judged.get((axis, quantity, group)) for group in flatness.GROUPS)
             assert layers is not None
             rest = ["-" if one is None else _format_ratio(one.ratio) for one in others]
             numbers = [_format_ratio(layers.ratio), layers.part, _format_ratio(layers.ratio_without_smallest)]

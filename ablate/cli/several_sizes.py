@@ -6,8 +6,7 @@ import argparse
 import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_storage, add_verb, parse_names, parse_positive
 from ablate.cli.output import build_console, repeat_command
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.scaling.rungs import Rung
+    from ablate.scaling.storing import StoredReport
     from ablate.scaling.tables import Table
     from ablate.sweeps import run as sweep_run
     from ablate.sweeps.records import SweepRecord
@@ -56,20 +56,13 @@ def run_sizes(rungs: Sequence[tuple[Rung, str]], options: argparse.Namespace) ->
     return records
 
 
-class Report(Protocol):
-    """Where a report of several sizes lies."""
-
-    @property
-    def folder(self) -> Path:
-        """That of its files."""
-
-    @property
-    def mlflow(self) -> dict[str, str]:
-        """Empty if the store did not accept the report."""
-
-
 def render_report(
-    name: str, tables: Iterable[Table], sentences: Iterable[str], report: Report, files: Iterable[str], console: Console
+    name: str,
+    tables: Iterable[Table],
+    sentences: Iterable[str],
+    report: StoredReport,
+    files: Iterable[str],
+    console: Console,
 ) -> None:
     """Print the tables, the sentences below them, and where the files are."""
     console.print(f"\n{name}", style="bold", markup=False)

@@ -27,8 +27,8 @@ else:
     library = LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\
-ablate transfer sweeps/transfer-width.yaml --workers 2
-  ablate transfer transfer-depth --sizes d4,d8 --dry-run
+ablate transfer demo-transfer --workers 2
+  ablate transfer demo-transfer --sizes w32,w64 --dry-run
   ablate transfer my.yaml confirm.seeds=5 --json"""
 
 

@@ -145,9 +145,9 @@ def diagnose(
     return diagnosis
 
 
-def _read_check(given: Mapping[str, Any], what: Sequence[str]) -> CheckSettings | None:
+def _read_check(options: Mapping[str, Any], what: Sequence[str]) -> CheckSettings | None:
     """Return the settings of the coordinate check; None if it is not asked for. Raises AblateError."""
-    own = {name: value for name, value in given.items() if value is not None}
+    own = {name: value for name, value in options.items() if value is not None}
     if coordinates.NAME in what:
         return CheckSettings(**own)
     if own:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any
 
 from ablate import tracking
-from ablate.config.errors import StoreError
-from ablate.plots.panels import save_png
-from ablate.reports.publish import find_or_start_run, publish
 from ablate.scaling.comparison import SizedArm, SizedPair
 from ablate.scaling.figures import draw_differences, draw_losses
 from ablate.scaling.fits import FORM, Curve
 from ablate.scaling.ladder import Ladder
 from ablate.scaling.statements import list_caveats, state_findings
+from ablate.scaling.storing import store_report
 from ablate.verdict.outcomes import LOSS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 JSON, TEXT, LOSSES, DIFFERENCES = "ladder.json", "ladder.txt", "ladder.png", "ladder-differences.png"
 
@@ -112,48 +107,3 @@ def report_ladder(ladder: Ladder, to_text: Callable[[LadderReport], str]) -> Lad
         return {JSON: json.dumps(report.to_dict(), indent=2, allow_nan=False) + "\n", TEXT: to_text(report)}
 
     return store_report(ladder.name, report, figures, list_texts)
-
-
-class StoredReport(Protocol):
-    """A report of several sizes, which is a dataclass."""
-
-    @property
-    def folder(self) -> Path:
-        """That of its files."""
-
-    @property
-    def mlflow(self) -> dict[str, str]:
-        """experiment_id and run_id; empty if the store did not accept the report."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is to be known beside the findings."""
-
-
-R = TypeVar("R", bound=StoredReport)
-
-
-def store_report(
-    name: str, report: R, figures: Mapping[str, Figure], list_texts: Callable[[R], Mapping[str, str]]
-) -> R:
-    """Return `report` with its place in MLflow, after its figures and texts (file -> content) are written into its
-    folder and to the run "report" of the MLflow experiment `name`; a store that fails is noted. Raises StoreError if
-    the folder cannot be written."""
-    pictures = []
-    for file, figure in figures.items():
-        pictures.append(report.folder / file)
-        save_png(figure, pictures[-1])
-
-    def write(report: R) -> list[Path]:
-        texts = list_texts(report)
-        for file, text in texts.items():
-            (report.folder / file).write_text(text, encoding="utf-8")
-        return [report.folder / file for file in texts]
-
-    try:
-        report = replace(report, mlflow=find_or_start_run(name))  # type: ignore[type-var]
-        publish(report.mlflow["run_id"], [*pictures, *write(report)])
-    except StoreError as error:
-        report = replace(report, mlflow={}, notes=(f"The report is in {report.folder} only. {error}",))  # type: ignore[type-var]
-        write(report)
-    return report

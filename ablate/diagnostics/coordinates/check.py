@@ -11,6 +11,7 @@ import torch
 
 from ablate.config.errors import AblateError
 from ablate.config.formatting import count_noun
+from ablate.data.progress import show_progress
 from ablate.diagnostics.coordinates.flatness import FLAT, LAYERS, Flatness, judge
 from ablate.diagnostics.coordinates.recipes import Recipe
 from ablate.diagnostics.coordinates.recording import Course, list_batches, train_and_record
@@ -96,10 +97,11 @@ def check_coordinates(
     items = max(1, min(experiment.trainer.batch_size, batch_tokens // experiment.items_per_sample))
     batches = list_batches(experiment, corpus, items, settings.updates)
     seeds = range(experiment.seed, experiment.seed + settings.seeds)
-    trained = {
-        size: average([train_and_record(own, corpus, batches, seed, device) for seed in seeds])
-        for size, own in experiments.items()
-    }
+    trained = {}
+    with show_progress(f"{recipe.label}: coordinates", len(experiments), "models") as advance:
+        for done, (size, own) in enumerate(experiments.items()):
+            advance(done)
+            trained[size] = average([train_and_record(own, corpus, batches, seed, device) for seed in seeds])
     courses = {axis: {getattr(size, axis): trained[size] for size in sizes.of(axis)} for axis in AXES}
     judged = [one for axis in AXES for one in judge(axis, courses[axis])]
     facts = {**_describe(recipe, sizes), "updates": settings.updates, "seeds": settings.seeds, "batch": items}

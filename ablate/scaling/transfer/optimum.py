@@ -16,8 +16,10 @@ from typing import Literal, TypeAlias
 from ablate.verdict.intervals import Estimate, bound_mean, least_sd_of_value
 from ablate.verdict.outcomes import Outcome
 
-Curve: TypeAlias = Mapping[float, float | None]
+Curve: TypeAlias = dict[float, float | None]
 """Learning rate -> loss, of one seed; None: it failed."""
+Curves: TypeAlias = dict[int, Curve]
+"""Seed -> its curve."""
 Edge = Literal["lowest", "highest"]
 
 
@@ -61,6 +63,11 @@ class Optimum:
         """Seeds whose best rate is the lowest or the highest that was searched."""
         return sum(seed.edge is not None for seed in self.seeds.values())
 
+    @property
+    def edges(self) -> list[Edge]:
+        """The ends of the searched rates at which some seed's best rate lies."""
+        return list(dict.fromkeys(seed.edge for seed in self.seeds.values() if seed.edge))
+
 
 def find_seed_optimum(curve: Curve) -> SeedOptimum | None:
     """Return the best learning rate of one seed; None if it failed at every rate."""
@@ -82,8 +89,8 @@ def find_seed_optimum(curve: Curve) -> SeedOptimum | None:
     return SeedOptimum(at if curvature <= 0 else at - slope / (2 * curvature), None, False)
 
 
-def find_optimum(curves: Mapping[int, Curve], level: float = 0.05) -> Optimum:
-    """Return the best learning rate over the seeds of `curves` (seed -> its curve), with an interval at `level`."""
+def find_optimum(curves: Curves, level: float = 0.05) -> Optimum:
+    """Return the best learning rate over the seeds of `curves`, with an interval at `level`."""
     seeds = {seed: one for seed, curve in curves.items() if (one := find_seed_optimum(curve)) is not None}
     if not seeds:
         return Optimum(seeds, None)
@@ -94,17 +101,21 @@ def find_optimum(curves: Mapping[int, Curve], level: float = 0.05) -> Optimum:
     return Optimum(seeds, bound_mean(values, level, least, scale=1.0), least)
 
 
-def _find_least_sd(curves: Mapping[int, Curve], seeds: Mapping[int, SeedOptimum]) -> float:
+def _find_least_sd(curves: Curves, seeds: Mapping[int, SeedOptimum]) -> float:
     """Return the standard deviation by rounding to the grid; 0 where no rate is rounded."""
     if not any(one.rounded for one in seeds.values()):
         return 0.0
-    rates = sorted(next(iter(curves.values())))
-    return least_sd_of_value(max(math.log2(b / a) for a, b in itertools.pairwise(rates)))
+    return least_sd_of_value(find_step(next(iter(curves.values()))))
 
 
-def read_curves(outcomes: Mapping[float, Mapping[int, Outcome]]) -> dict[int, dict[float, float | None]]:
-    """Return seed -> its curve, of the seeds that have ended at every rate; `outcomes`: rate -> seed -> outcome. The
-    loss of a seed that diverged or is stuck is None."""
+def find_step(curve: Curve) -> float:
+    """Return the base-2 logarithm of the largest factor between two neighbouring rates."""
+    return max(math.log2(b / a) for a, b in itertools.pairwise(sorted(curve)))
+
+
+def read_curves(outcomes: Mapping[float, Mapping[int, Outcome]]) -> Curves:
+    """Return the curves of the seeds that have ended at every rate; `outcomes`: rate -> seed -> outcome. The loss of a
+    seed that diverged or is stuck is None."""
     ended = set.intersection(*({*by_seed} for by_seed in outcomes.values())) if outcomes else set()
     return {
         seed: {rate: (o.value if (o := by_seed[seed]).trained else None) for rate, by_seed in outcomes.items()}

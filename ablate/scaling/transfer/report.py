@@ -10,11 +10,12 @@ from typing import Any
 
 from ablate import tracking
 from ablate.reports.page import build_environment, embed_charts, embed_image
-from ablate.scaling.report import store_report
+from ablate.scaling.storing import store_report
 from ablate.scaling.transfer.figure import draw_transfer
 from ablate.scaling.transfer.optimum import Optimum
 from ablate.scaling.transfer.tables import list_caveats, state_findings, tabulate_losses, tabulate_optima
-from ablate.scaling.transfer.transfer import ArmTransfer, Transfer
+from ablate.scaling.transfer.transfer import ArmTransfer, Cost, Transfer
+from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import LOSS
 
 FIGURE, JSON, TEXT, PAGE = "transfer.png", "transfer.json", "transfer.txt", "transfer.html"
@@ -55,7 +56,7 @@ class TransferReport:
                 for k, (rung, place) in enumerate(zip(chain.rungs, chain.places, strict=True))
             ],
             "arms": {arm: _describe_arm(one) for arm, one in transfer.arms.items()},
-            "intervals": transfer.family,
+            "comparisons": transfer.family,
             "effect": transfer.effect,
             "saved_items": transfer.saved_items,
             "saved_operations": transfer.saved_operations,
@@ -72,13 +73,21 @@ def _describe_arm(one: ArmTransfer) -> dict[str, Any]:
         "verdict": one.word,
         "moves": one.moves,
         "best": [_describe_optimum(optimum) for optimum in one.optima],
-        "slope": {**asdict(one.slope), "interval": one.slope.interval} if one.slope else None,
-        "cost": asdict(one.cost) if one.cost else None,
+        "slope": _describe_estimate(one.slope),
+        "cost": _describe_cost(one.cost) if one.cost else None,
         "losses": [
             {str(seed): {f"{rate:g}": loss for rate, loss in curve.items()} for seed, curve in curves.items()}
             for curves in one.curves
         ],
     }
+
+
+def _describe_cost(cost: Cost) -> dict[str, Any]:
+    return {**asdict(cost.rates), "nats": _describe_estimate(cost.estimate), "fails_more": cost.fails_more}
+
+
+def _describe_estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    return {**asdict(estimate), "interval": estimate.interval} if estimate else None
 
 
 def _describe_optimum(optimum: Optimum) -> dict[str, Any]:

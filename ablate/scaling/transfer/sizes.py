@@ -71,7 +71,7 @@ def build_chain(file: str | Path, sizes: Sequence[str] = (), overrides: Mapping[
     axis, places = _find_axis(rungs)
     if len(set(places)) < len(places):
         raise ConfigError([Problem("sizes", f"two have the same {axis}, and a size is told by it")], source)
-    (path,) = rungs[0].spec.search
+    path = next(iter(rungs[0].spec.search))
     stem = rungs[0].spec.name.removesuffix(f"-{rungs[0].size}")
     return Chain(f"{stem.removesuffix('-transfer')}-transfer", axis, path, rungs, places)
 
@@ -82,11 +82,16 @@ def _check_sizes(chosen: Mapping[str, Sweep]) -> list[Problem]:
         return [Problem("sizes", text, list(chosen))]
     arms = {name: list(spec.own_arms) for name, spec in chosen.items()}
     first = next(iter(arms.values()))
-    return [
+    problems = [
         Problem("arms", f"every size needs the same arms; {name} has {join_words(own)}")
         for name, own in arms.items()
         if own != first
     ]
+    searched = {name: list(spec.search) for name, spec in chosen.items()}
+    if len({*map(tuple, searched.values())}) > 1:
+        different = "; ".join(f"{name}: {join_words(paths)}" for name, paths in searched.items())
+        problems.append(Problem("search", f"every size searches the same learning rate, and these differ: {different}"))
+    return problems
 
 
 def _check_search(name: str, spec: Sweep) -> list[Problem]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ablate.config.formatting import count_noun, format_count, format_number, join_words
 from ablate.scaling.tables import Table
-from ablate.scaling.transfer.optimum import Optimum
+from ablate.scaling.transfer.optimum import Edge, Optimum
 from ablate.scaling.transfer.transfer import ArmTransfer, Cost, Transfer
 from ablate.verdict.statements import format_estimate
+
+_BEYOND: dict[Edge, str] = {"lowest": "lower", "highest": "higher"}
 
 
 def tabulate_optima(transfer: Transfer) -> Table:
@@ -26,7 +28,7 @@ def tabulate_optima(transfer: Transfer) -> Table:
     factor = f"log2 of its factor for each doubling of {chain.axis}"
     cost = f"cost of {chain.rungs[0].size}'s rate at {chain.rungs[-1].size} (nats)"
     return Table(
-        f"best {name}, with 95 % interval; slope and cost with intervals of {transfer.family} that share 5 %",
+        f"best {name}, with 95 % interval; slope and cost: {transfer.family} comparisons share an error of 5 %",
         ["arm", *sizes, factor, cost, "transfer"],
         rows,
     )
@@ -59,8 +61,9 @@ def format_cost(cost: Cost | None) -> str:
     """Return '+0.012 ± 0.008', '0, the same rate', and how many seeds failed."""
     if cost is None:
         return "-"
-    text = "0, the same rate" if cost.same else format_estimate(cost.estimate, sign=True) if cost.estimate else "-"
-    return f"{text}; {cost.failed} of {cost.seeds} failed" if cost.failed else text
+    rates = cost.rates
+    text = "0, the same rate" if rates.same else format_estimate(cost.estimate, sign=True) if cost.estimate else "-"
+    return f"{text}; {rates.failed} of {rates.seeds} failed" if rates.failed else text
 
 
 def _format_losses(one: ArmTransfer, k: int, rate: float) -> str:
@@ -87,9 +90,13 @@ def _state_arm(transfer: Transfer, arm: str, one: ArmTransfer) -> str:
 def _state_slope(transfer: Transfer, one: ArmTransfer) -> str:
     axis = transfer.chain.axis
     if one.slope is None:
-        sizes = [rung.size for rung, o in zip(transfer.chain.rungs, one.optima, strict=True) if o.at_edge]
-        if sizes:
-            return f"the best rate lies at an edge of the searched ones at {join_words(sizes)}: search further"
+        beyond = [
+            f"{rung.size} (search {join_words(_BEYOND[edge] for edge in optimum.edges)} rates)"
+            for rung, optimum in zip(transfer.chain.rungs, one.optima, strict=True)
+            if optimum.at_edge
+        ]
+        if beyond:
+            return f"the best rate of a seed lies at an edge of the searched ones at {join_words(beyond)}"
         return "at some size too few seeds trained to tell how the best rate moves"
     estimate = f"times {2**one.slope.mean:.2f} for each doubling of {axis}"
     if one.slope.interval is None:
@@ -97,7 +104,10 @@ def _state_slope(transfer: Transfer, one: ArmTransfer) -> str:
     ends = " ... ".join(f"{2**end:.2f}" for end in one.slope.interval)
     if one.moves:
         return f"the best rate {'rises' if one.moves > 0 else 'falls'}: {estimate} ({ends}), n = {one.slope.n}"
-    return f"no movement of the best rate is shown: {estimate} ({ends}), n = {one.slope.n}"
+    return (
+        f"no movement of the best rate by more than half a step of the grid is shown: {estimate} ({ends}), "
+        f"n = {one.slope.n}"
+    )
 
 
 def _state_cost(transfer: Transfer, one: ArmTransfer) -> str:
@@ -105,20 +115,21 @@ def _state_cost(transfer: Transfer, one: ArmTransfer) -> str:
     cost = one.cost
     if cost is None:
         return f"What the rate of {small} costs at {large} cannot be told: too few seeds ended or trained at both"
-    failures = ""
-    if cost.failed or cost.other_failed:
-        failures = f"; {cost.failed} of {cost.seeds} seeds fail with it, {cost.other_failed} with the rate of {large}"
-    if cost.same:
-        return f"{small} and {large} have the same best rate, whichever seed is left out{failures}"
-    nats = f"{format_estimate(cost.estimate, sign=True)} nats" if cost.estimate else "no seed trained at both rates"
-    text = f"The rate of {small} at {large} against the best there: {nats}{failures}"
+    rates = cost.rates
+    if rates.same:
+        text = f"{small} and {large} have the same best rate, whichever seed is left out"
+    else:
+        nats = f"{format_estimate(cost.estimate, sign=True)} nats" if cost.estimate else "no seed trained at both rates"
+        text = f"The rate of {small} at {large} against the best there: {nats}"
+    if rates.failed or rates.other_failed:
+        text += f"; {rates.failed} of {rates.seeds} seeds fail with it, {rates.other_failed} with the rate of {large}"
     meaning = {
-        "holds": f": it holds, within {transfer.effect:g} nats" if transfer.effect else "",
-        "costs": ": it costs",
-        "fails more often": ": it fails more often",
-        "undecided": ": undecided",
+        "holds": f"it holds, within {transfer.effect} nats",
+        "costs": "it costs",
+        "fails more often": "it fails more often",
+        "undecided": "undecided",
     }
-    return text + meaning[one.word]
+    return f"{text}: {meaning[one.word]}"
 
 
 def _state_savings(transfer: Transfer) -> str:
@@ -143,18 +154,10 @@ def list_caveats(transfer: Transfer) -> list[str]:
         caveats.append("confirm.effect is not set, so that no rate is said to hold.")
     if len(chain.rungs) < 3:
         caveats.append("Two sizes show a movement, and not whether it goes on.")
-    absent = {
-        rung.size: n
-        for k, rung in enumerate(chain.rungs)
-        if (
-            n := rung.spec.confirm.first_seeds * len(transfer.arms)
-            - sum(len(a.curves[k]) for a in transfer.arms.values())
-        )
-    }
-    caveats += [
-        f"{size}: {count_noun(n, 'seed')} of an arm has not ended at every rate, and is left out."
-        for size, n in absent.items()
-    ]
+    for k, rung in enumerate(chain.rungs):
+        ended = min(len(one.curves[k]) for one in transfer.arms.values())
+        if (absent := rung.spec.confirm.first_seeds - ended) > 0:
+            caveats.append(f"{rung.size}: of some arm, {count_noun(absent, 'seed')} did not end at every rate.")
     caveats.append(
         "Between the searched rates the best one is interpolated by a parabola. Nothing is shown beyond the sizes, the "
         "length of training and the schedule that were run."

@@ -1,46 +1,60 @@
 """Whether the best learning rate of each arm holds as the model grows: how it moves, and what the smallest size's rate
 costs at the largest.
 
-All arms are one family: the slope of the best rate and the cost of each share an error of 5 %, by Bonferroni. The cost
-is that of choosing, not of a lucky minimum: for each seed both rates are chosen on the other seeds, and compared on
-it. Without that the largest size's best rate would be chosen and judged by the same seeds, and every rate would seem to
-cost something.
+All arms are one family: the slope of the best rate and the cost of each share an error of 5 %, together with the tests
+of failures that could reach such a level, and every look at the seeds counts. The cost is that of choosing, not of a
+lucky minimum: for each seed both rates are chosen on the other seeds, and compared on it. Without that the largest
+size's best rate would be chosen and judged by the same seeds, and every rate would seem to cost something.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.config.errors import SweepError
 from ablate.scaling.ladder import find_effect, read_losses
-from ablate.scaling.transfer.optimum import Curve, Optimum, find_optimum, read_curves
+from ablate.scaling.transfer.optimum import Curves, Optimum, find_optimum, find_step, read_curves
 from ablate.scaling.transfer.sizes import Chain
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.failures import compare_failures
+from ablate.verdict.failures import ALPHA, compare_failures, count_family
 from ablate.verdict.intervals import Estimate, bound_mean
+from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.sequential import LEAST
 
-ERROR = 0.05
-TESTS = 2
+INTERVALS = 2
 """Of each arm: its slope and its cost."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The largest size trained at the smallest size's best rate and at its own, each chosen without the seed on which
+    they are compared."""
+
+    differences: tuple[float, ...]
+    """The loss at the first less that at the second, of the seeds that trained at both."""
+    same: bool
+    """Whether the two are equal whichever seed is left out."""
+    seeds: int
+    failed: int
+    """Seeds that failed at the first."""
+    other_failed: int
+    """Seeds that failed at the second."""
+    alone: int
+    """Seeds that failed at the first only."""
+    other_alone: int
+    """Seeds that failed at the second only."""
 
 
 @dataclass(frozen=True)
 class Cost:
     """What the smallest size's best rate costs at the largest, against the largest's own."""
 
+    rates: Rates
     estimate: Estimate | None
-    """Nats, over the seeds that trained at both rates, with an interval at the level of the family. Without an interval
-    where all are equal; None where no seed trained at both."""
-    same: bool
-    """Whether both sizes have the same best rate whichever seed is left out: the cost is then exactly 0."""
-    seeds: int
-    failed: int
-    """Seeds that failed at the smallest size's rate, at the largest size."""
-    other_failed: int
-    """Seeds that failed at the largest size's own rate."""
+    """Nats, with an interval at the level of the family; without one where all differences are equal; None where no
+    seed trained at both rates."""
     fails_more: bool
     """Whether the smallest size's rate is shown to fail more often, by the exact sign test."""
 
@@ -49,8 +63,8 @@ class Cost:
 class ArmTransfer:
     """One arm at each size, the smallest first."""
 
-    curves: list[dict[int, dict[float, float | None]]]
-    """Of each size: seed -> learning rate -> loss; None: it failed."""
+    curves: list[Curves]
+    """Of each size."""
     optima: list[Optimum]
     """At each size, with a 95 % interval."""
     slope: Estimate | None
@@ -60,12 +74,15 @@ class ArmTransfer:
     """None for fewer than three seeds that ended at every rate, and where there is nothing to choose."""
     word: str
     """holds, costs, fails more often, or undecided: of the smallest size's rate at the largest."""
+    resolution: float
+    """Slope of a best rate that moves by half a step of the grid from the smallest size to the largest."""
 
     @property
     def moves(self) -> int:
-        """1: the best rate is shown to rise with size; -1: to fall; 0: neither."""
+        """1: the best rate is shown to rise with size by more than half a step of the grid; -1: to fall; 0: neither.
+        The minimum of a parabola moves by less where a curve that is no parabola changes its form."""
         ends = self.slope.interval if self.slope else None
-        return 0 if ends is None else (ends[0] > 0) - (ends[1] < 0)
+        return 0 if ends is None else (ends[0] > self.resolution) - (ends[1] < -self.resolution)
 
 
 @dataclass(frozen=True)
@@ -75,7 +92,7 @@ class Transfer:
     chain: Chain
     arms: dict[str, ArmTransfer]
     family: int
-    """Intervals that share an error of 5 %."""
+    """Intervals and tests that share an error of 5 %."""
     effect: float | None
     """The smallest difference of the loss that matters; None: nothing is said to hold."""
     search_items: list[int]
@@ -96,49 +113,58 @@ class Transfer:
 
 def fit_transfer(chain: Chain, records: Sequence[SweepRecord]) -> Transfer:
     """Return what the runs of each size (`records`) show. Raises SweepError where no arm has seeds at two sizes."""
-    curves: dict[str, list[dict[int, dict[float, float | None]]]] = {arm: [] for arm in chain.arms}
+    curves: dict[str, list[Curves]] = {arm: [] for arm in chain.arms}
+    looks: dict[str, list[Looks]] = {arm: [] for arm in chain.arms}
     for record in records:
-        cells = record.spec.cells
         for arm in chain.arms:
-            named = {name: cell for name, cell in cells.items() if cell.arm == arm}
-            outcomes = {float(c.point[chain.path]): read_losses(record, name).outcomes for name, c in named.items()}  # type: ignore[arg-type]
+            outcomes = {}
+            for name, cell in record.spec.cells.items():
+                if cell.arm == arm:
+                    fresh = read_losses(record, name)
+                    outcomes[float(cell.point[chain.path])] = fresh.outcomes  # type: ignore[arg-type]
+                    looks[arm] += [fresh.looks] if fresh.looks else []
             curves[arm].append(read_curves(dict(sorted(outcomes.items()))))
     if not any(sum(bool(seeds) for seeds in by_size) > 1 for by_size in curves.values()):
         raise SweepError(
             f"{chain.name} needs seeds that ended at every rate at two sizes. To see what failed: ablate status "
             f"{chain.rungs[0].spec.name}"
         )
+    rates = {arm: compare_rates(by_size[0], by_size[-1]) for arm, by_size in curves.items()}
+    family = count_family(INTERVALS * len(rates), [one.alone + one.other_alone for one in rates.values() if one])
     effect = find_effect(chain.rungs)
+    arms = {
+        arm: judge_arm(by_size, rates[arm], chain.places, _find_level(looks[arm], ALPHA / family), effect)
+        for arm, by_size in curves.items()
+    }
     items = [rung.items * len(chain.list_rates(k)) for k, rung in enumerate(chain.rungs)]
-    return compare_transfer(chain, curves, effect, items)
+    return Transfer(chain, arms, family, effect, items)
 
 
-def compare_transfer(
-    chain: Chain,
-    curves: Mapping[str, list[dict[int, dict[float, float | None]]]],
-    effect: float | None,
-    search_items: list[int],
-) -> Transfer:
-    """Return what `curves` show: arm -> for each size, seed -> learning rate -> loss, None where it failed."""
-    family = TESTS * len(curves)
-    arms = {arm: judge_arm(by_size, chain.places, ERROR / family, effect) for arm, by_size in curves.items()}
-    return Transfer(chain, arms, family, effect, search_items)
+def _find_level(looks: Sequence[Looks], alpha: float) -> float:
+    """Return the lowest level at the last of any of the `looks`, for an error of `alpha` over all of them; 0 where no
+    round of seeds is complete."""
+    return min((nominal_levels(own, alpha)[-1] for own in dict.fromkeys(looks)), default=0.0)
 
 
 def judge_arm(
-    curves: list[dict[int, dict[float, float | None]]], places: Sequence[int], level: float, effect: float | None
+    curves: list[Curves], rates: Rates | None, places: Sequence[int], level: float, effect: float | None
 ) -> ArmTransfer:
     """Return what the curves of one arm show, its intervals of slope and cost at `level`.
 
     Args:
-        curves: for each size, seed -> learning rate -> loss, None where it failed.
+        curves: for each size.
+        rates: the comparison of the smallest size's rate with the largest's (`compare_rates`).
         places: the sizes: width, depth or parameters.
+        level: of the intervals and of the test of failures.
         effect: the smallest difference of the loss that matters.
     """
     optima = [find_optimum(by_seed) for by_seed in curves]
-    cost = measure_cost(curves[0], curves[-1], level)
+    cost = bound_cost(rates, level) if rates else None
     edges = optima[0].at_edge > 0, optima[-1].at_edge > 0
-    return ArmTransfer(curves, optima, _fit_slope(optima, places, level), cost, _find_word(cost, effect, edges))
+    step = max((find_step(curve) for by_seed in curves for curve in by_seed.values()), default=0.0)
+    resolution = step / 2 / math.log2(places[-1] / places[0])
+    word = _find_word(cost, effect, edges)
+    return ArmTransfer(curves, optima, _fit_slope(optima, places, level), cost, word, resolution)
 
 
 def _fit_slope(optima: Sequence[Optimum], places: Sequence[int], level: float) -> Estimate | None:
@@ -157,7 +183,7 @@ def _fit_slope(optima: Sequence[Optimum], places: Sequence[int], level: float) -
     return bound_mean(slopes, level, least, scale=1.0)
 
 
-def choose_rate(curves: Mapping[int, Curve], without: int | None = None) -> float | None:
+def choose_rate(curves: Curves, without: int | None = None) -> float | None:
     """Return the rate of the grid at which the fewest seeds fail, and of these the one with the lowest mean loss; None
     where all fail at every rate. `without`: a seed that is left out."""
     kept = [curve for seed, curve in curves.items() if seed != without]
@@ -169,30 +195,36 @@ def choose_rate(curves: Mapping[int, Curve], without: int | None = None) -> floa
     return min(ranks)[2] if ranks else None
 
 
-def measure_cost(small: Mapping[int, Curve], large: Mapping[int, Curve], level: float) -> Cost | None:
-    """Return what the best rate of the curves `small` costs on the curves `large` (seed -> curve), each chosen without
-    the seed on which they are compared. None for fewer than three seeds that both have, where the seeds of a size
-    failed at every rate, and where the large size was not trained at the rate."""
+def compare_rates(small: Curves, large: Curves) -> Rates | None:
+    """Return the comparison of the best rate of the curves `small` with that of the curves `large`, on the latter. None
+    for fewer than three seeds that both have, where the seeds of a size failed at every rate, and where the large size
+    was not trained at the rate."""
     seeds = sorted({*small} & {*large})
     if len(seeds) < LEAST:
         return None
-    differences, same = [], True
-    failed, other_failed, alone, other_alone = 0, 0, 0, 0
+    losses, same = [], True
     for seed in seeds:
-        theirs, own = choose_rate(small, seed), choose_rate(large, seed)
-        if theirs is None or own is None or theirs not in large[seed]:
+        transferred, tuned = choose_rate(small, seed), choose_rate(large, seed)
+        if transferred is None or tuned is None or transferred not in large[seed]:
             return None
-        transferred, tuned = large[seed][theirs], large[seed][own]
-        same = same and theirs == own
-        failed += transferred is None
-        other_failed += tuned is None
-        alone += transferred is None and tuned is not None
-        other_alone += tuned is None and transferred is not None
-        if transferred is not None and tuned is not None:
-            differences.append(transferred - tuned)
-    estimate = bound_mean(differences, level, scale=1.0) if differences else None
-    fails_more = alone > other_alone and compare_failures(alone, other_alone) <= level
-    return Cost(estimate, same, len(seeds), failed, other_failed, fails_more)
+        losses.append((large[seed][transferred], large[seed][tuned]))
+        same = same and transferred == tuned
+    return Rates(
+        tuple(first - second for first, second in losses if first is not None and second is not None),
+        same,
+        len(seeds),
+        failed=sum(first is None for first, _ in losses),
+        other_failed=sum(second is None for _, second in losses),
+        alone=sum(first is None and second is not None for first, second in losses),
+        other_alone=sum(second is None and first is not None for first, second in losses),
+    )
+
+
+def bound_cost(rates: Rates, level: float) -> Cost:
+    """Return the cost of the first of `rates` against the second, with an interval at `level`."""
+    estimate = bound_mean(rates.differences, level, scale=1.0) if rates.differences else None
+    fails_more = rates.alone > rates.other_alone and compare_failures(rates.alone, rates.other_alone) <= level
+    return Cost(rates, estimate, fails_more)
 
 
 def _find_word(cost: Cost | None, effect: float | None, edges: tuple[bool, bool]) -> str:
@@ -203,13 +235,10 @@ def _find_word(cost: Cost | None, effect: float | None, edges: tuple[bool, bool]
         return "undecided"
     if cost.fails_more:
         return "fails more often"
-    if cost.failed > cost.other_failed:
-        return "undecided"
     ends = cost.estimate.interval if cost.estimate else None
-    if cost.same:
-        return "holds" if effect is not None and not edges[1] else "undecided"
-    if ends is None:
+    if cost.rates.failed > cost.rates.other_failed or (ends is None and not cost.rates.same):
         return "undecided"
-    if ends[0] > 0:
+    if ends is not None and ends[0] > 0:
         return "costs"
-    return "holds" if effect is not None and ends[1] < effect and not edges[1] else "undecided"
+    small = cost.rates.same or (ends is not None and effect is not None and ends[1] < effect)
+    return "holds" if small and effect is not None and not edges[1] else "undecided"

@@ -34,10 +34,11 @@ def test_rates_need_not_be_equally_far_apart():
 def test_a_lowest_loss_at_the_end_is_an_edge(best, edge):
     optimum = find_seed_optimum(parabola(best))
     assert optimum.edge == edge
-    found = find_optimum({1: parabola(best), 2: parabola(0.1), 3: parabola(0.2)})
-    assert found.at_edge == 1
-    assert found.rate is not None
-    assert found.interval is None
+    over_seeds = find_optimum({1: parabola(best), 2: parabola(0.1), 3: parabola(0.2)})
+    assert over_seeds.at_edge == 1
+    assert over_seeds.edges == [edge]
+    assert over_seeds.rate is not None
+    assert over_seeds.interval is None
 
 
 def test_beside_a_failure_the_rate_of_the_grid_stands():

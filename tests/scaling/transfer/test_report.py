@@ -14,9 +14,11 @@ from ablate.cli.transfer import to_text
 from ablate.config.errors import SweepError
 from ablate.scaling.transfer.report import report_transfer
 from ablate.scaling.transfer.sizes import build_chain
-from ablate.scaling.transfer.tables import tabulate_losses, tabulate_optima
+from ablate.scaling.transfer.tables import state_findings, tabulate_losses, tabulate_optima
 from ablate.scaling.transfer.transfer import fit_transfer
 from ablate.sweeps.simulation import simulate
+from ablate.verdict.intervals import find_t_limit
+from ablate.verdict.looks import Looks, nominal_levels
 
 RATES = [2.0**k / 1000 for k in range(-2, 5)]
 
@@ -29,7 +31,7 @@ def chain(tmp_path):
     return build_chain(path)
 
 
-def run(chain, failing=()):
+def run(chain, failing=(), storages=None):
     """Records of both sizes. The best rate of pre is 0.002 at both; that of post halves from 0.004 to 0.002 and a bit,
     differently for each seed. Cells of `failing` diverge on all seeds."""
     records = []
@@ -42,7 +44,7 @@ def run(chain, failing=()):
                 return math.nan
             return 2 - 0.2 * k + 0.05 * (math.log2(rate / 1e-3) - best) ** 2 + 0.01 * math.sin(seed)
 
-        records.append(simulate(rung.spec, lose, InMemoryStorage()))
+        records.append(simulate(rung.spec, lose, storages[k] if storages else InMemoryStorage()))
     return records
 
 
@@ -82,6 +84,8 @@ def test_failures_and_edges_are_in_the_tables(chain):
     failing = {("post", 1, rate) for rate in RATES if rate > 0.26e-3}
     edge = tabulate_optima(fit_transfer(chain, run(chain, failing))).rows[1][2]
     assert edge == "0.00025, 4 of 4 at the edge"
+    sentences = " ".join(state_findings(fit_transfer(chain, run(chain, failing))))
+    assert "lies at an edge of the searched ones at w32 (search lower rates)" in sentences
 
 
 def test_nothing_that_ended_is_refused(chain):
@@ -91,6 +95,25 @@ def test_nothing_that_ended_is_refused(chain):
     records = [simulate(rung.spec, lambda *_: 2.0, InMemoryStorage(), 0) for rung in chain.rungs]
     with pytest.raises(SweepError, match="ended at every rate at two sizes"):
         fit_transfer(chain, records)
+
+
+def test_every_look_at_the_seeds_counts(tmp_path):
+    """Three seeds, and then five more: the intervals are at the level that the verdict of a sweep has then."""
+    slopes = []
+    for first in (8, 3):
+        path, storages = tmp_path / "toy.yaml", [InMemoryStorage(), InMemoryStorage()]
+        for seeds in (first, 8):
+            confirm = {"at": "grid", "seeds": seeds, "effect": 0.05}
+            path.write_text(yaml.safe_dump({**FILE, "search": {"optimizer.lr": RATES}, "confirm": confirm}))
+            chain = build_chain(path)
+            transfer = fit_transfer(chain, run(chain, storages=storages))
+        slopes.append(transfer.arms["post"].slope)
+    once, twice = slopes
+    levels = [nominal_levels(Looks(sizes, planned), 0.05 / 4)[-1] for sizes, planned in (((8,), 8), ((3, 8), 3))]
+    assert once.mean == twice.mean
+    ratio = find_t_limit(levels[1], 8) / find_t_limit(levels[0], 8)
+    assert twice.half_width / once.half_width == pytest.approx(ratio)
+    assert ratio > 1
 
 
 def test_the_verb_trains_and_tells(tmp_path, store, capsys):
