@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from ablate import Diagnosis
     from ablate.diagnostics import measures
-    from ablate.diagnostics.coordinates import check, flatness
+    from ablate.diagnostics.coordinates import flatness
+    from ablate.diagnostics.coordinates.check import Coordinates
 else:
     measures = LazyModule("ablate.diagnostics.measures")
     flatness = LazyModule("ablate.diagnostics.coordinates.flatness")
@@ -64,8 +65,8 @@ def add_parser(verbs: Verbs) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure the models, draw the figures, and print the numbers."""
     models, settings = read_options(options, options.models)
-    check = {name: getattr(options, name) for name in ("widths", "depths", "updates", "seeds")}
-    diagnosis = ablate.diagnose(models, options.what, **settings, **check)
+    sizes = {name: getattr(options, name) for name in ("widths", "depths", "updates", "seeds")}
+    diagnosis = ablate.diagnose(models, options.what, **settings, **sizes)
     if options.json:
         print_json(diagnosis.to_dict())
     else:
@@ -97,7 +98,7 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     console.print(f"\nFigures and numbers are in {diagnosis.folder}")
 
 
-def print_coordinates(checks: Mapping[str, check.Coordinates], console: Console) -> None:
+def print_coordinates(checks: Mapping[str, Coordinates], console: Console) -> None:
     """Print how much the layers of each model differ between widths and between depths, and whether that is flat."""
     rows = []
     for model, own in checks.items():
