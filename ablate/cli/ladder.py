@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Verbs, parse_positive
 from ablate.cli.output import build_console, print_json
-from ablate.cli.several_sizes import add_sizes_parser, capture_text, render_report, run_sizes
+from ablate.cli.several_sizes import add_sizes_parser, capture_text, outline_sizes, render_report, run_sizes
 from ablate.config.lazy import LazyModule
 from ablate.config.yaml import parse_overrides
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.scaling import ladder, report, rungs, statements, tables
-    from ablate.sweeps import dry_run
     from ablate.sweeps.spec import library
 else:
     ladder = LazyModule("ablate.scaling.ladder")
@@ -25,7 +24,6 @@ else:
     rungs = LazyModule("ablate.scaling.rungs")
     statements = LazyModule("ablate.scaling.statements")
     tables = LazyModule("ablate.scaling.tables")
-    dry_run = LazyModule("ablate.sweeps.dry_run")
     library = LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\
@@ -54,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if options.extrapolate:
         rungs.count_parameters(options.extrapolate, known)  # a mistake is told before anything is trained
     if options.dry_run:
-        print("\n\n".join(dry_run.outline(rung.spec) for rung in known))
+        print(outline_sizes(known))
         return 0
     records = run_sizes([(rung, f"{rung.parameters:,} parameters in the layers") for rung in known], options)
     if records is None:

@@ -12,6 +12,7 @@ from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_storage, add_ve
 from ablate.cli.output import build_console, repeat_command
 from ablate.cli.tables import build_table
 from ablate.config.lazy import LazyModule
+from ablate.config.logs import print_wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
     from ablate.scaling.rungs import Rung
     from ablate.scaling.storing import StoredReport
     from ablate.scaling.tables import Table
+    from ablate.sweeps import dry_run, transferring
     from ablate.sweeps import run as sweep_run
     from ablate.sweeps.records import SweepRecord
+    from ablate.sweeps.spec import files
 else:
-    sweep_run = LazyModule("ablate.sweeps.run")
+    dry_run, transferring = LazyModule("ablate.sweeps.dry_run"), LazyModule("ablate.sweeps.transferring")
+    files, sweep_run = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.run")
 
 
 def add_sizes_parser(
@@ -43,17 +47,25 @@ def add_sizes_parser(
 def run_sizes(rungs: Sequence[tuple[Rung, str]], options: argparse.Namespace) -> list[SweepRecord] | None:
     """Run or continue the sweep of each size after a line that describes it, and return their records; None if it was
     stopped, after the command that continues it."""
-    console, records = build_console(stderr=options.json), []
-    for rung, size in rungs:
-        console.print(f"{rung.spec.name}: {size}", style="bold", markup=False)
+    console, records, told = build_console(stderr=options.json), [], {rung.size: size for rung, size in rungs}
+    for size, spec in files.connect({rung.size: rung.spec for rung, _ in rungs}):
+        console.print(f"{spec.name}: {told[size]}", style="bold", markup=False)
         try:
-            records.append(
-                sweep_run.sweep(rung.spec, workers=options.workers, storage=options.storage, console=console)
-            )
+            record = sweep_run.sweep(spec, workers=options.workers, storage=options.storage, console=console)
         except KeyboardInterrupt:
             print(f"\nStopped. Continue with:\n  {repeat_command(options.verb)}", file=sys.stderr)
             return None
+        if record.spec.transfer and record.spec.transfer.is_check:
+            print_wrapped(console, transferring.describe_spots(transferring.judge(record), record.spec))
+        else:
+            records.append(record)
     return records
+
+
+def outline_sizes(rungs: Sequence[Rung]) -> str:
+    """Return the plan of each size, for --dry-run."""
+    specs = [spec for _, spec in files.connect({rung.size: rung.spec for rung in rungs})]
+    return "\n\n".join(dry_run.outline_all(specs))
 
 
 def render_report(

@@ -31,7 +31,7 @@ from ablate.distributed import slurm
 if TYPE_CHECKING:
     from ablate.reports import terminal
     from ablate.reports.report import Report
-    from ablate.sweeps import dry_run, gpu_sharing, progress
+    from ablate.sweeps import dry_run, gpu_sharing, progress, storage, transfer_plan, transferring
     from ablate.sweeps import run as sweep_run
     from ablate.sweeps.executors import slurm as slurm_executor
     from ablate.sweeps.executors.executor import Executor
@@ -46,6 +46,8 @@ else:
     references = LazyModule("ablate.sweeps.spec.references")
     files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
     scale = LazyModule("ablate.sweeps.spec.scale")
+    storage, transferring = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.transferring")
+    transfer_plan = LazyModule("ablate.sweeps.transfer_plan")
 
 _EXAMPLE = """\
 ablate sweep demo --workers 2
@@ -115,6 +117,9 @@ def run(options: argparse.Namespace) -> int:
         if {name for spec in specs for name in references.list_earlier_sweeps(spec)} & {spec.name for spec in specs}:
             text = "the stages of a file depend on each other: submit one at a time with --size STAGE"
             raise build_error("--submit", text)
+        if any(map(references.list_awaited, specs)) and len(specs) > 1:
+            text = "sizes that take over settings wait for the others: run this file without --submit"
+            raise build_error("--submit", text)
         if not options.dry_run:
             workers = options.workers or 1
             where = {"storage": options.storage, "fresh": options.fresh}
@@ -176,8 +181,11 @@ def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespa
         plans.append({"sweep": spec.name, "plan": text})
         if not options.json:
             print(f"{text}\n" if spec is not specs[-1] else text, flush=True)
+    saving = list(transfer_plan.describe_saving(specs))
     if options.json:
-        print_json({"sweeps": plans})
+        print_json({"sweeps": plans, **({"saving": saving[0]} if saving else {})})
+    elif saving:
+        print(f"\n{saving[0]}")
     for message in missing:
         print(f"ablate sweep: this sweep cannot start here. {message}", file=sys.stderr)
     return 2 if missing else 0
@@ -201,6 +209,8 @@ def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespac
 
 def _announce(spec: Sweep, specs: Sequence[Sweep], options: argparse.Namespace) -> str:
     """Return the sentences on an earlier sweep: which ones wait for it, and which settings apply to it too."""
+    if waiting := [other.name for other in specs if spec.name in references.list_awaited(other)]:
+        return f"{spec.name} runs first: {join_words(waiting)} {'wait' if waiting[1:] else 'waits'} for its results."
     after = [other.name for other in specs if spec.name in references.list_earlier_sweeps(other)]
     lines = [f"{spec.name} runs first: {join_words(after)} start{'' if after[1:] else 's'} from its trials."]
     overrides = parse_overrides(options.words)
@@ -218,6 +228,7 @@ def _run_one(
 ) -> int:
     """Run or continue one sweep, print its report and add it to `reports`, and return the exit status."""
     console, command = build_console(stderr=options.json), repeat_command(options.verb)
+    spec = transferring.resolve(spec, storage.storage_url(options.storage))
     workers = _count_workers(spec, options)
     print_wrapped(console, progress.describe_sweep(spec, workers))
     try:
@@ -231,9 +242,13 @@ def _run_one(
         if message := slurm.requeue(stop.args):
             print(message, file=sys.stderr)
         return 130
-    reports.append(ablate.report(record.title, storage=options.storage))
-    terminal.render(reports[-1], console)
     failed = record.count_failed()
+    if record.spec.transfer and record.spec.transfer.is_check:
+        if not failed:
+            print_wrapped(console, transferring.describe_spots(transferring.judge(record), record.spec))
+    else:
+        reports.append(ablate.report(record.title, storage=options.storage))
+        terminal.render(reports[-1], console)
     if failed:
         print(f"{count_noun(failed, 'trial')} failed. The same command retries them:\n  {command}", file=sys.stderr)
     return 1 if failed else 0

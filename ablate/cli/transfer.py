@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Verbs
 from ablate.cli.output import build_console, print_json
-from ablate.cli.several_sizes import add_sizes_parser, capture_text, render_report, run_sizes
+from ablate.cli.several_sizes import add_sizes_parser, capture_text, outline_sizes, render_report, run_sizes
 from ablate.config.lazy import LazyModule
 from ablate.config.yaml import parse_overrides
 
@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.scaling.transfer import report, sizes, tables, transfer
-    from ablate.sweeps import dry_run
     from ablate.sweeps.spec import library
 else:
     report = LazyModule("ablate.scaling.transfer.report")
     sizes = LazyModule("ablate.scaling.transfer.sizes")
     tables = LazyModule("ablate.scaling.transfer.tables")
     transfer = LazyModule("ablate.scaling.transfer.transfer")
-    dry_run = LazyModule("ablate.sweeps.dry_run")
     library = LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\
@@ -43,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     options.file, _ = library.find_sweep_file(options.file)
     chain = sizes.build_chain(options.file, options.sizes, parse_overrides(options.words))
     if options.dry_run:
-        print("\n\n".join(dry_run.outline(rung.spec) for rung in chain.rungs))
+        print(outline_sizes(chain.rungs))
         return 0
     places = (f"{chain.axis} {place:,}" for place in chain.places)
     records = run_sizes(list(zip(chain.rungs, places, strict=True)), options)

@@ -58,6 +58,8 @@ class ReportData:
             text = findings.describe_search(self.record)
             if any(self.record.best(arm) for arm in self.record.trials):
                 text = f"{self.summary} {text}"
+        if self.record.spec.transfer and (taken_over := self.record.spec.transfer.describe()):
+            text += f" {taken_over}"
         confounds = self.confounds.found if self.confounds else None
         if confounds:
             others = join_words(confound.path for confound in confounds)

@@ -17,6 +17,7 @@ from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.sweeps.spec.scale import change_length, resize
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.spec.transfer_validation import check_sizes
 from ablate.sweeps.spec.trees import apply_overrides, load_trees
 
 
@@ -156,4 +157,5 @@ def _validate(rungs: Sequence[Rung]) -> list[Problem]:
         if len(rung.spec.all_arms) < 2 or list(rung.spec.all_arms) != list(rungs[0].spec.all_arms):
             arms = ", ".join(rung.spec.all_arms)
             problems.append(Problem("arms", f"every size needs the same two arms or more; {rung.size} has {arms}"))
-    return problems
+    ordered = sorted(rungs, key=lambda rung: rung.parameters)
+    return [*problems, *check_sizes({rung.size: rung.spec for rung in ordered})]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ from ablate.estimate.advice import detect_capacity
 from ablate.estimate.flops import estimate_work
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.caps import plan_searches
+from ablate.sweeps import transferring
 from ablate.sweeps.compilation import choose_for_sweep
 from ablate.sweeps.devices import pick_devices, share_cores
 from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure_initial_gradients
 from ablate.sweeps.preparation import check_sweep, pick_generation
-from ablate.sweeps.records import SweepRecord, count_remaining
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.remaining import Left, count_left
 from ablate.sweeps.rung_plan import describe_rungs
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
@@ -35,8 +35,9 @@ from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_generations, open_existing, read_sweep, storage_url
 from ablate.sweeps.storage_errors import explain_damage
+from ablate.sweeps.transfer_plan import describe_saving, outline_open
 from ablate.training.compilation import Compilation
-from ablate.verdict.outcomes import FINISHED, count_finished
+from ablate.verdict.outcomes import count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 _MOST_FLOPS, _MOST_WEIGHTS = 2e11, 4e8  # an update, and drawing weights, that take a CPU seconds
@@ -47,7 +48,10 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     time. Raises the errors that `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for
     a changed file.
     """
+    spec = transferring.find_resolved(spec, storage_url(storage)) or spec
     corpora = check_sweep(spec)
+    if spec.transfer and spec.transfer.is_open:
+        return outline_open(spec)
     before, record = (spec, None) if fresh else _read_record(spec, storage)
     if before is not spec:
         spec, corpora = before, check_sweep(before)
@@ -55,7 +59,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     busy = _describe_load()
     seconds = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = _count_left(spec, items, record, seconds)
+    left = count_left(spec, items, record, seconds)
     todo = {arm: runs.whole for arm, runs in left.items()}
     trials, whole = sum(runs.sure for runs in left.values()), sum(todo.values())
     if base.procedure != "training":
@@ -75,8 +79,10 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
 
 def outline(spec: Sweep) -> str:
     """Return the plan of a new sweep as text, without its data and on any machine: the cost is in GPU hours."""
+    if spec.transfer and spec.transfer.is_open:
+        return outline_open(spec)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = _count_left(spec, items, None, None)
+    left = count_left(spec, items, None, None)
     todo = {arm: runs.whole for arm, runs in left.items()}
     data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
@@ -85,6 +91,11 @@ def outline(spec: Sweep) -> str:
     return _format_plan(
         spec, f"{needed} (needed; not checked here)", None, items, None, left, _describe_gpu_hours(spec, todo)
     )
+
+
+def outline_all(specs: Sequence[Sweep]) -> list[str]:
+    """Return the outline of each of the sweeps of a file and, with a transfer, what that saves."""
+    return [*map(outline, specs), *describe_saving(specs)]
 
 
 def plan_files(
@@ -97,7 +108,7 @@ def plan_files(
         raise ConfigError([Problem("--all", f"this folder has no YAML file in {folder}/")], "the command line")
     for file in files:
         try:
-            yield file, [outline(spec) for spec in load_sweeps(file, overrides, factor=factor, model=model)], None
+            yield file, outline_all(load_sweeps(file, overrides, factor=factor, model=model)), None
         except AblateError as error:
             yield file, [], error
 
@@ -106,7 +117,7 @@ def describe_cost(spec: Sweep) -> str:
     """Return the cost of a new sweep, in the format of the headers of sweeps/, without pruning: the minimum, and the
     maximum with all seeds that may be added and all runs at each other's settings."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = _count_left(spec, items, None, None)
+    left = count_left(spec, items, None, None)
     least = {arm: runs.whole for arm, runs in left.items()}
     most = {arm: runs.whole + runs.more for arm, runs in left.items()}
     each, unit = max(items.values()), spec.base(next(iter(spec.all_arms))).unit
@@ -121,54 +132,6 @@ def describe_cost(spec: Sweep) -> str:
 
 def _format_range(least: str, most: str) -> str:
     return least if least == most else f"{least} to {most}"
-
-
-@dataclass(frozen=True)
-class _Left:
-    """The remaining runs of an arm."""
-
-    search: int
-    selection: int
-    seeds: int
-    """Fresh seeds up to the first look."""
-    more: int
-    """Further fresh seeds that it may need."""
-    share: float = 1.0
-    """Of a whole run, what a trial of the search takes on average, its further seeds included."""
-    further: int = 0
-    """Runs on further seeds of the search."""
-
-    @property
-    def sure(self) -> int:
-        """Number of certain runs."""
-        return self.search + self.further + self.selection + self.seeds
-
-    @property
-    def whole(self) -> float:
-        """What they take, in whole runs."""
-        return self.search * self.share + self.selection + self.seeds
-
-
-def _count_left(
-    spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None
-) -> dict[str, _Left]:
-    """Return the remaining runs of each arm."""
-    left, confirm, most = {}, spec.confirm, plan_searches(spec, items, record, seconds)
-    for arm in spec.all_arms:
-        known = [t for t in (record.trials.get(arm, []) if record else []) if t.status in FINISHED]  # others run again
-        seeds = count_finished(record.confirmed.get(arm, ()) if record else ())
-        selected = sum(count_finished(c.runs) for c in record.candidates.get(arm, ())) if record else 0
-        further = count_finished(record.list_rung_seeds(arm)) if record else 0
-        chosen = record is not None and arm in record.chosen
-        left[arm] = _Left(
-            max(0, min(count_remaining(spec, arm, known, items[arm], seconds), most - len(known))),
-            0 if chosen else max(0, spec.count_selection_runs(arm) - selected),
-            max(0, confirm.first_seeds - seeds),
-            max(0, confirm.most_seeds - max(seeds, confirm.first_seeds)),
-            spec.find_share(arm),
-            0 if chosen else max(0, spec.count_rung_seeds(arm) - further),
-        )
-    return left
 
 
 def _format_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
@@ -195,7 +158,7 @@ def _format_plan(
     sizes: Sequence[int] | None,
     items: Mapping[str, int],
     record: SweepRecord | None,
-    left: Mapping[str, _Left],
+    left: Mapping[str, Left],
     total: str,
     warnings: Sequence[str] = (),
     compilation: Compilation | None = None,
@@ -209,6 +172,7 @@ def _format_plan(
         lines.append(f"compile  {'yes' if compilation.compiles else 'no'}: {compilation.why}")
     lines += [text] if (text := describe_readings(spec.without_grid())) else []
     lines += [describe_scale(spec)] if spec.scale else []
+    lines += [text] if spec.transfer and (text := spec.transfer.describe()) else []
     if spec.designed:
         parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in _list_level_names(spec).items())
         lines.append(f"design {spec.design}: {parts}")

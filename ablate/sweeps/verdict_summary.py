@@ -48,7 +48,7 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
             return "baseline, could not be trained"
         return "baseline" if any(record.confirmed.values()) else "baseline, could not be trained"
     if c.kind == "cell":
-        return "cell of the design"
+        return "cell of the design" if record.spec.contrasts else "not compared"
     if c.kind == "figures":
         return "no verdict yet"
     if c.kind == "equivalent":
@@ -74,6 +74,8 @@ def summarise_verdict(record: SweepRecord) -> str:
         if not record.spec.confirm.most_seeds:
             return "No verdict: this sweep has no fresh seeds (confirm.seeds)."
         return "No verdict yet: no fresh seed has ended."
+    if record.spec.transfer and record.spec.transfer.is_check:
+        return f"A spot check of the settings that {record.spec.transfer.search} chose; no arms are compared."
     head = f"Verdict{' so far' if is_open(record) else ''}"
     if record.spec.contrasts:
         return _summarise_design(record, compared, head)
@@ -90,7 +92,7 @@ def summarise_verdict(record: SweepRecord) -> str:
         if ended == planned:
             return f"All {planned} runs on fresh seeds have ended."
         return f"No verdict yet against {baseline}: {ended} of {planned} runs on fresh seeds have ended."
-    if record.spec.at_grid:
+    if any(cell.point for cell in record.spec.cells.values()):
         return f"{head}. {_summarise_grid(record, compared)}"
     if len(others) > _MANY:
         groups: dict[str, list[str]] = {}

@@ -152,6 +152,8 @@ def _find_differences(sweep: SweepFields) -> dict[str, dict[str, str]]:
         values[PARAMETRIZATION] = _describe_parts([base.parametrization])
         values["trainer.callbacks"] = _describe_parts(base.trainer.changing_callbacks)
         values |= {path: f"searched, {format_entry(entry)}" for path, entry in sweep.space(arm).items()}
+        taken_over = sweep.transfer.settings.get(arm, {}) if sweep.transfer else {}
+        values |= dict.fromkeys(taken_over, "chosen at another size")
         arms[arm] = values
     paths = dict.fromkeys(path for values in arms.values() for path in values if path not in _NO_SETTINGS)
     table = {path: {arm: values.get(path, _ABSENT) for arm, values in arms.items()} for path in paths}

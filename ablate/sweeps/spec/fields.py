@@ -24,6 +24,7 @@ from ablate.sweeps.search.space import Choice, Entry, Range, Space, list_cells
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components, list_paths
 from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
 from ablate.sweeps.spec.parts import MOST_SEEDS, Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
+from ablate.sweeps.spec.transfer import Transfer
 from ablate.verdict.contrasts import Contrast
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ class SweepFields(Config):
     method: Annotated[SearchMethod, methods] = Field("trials", validate_default=True)
     """How the settings of an arm are compared. It stands in `search`, beside what is searched: `search: {method: rungs,
     keep: 0.33, optimizer.lr: [...]}`."""
+    transfer: Transfer | None = None
+    """Of a file with sizes, the size whose chosen settings the others take over. It stands in `search`, beside what is
+    searched: `search: {transfer: {from: SIZE}, optimizer.lr: [...]}`."""
     objective: Objective = Objective()
     """The metric that is compared."""
     budget: Budget = Budget()
@@ -282,8 +286,8 @@ class SweepFields(Config):
     @property
     def baselines(self) -> dict[str, str]:
         """Each of `all_arms` -> the one that it is compared with: the baseline, at the same point of a grid. A cell of
-        a factorial -> itself, as contrasts of cells are compared."""
-        if self.contrasts:
+        a factorial -> itself, as contrasts of cells are compared; and so the arms of a spot check."""
+        if self.contrasts or (self.transfer and self.transfer.is_check):
             return {name: name for name in self.all_arms}
         if self.at_grid:
             return {name: cell.baseline for name, cell in self.cells.items()}
@@ -293,6 +297,8 @@ class SweepFields(Config):
         """Return the comparisons of arms that this sweep makes, besides those of the rest of its file."""
         if self.contrasts:
             return len(self.contrasts)
+        if self.transfer and self.transfer.is_check:
+            return 0
         if self.at_grid:
             return count_comparisons(self.cells)
         return len(self.all_arms) - 1

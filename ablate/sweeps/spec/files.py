@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.building import load_plugins
-from ablate.config.errors import AblateError, SweepError
+from ablate.config.errors import AblateError, ConfigError, SweepError
 from ablate.config.formatting import join_words
-from ablate.config.merging import adds_entry, iterate_leaves, merge
+from ablate.config.merging import Tree, adds_entry, iterate_leaves, merge
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.spec.references import list_earlier_sweeps
+from ablate.sweeps.spec.references import list_awaited, list_earlier_sweeps
 from ablate.sweeps.spec.scale import format_suffix, note_changes, scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.spec.transfer_validation import check_sizes, refuse_without_sizes
 from ablate.sweeps.spec.trees import IN_FILE, OVERRIDABLE, STAGES, apply_overrides, load_trees
 
 NOT_PASSED_ON = {*OVERRIDABLE, *IN_FILE, "stages", "warm_start", "lora", "align"} - {"plugins"}
@@ -31,31 +32,60 @@ def load_sweeps(
     model: bool = False,
 ) -> list[Sweep]:
     """Return the sweeps of a file: one for each of its sizes, smallest model first, or of its stages in their order; or
-    only that of the size or stage `size`.
+    only that of the size or stage `size`. With `search.transfer` the spot check is among those of the second size.
 
     Each is scaled by `factor`, with `model` its model too (see `scale`); what `overrides` say is then set
     as it stands, so a length given there is the length that is run. Raises ConfigError with all problems of the first
     sweep that has any.
     """
-    sweeps, divided = [], load_trees(file, overrides, size)
-    for at, tree in divided.trees.items():
+    divided = load_trees(file, overrides, size)
+
+    def load(at: str, tree: Tree) -> Sweep:
         source, own, full = divided.source(file, at), divided.overrides(overrides or {}, at), None
         if factor != 1:
             full = Sweep.from_tree(tree, source)
             tree = scale_sweep(full, factor, model).to_tree()
         tree = apply_overrides(Sweep, tree, own, source)
         spec = Sweep.from_tree(divided.add_family(tree, overrides or {}, at), source)
-        sweeps.append(note_changes(spec, full, own) if full else spec)
-    return sorted(sweeps, key=_count_parameters) if divided.word == "size" else sweeps
+        return note_changes(spec, full, own) if full else spec
+
+    sweeps = {at: load(at, tree) for at, tree in divided.trees.items()}
+    if divided.word != "size":
+        if problems := [problem for spec in sweeps.values() for problem in refuse_without_sizes(spec)]:
+            raise ConfigError(problems, str(file))
+        return list(sweeps.values())
+    if any(spec.transfer for spec in sweeps.values()):
+        sweeps |= {at: load(at, tree) for at, tree in divided.others.items()}
+    sizes = dict(sorted(sweeps.items(), key=lambda one: count_parameters(one[1])))
+    if problems := list(check_sizes(sizes)):
+        raise ConfigError(problems, str(file))
+    return [spec for at, spec in connect(sizes) if at in divided.trees]
+
+
+def connect(sizes: Mapping[str, Sweep]) -> list[tuple[str, Sweep]]:
+    """Return the sweeps of a file with the name of their size, in the order in which they run: as they are or, with
+    `search.transfer`, with a spot check after the smallest. `sizes` has passed `check_sizes`."""
+    names = list(sizes)
+    first = sizes[names[0]]
+    if first.transfer is None:
+        return list(sizes.items())
+    after = sizes[names[1]]
+    known = {"search": first.name, "check": f"{after.name}-check", "checked": names[1]}
+    transfer = first.transfer.model_copy(update=known)
+    rest = [(name, sizes[name].model_copy(update={"transfer": transfer})) for name in names[1:]]
+    check = rest[0][1].model_copy(update={"name": transfer.check})
+    return [(names[0], first.model_copy(update={"transfer": None})), (names[1], check), *rest]
 
 
 def add_earlier_sweeps(
     file: str | Path, specs: Sequence[Sweep], overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
 ) -> list[Sweep]:
     """Return `specs`, each preceded by the sweeps that its arms start from, which are looked up by name in the folder
-    of `file`, at the same scale and with what `select_passed_on` leaves of the `overrides`."""
+    of `file`, at the same scale and with what `select_passed_on` leaves of the `overrides`, and by those of the same
+    file from which it takes over settings."""
     suffix = format_suffix(factor, model)
     ordered: dict[str, Sweep] = {}
+    sizes = load_sweeps(file, overrides, factor=factor, model=model) if any(spec.transfer for spec in specs) else []
 
     def add(spec: Sweep, waiting: tuple[str, ...]) -> None:
         for name in list_earlier_sweeps(spec):
@@ -67,6 +97,9 @@ def add_earlier_sweeps(
                 settings = select_passed_on(file, full, overrides)
                 (before,) = load_sweeps(where, settings, size=size, factor=factor, model=model)
                 add(before, (*waiting, name))
+        for before in sizes:
+            if before.name in list_awaited(spec) and before.name not in ordered:
+                add(before, (*waiting, before.name))
         ordered[spec.name] = spec
 
     for spec in specs:
@@ -118,5 +151,6 @@ def _find_file(file: Path, name: str) -> tuple[Path, str | None] | None:
     return None
 
 
-def _count_parameters(spec: Sweep) -> int:
+def count_parameters(spec: Sweep) -> int:
+    """Return the weights in the matrices of the layers, by which sizes are ordered."""
     return spec.base(next(iter(spec.all_arms))).model.layer_parameters()

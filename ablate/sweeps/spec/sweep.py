@@ -13,7 +13,7 @@ from ablate.config.building import load_plugins
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.messages import describe_errors
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.search.methods import move_method
+from ablate.sweeps.search.methods import TRANSFER, move_method
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.trees import apply_overrides, load_trees
@@ -82,6 +82,8 @@ def _point_inside(problem: Problem) -> Problem:
 def _point_at_method(problem: Problem, tree: Mapping[str, Any]) -> Problem:
     """Return the problem with its place in the file, where the method and its fields stand in `search`."""
     part, _, field = problem.path.partition(".")
+    if part == TRANSFER and part not in tree:
+        return replace(problem, path=f"search.{problem.path}")
     if part != "method" or part in tree:
         return problem
     message = problem.message.replace("Did you mean method.", "Did you mean search.")

@@ -26,6 +26,7 @@ from ablate.sweeps.spec.objective_validation import check_readings, validate_obj
 from ablate.sweeps.spec.places import locate
 from ablate.sweeps.spec.published_validation import check_published
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
+from ablate.sweeps.spec.transfer_validation import check_transfer
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
 UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a reward model
@@ -43,6 +44,7 @@ def validate(sweep: SweepFields) -> list[Problem]:
         *_check_seeds(sweep),
         *_check_confirmation(plain),
         *_check_experiments(plain),
+        *check_transfer(sweep),
     ]
     problems += check_published(plain)
     problems += validate_grid(sweep) if sweep.at_grid else []

@@ -1,0 +1,223 @@
+"""What a size of a file trains that takes over settings from another (`search: {transfer: {from: SIZE}}`).
+
+The arms are searched at the smallest size. At the next one a spot check trains each at the chosen settings, and at half
+and twice their learning rate. Where for no arm a neighbour is better by more than `confirm.effect`, or fails on fewer
+seeds, all other sizes take the settings over and are tested on fresh seeds; otherwise all of them are searched, for all
+arms alike. The mean over the seeds decides: a test would keep a wrong rate where too few seeds can refuse it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.config.errors import SweepError
+from ablate.config.formatting import count_noun, format_number, join_words
+from ablate.config.merging import Tree, merge
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.comparison import read_outcomes
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.parts import MOST_SEEDS
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.spec.transfer import FACTORS, list_rates
+from ablate.sweeps.status import count_runs
+from ablate.sweeps.storage import list_sweeps, read_sweep
+
+Settings = Mapping[str, Any]
+"""Dotted path -> value, of all that an arm searches."""
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An arm of a spot check with its learning rates times a factor, against the arm at the chosen ones."""
+
+    factor: float
+    gain: float | None
+    """By how much it is better, in the unit of the objective, on average over the seeds that trained at both; None if
+    there are none."""
+    failed: int
+    """Seeds that failed with it."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """The spot check of one arm."""
+
+    arm: str
+    seeds: int
+    failed: int
+    """Seeds that failed at the chosen settings."""
+    neighbours: list[Neighbour]
+    effect: float
+    """The smallest difference that matters."""
+
+    @property
+    def better(self) -> list[Neighbour]:
+        """The neighbours that refuse the chosen settings."""
+        return [
+            one
+            for one in self.neighbours
+            if one.failed < self.failed
+            or (one.failed == self.failed and one.gain is not None and one.gain > self.effect)
+        ]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the settings may be taken over: some seed trains with them, and no neighbour is better."""
+        return self.failed < self.seeds and not self.better
+
+    def describe(self) -> str:
+        """Return in words what refuses the settings; '' where nothing does."""
+        if self.failed == self.seeds:
+            return f"{self.arm} fails on all {count_noun(self.seeds, 'seed')} at its chosen settings"
+        parts = []
+        for one in self.better:
+            rate = f"{one.factor:g} times its learning rate"
+            if one.failed < self.failed:
+                parts.append(f"fails on {one.failed} instead of {self.failed} of {self.seeds} seeds at {rate}")
+            elif one.gain is not None:
+                parts.append(f"is better by {format_number(one.gain)} at {rate}")
+        return f"{self.arm} {join_words(parts)}" if parts else ""
+
+
+def resolve(spec: Sweep, url: str) -> Sweep:
+    """Return the sweep that `spec` comes to: itself, or what the sweeps that it waits for let it train.
+
+    Raises SweepError where one of these, in the storage at `url`, has not ended.
+    """
+    transfer = spec.transfer
+    if transfer is None or not transfer.is_open:
+        return spec
+    if transfer.search is None or transfer.check is None:
+        raise SweepError(
+            f"{spec.name} takes over the settings of the size {transfer.source}, and so needs its whole file: run "
+            f"ablate sweep FILE.yaml, or ablate ladder FILE.yaml"
+        )
+    chosen = pick_settings(_read_ended(transfer.search, spec, url))
+    if spec.name == transfer.check:
+        return build_check(spec, chosen)
+    return build_size(spec, chosen, judge(_read_ended(transfer.check, spec, url)))
+
+
+def find_resolved(spec: Sweep, url: str) -> Sweep | None:
+    """Return `resolve`; None where it is not known yet what `spec` trains."""
+    try:
+        return resolve(spec, url)
+    except SweepError:
+        return None
+
+
+def _read_ended(name: str, spec: Sweep, url: str) -> SweepRecord:
+    if name in list_sweeps(url):
+        record = read_sweep(name, url)
+        done, total = count_runs(record)
+        if done >= total:
+            return record
+        state = f"has ended {done} of {total} runs"
+    else:
+        state = "has not begun"
+    raise SweepError(f"{spec.name} waits for {name}, which {state}. The same file without --size runs it first.")
+
+
+def pick_settings(record: SweepRecord) -> dict[str, Settings]:
+    """Return arm -> the settings that its search chose, of the arms that trained. Raises SweepError if none did."""
+    settled = {arm: record.settled(arm) for arm in record.spec.own_arms}
+    chosen: dict[str, Settings] = {arm: trial.params for arm, trial in settled.items() if trial is not None}
+    if not chosen:
+        raise SweepError(f"No trial of {record.title} completed, so no other size can take over settings from it.")
+    return chosen
+
+
+def build_check(spec: Sweep, chosen: Mapping[str, Settings]) -> Sweep:
+    """Return the spot check: each arm at the `chosen` settings, and at half and twice their learning rates.
+
+    Its seeds lie above all that the size may be tested on, as those of a search are below them.
+    """
+    assert spec.transfer is not None
+    arms = {}
+    for arm, settings in chosen.items():
+        for factor in FACTORS:
+            rates = {path: float(settings[path]) * factor for path in list_rates(settings)}
+            arms[name_spot(arm, factor)] = (arm, {**settings, **rates})
+    changed = {"outcome": "check", "settings": {name: settings for name, (_, settings) in arms.items()}}
+    seed = max(spec.base(arm).seed for arm in spec.own_arms) + MOST_SEEDS
+    tree = _leave_out_search(spec, changed, {"seeds": spec.transfer.seeds})
+    tree |= {"arms": {name: _set(spec, arm, {**own, "seed": seed}) for name, (arm, own) in arms.items()}}
+    return Sweep.from_tree({**tree, "baseline": None, "published": []}, spec.name)
+
+
+def name_spot(arm: str, factor: float) -> str:
+    """Return the name of an arm in a spot check, with its learning rates times `factor`."""
+    return f"{arm} x{factor:g}"
+
+
+def judge(record: SweepRecord) -> list[Spot]:
+    """Return what the spot check in `record` shows of each arm."""
+    spec, spots, own = record.spec, [], name_spot("", 1.0)
+    sign = 1.0 if spec.objective.direction == "maximize" else -1.0
+    assert spec.confirm.effect is not None
+    for arm in [name.removesuffix(own) for name in spec.own_arms if name.endswith(own)]:
+        by_factor = {
+            factor: read_outcomes(record.confirmed.get(name_spot(arm, factor), ()), record.trivial_loss)
+            for factor in FACTORS
+        }
+        values = {
+            factor: {seed: one.value for seed, one in outcomes.items() if one.trained and one.value is not None}
+            for factor, outcomes in by_factor.items()
+        }
+        neighbours = []
+        for factor in FACTORS:
+            gains = [sign * (values[factor][seed] - own) for seed, own in values[1.0].items() if seed in values[factor]]
+            gain = math.fsum(gains) / len(gains) if gains else None
+            if factor != 1:
+                neighbours.append(Neighbour(factor, gain, len(by_factor[factor]) - len(values[factor])))
+        seeds = len(by_factor[1.0])
+        spots.append(Spot(arm, seeds, seeds - len(values[1.0]), neighbours, spec.confirm.effect))
+    return spots
+
+
+def build_size(spec: Sweep, chosen: Mapping[str, Settings], spots: list[Spot]) -> Sweep:
+    """Return what a size trains after the spot check: each arm at the `chosen` settings on fresh seeds alone, or the
+    search of every arm where one has none or a spot does not hold."""
+    assert spec.transfer is not None
+    if not all(spot.holds for spot in spots) or {*spec.own_arms} - {*chosen}:
+        return spec.model_copy(update={"transfer": spec.transfer.model_copy(update={"outcome": "searched"})})
+    tree = _leave_out_search(spec, {"outcome": "holds", "settings": chosen}, {})
+    tree |= {"arms": {arm: _set(spec, arm, settings) for arm, settings in chosen.items()}}
+    return Sweep.from_tree(tree, spec.name)
+
+
+def _leave_out_search(spec: Sweep, transfer: Settings, confirm: Settings) -> Tree:
+    """Return the tree of a sweep that tests its arms as they stand."""
+    assert spec.transfer is not None
+    tree, kept = spec.to_tree(), ("seeds", "effect", "sd", "sd_source")
+    tested = {**{field: value for field, value in tree["confirm"].items() if field in kept}, **confirm}
+    cap = spec.budget.cap.model_dump(mode="json", exclude_none=True) if spec.budget.cap else None
+    rest = {key: value for key, value in tree.items() if key not in ("search", "fixed", "method", "budget")}
+    return {
+        **rest,
+        "sampler": "grid",
+        "pruner": "none",
+        "budget": {"cap": cap} if cap else {},
+        "confirm": {**tested, "at": "grid"},
+        "transfer": {**tree["transfer"], **transfer},
+    }
+
+
+def _set(spec: Sweep, arm: str, settings: Settings) -> Tree:
+    """Return the settings of an arm with `settings` over them."""
+    return merge(Experiment, merge(Experiment, {}, spec.own_arms[arm].settings), settings)
+
+
+def describe_spots(spots: list[Spot], spec: Sweep) -> str:
+    """Return the sentence on a spot check: what follows for the other sizes of `spec`, the sweep of the check."""
+    refused = [text for spot in spots if (text := spot.describe())]
+    if refused:
+        return f"At this size {'; '.join(refused)}: every arm is searched at every size."
+    assert spec.transfer is not None
+    return (
+        f"No arm is better by more than {format_number(spots[0].effect)} at half or twice its learning rate: all sizes "
+        f"take over the settings that {spec.transfer.search} chose."
+    )
