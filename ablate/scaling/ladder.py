@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ablate.config.errors import SweepError
+from ablate.config.formatting import join_words
 from ablate.scaling.comparison import Comparison, compare_sizes
 from ablate.scaling.rungs import Rung, count_parameters
 from ablate.sweeps.records import SweepRecord
@@ -25,6 +26,9 @@ class Ladder:
     compared: Comparison
     target: tuple[str, int] | None
     """The size to extrapolate to, and its parameters."""
+
+    transfers: list[str]
+    """What sizes say that take over settings from another, or should have."""
 
     @property
     def baseline(self) -> str:
@@ -52,7 +56,17 @@ def fit_ladder(
         find_effect(rungs),
     )
     target = (extrapolate, count_parameters(extrapolate, known)) if extrapolate else None
-    return Ladder(name, rungs, [records[k].trivial_loss for k in kept], compared, target)
+    trivial_losses = [records[k].trivial_loss for k in kept]
+    return Ladder(name, rungs, trivial_losses, compared, target, _describe_transfers(rungs, [records[k] for k in kept]))
+
+
+def _describe_transfers(rungs: Sequence[Rung], records: Sequence[SweepRecord]) -> list[str]:
+    """Return a sentence for the sizes that say the same of a transfer."""
+    sizes: dict[str, list[str]] = {}
+    for rung, record in zip(rungs, records, strict=True):
+        if record.spec.transfer:
+            sizes.setdefault(record.spec.transfer.describe(), []).append(rung.size)
+    return [f"{join_words(names)}: {text}" for text, names in sizes.items()]
 
 
 def find_effect(rungs: Sequence[Rung]) -> float | None:

@@ -9,7 +9,7 @@ arms alike. The mean over the seeds decides: a test would keep a wrong rate wher
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,18 +87,34 @@ def resolve(spec: Sweep, url: str) -> Sweep:
 
     Raises SweepError where one of these, in the storage at `url`, has not ended.
     """
+
+    def read(name: str) -> SweepRecord:
+        state = "has not begun"
+        if name in list_sweeps(url):
+            record = read_sweep(name, url)
+            done, total = count_runs(record)
+            if done >= total:
+                return record
+            state = f"has ended {done} of {total} runs"
+        raise SweepError(f"{spec.name} waits for {name}, which {state}. `ablate sweep FILE.yaml` runs it first.")
+
+    return resolve_from(spec, read)
+
+
+def resolve_from(spec: Sweep, read: Callable[[str], SweepRecord]) -> Sweep:
+    """Return `resolve` with the records that `read` returns of the sweeps of a name."""
     transfer = spec.transfer
     if transfer is None or not transfer.is_open:
         return spec
     if transfer.search is None or transfer.check is None:
         raise SweepError(
             f"{spec.name} takes over the settings of the size {transfer.source}, and so needs its whole file: run "
-            f"ablate sweep FILE.yaml, or ablate ladder FILE.yaml"
+            "ablate sweep FILE.yaml, or ablate ladder FILE.yaml"
         )
-    chosen = pick_settings(_read_ended(transfer.search, spec, url))
+    chosen = pick_settings(read(transfer.search))
     if spec.name == transfer.check:
         return build_check(spec, chosen)
-    return build_size(spec, chosen, judge(_read_ended(transfer.check, spec, url)))
+    return build_size(spec, chosen, judge(read(transfer.check)))
 
 
 def find_resolved(spec: Sweep, url: str) -> Sweep | None:
@@ -107,18 +123,6 @@ def find_resolved(spec: Sweep, url: str) -> Sweep | None:
         return resolve(spec, url)
     except SweepError:
         return None
-
-
-def _read_ended(name: str, spec: Sweep, url: str) -> SweepRecord:
-    if name in list_sweeps(url):
-        record = read_sweep(name, url)
-        done, total = count_runs(record)
-        if done >= total:
-            return record
-        state = f"has ended {done} of {total} runs"
-    else:
-        state = "has not begun"
-    raise SweepError(f"{spec.name} waits for {name}, which {state}. The same file without --size runs it first.")
 
 
 def pick_settings(record: SweepRecord) -> dict[str, Settings]:

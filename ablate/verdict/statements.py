@@ -53,7 +53,7 @@ def state_verdict(
     others = {arm: c for arm, c in compared.items() if arm != against[arm]}
     if not others:
         alone = " ".join(_state_alone(arm, c, bounds) for arm, c in compared.items())
-        return f"{alone} There is only one arm, so there is no comparison."
+        return f"{alone} There is only one arm, so there is no comparison." if len(compared) == 1 else alone
     better = 1 if maximize else -1
     sentences = [_Wording(arm, c, against[arm], unit, better, bounds).state() for arm, c in others.items()]
     sentences += state_basis(others.values())

@@ -62,7 +62,7 @@ class Transfer(Config):
             )
         if self.outcome == "holds":
             return (
-                f"Nothing was searched at this size: each arm has the settings that {self.search} chose for it. At "
+                f"Nothing was searched here: each arm has the settings that {self.search} chose for it. At "
                 f"{self.checked}, where {self.check} tried half and twice their learning rate on {self.seeds} seeds, "
                 "none was better by more than confirm.effect; at other sizes that was not tried."
             )

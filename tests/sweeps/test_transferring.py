@@ -1,0 +1,249 @@
+"""Sizes that take over settings from the smallest: what they train, what refuses it, and what a plan says of it."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import yaml
+from optuna.storages import InMemoryStorage
+
+from ablate.cli import main
+from ablate.config.errors import ConfigError, SweepError
+from ablate.scaling.rungs import build_rungs
+from ablate.sweeps.dry_run import outline_all
+from ablate.sweeps.simulated_losses import Valley
+from ablate.sweeps.simulation import simulate
+from ablate.sweeps.spec import audit
+from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import open_storage, read_sweep, storage_url
+from ablate.sweeps.transferring import judge, resolve, resolve_from
+
+FILE = {
+    "name": "toy",
+    "experiment": {
+        "data": {"kind": "topics", "seq_len": 16},
+        "trainer": {"batch_size": 2, "max_steps": 2, "val_check_interval": 2, "val_samples": 8},
+        "parametrization": {"kind": "mup", "base": {"hidden": 16, "layers": 2}},
+    },
+    "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.25, 0.5]}}},
+    "search": {"transfer": {"from": "a"}, "optimizer.lr": [1e-3, 2e-3, 4e-3]},
+    "sampler": "grid",
+    "confirm": {"seeds": 3, "effect": 0.03, "selection_seeds": 1},
+    "sizes": {
+        "c": {"model": {"hidden": 48, "layers": 2, "heads": 3, "mlp": 48}},
+        "a": {"model": {"hidden": 16, "layers": 2, "heads": 1, "mlp": 48}},
+        "b": {"model": {"hidden": 32, "layers": 2, "heads": 2, "mlp": 48}},
+    },
+}
+BEST = {"a": 2e-3, "b": 2e-3, "c": 2e-3}
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(**more):
+        path = tmp_path / "toy.yaml"
+        path.write_text(yaml.safe_dump({**FILE, **more}, sort_keys=False))
+        return path
+
+    return write
+
+
+def size_of(spec):
+    return spec.name.removeprefix("toy-").removesuffix("-check")
+
+
+def run_all(specs, best, fails=lambda size, lr: False):
+    """Return name -> record of `specs`, simulated with the best rate of each size."""
+    records = {}
+    for spec in specs:
+        resolved = resolve_from(spec, records.__getitem__)
+        valley = Valley({"pre": 2.0, "mix": 2.1}, best_lr=best[size_of(spec)], shared=0.01, own=0.001)
+
+        def lose(arm, params, seed, spec=resolved, valley=valley):
+            rate = params.get("optimizer.lr", spec.base(arm).optimizer.lr)
+            return math.inf if fails(size_of(spec), rate) else valley(arm.split(" x")[0], {"optimizer.lr": rate}, seed)
+
+        records[spec.name] = simulate(resolved, lose, InMemoryStorage())
+    return records
+
+
+def test_the_search_goes_first_then_the_spot_check_then_the_other_sizes(file):
+    specs = load_sweeps(file())
+    assert [spec.name for spec in specs] == ["toy-a", "toy-b-check", "toy-b", "toy-c"]
+    assert specs[0] == load_sweeps(file(search={"optimizer.lr": [1e-3, 2e-3, 4e-3]}))[0]  # like any sweep
+    assert [spec.name for spec in load_sweeps(file(), size="c")] == ["toy-c"]
+    alone = load_sweeps(file(), size="c")
+    assert [spec.name for spec in add_earlier_sweeps(file(), alone, {})] == ["toy-a", "toy-b-check", "toy-c"]
+    assert [spec.name for spec in load_sweeps(file(), {"search.transfer": None})] == ["toy-a", "toy-b", "toy-c"]
+    assert [spec.transfer for spec in load_sweeps(file(), {"search.transfer": None})] == [None] * 3
+
+
+def test_settings_that_hold_are_taken_over_by_all_sizes_and_tested_on_fresh_seeds_alone(file):
+    records = run_all(load_sweeps(file()), BEST)
+    searched = records["toy-a"]
+    check, last = records["toy-b-check"].spec, records["toy-c"].spec
+    chosen = {arm: searched.settled(arm).params for arm in ("pre", "mix")}
+    assert chosen["pre"] == {"optimizer.lr": 2e-3}
+    assert set(chosen["mix"]) == {"optimizer.lr", "norm.alpha"}
+    rates = {name: check.base(name).optimizer.lr for name in check.own_arms}
+    assert rates == {f"{arm} x{f:g}": 2e-3 * f for arm in ("pre", "mix") for f in (0.5, 1, 2)}
+    assert check.base("mix x2").norm.alpha == last.base("mix").norm.alpha == chosen["mix"]["norm.alpha"]
+    assert all(spot.holds for spot in judge(records["toy-b-check"]))
+    for name in ("toy-b", "toy-c"):
+        record = records[name]
+        assert record.spec.transfer.outcome == "holds"
+        assert {arm: record.spec.base(arm).optimizer.lr for arm in ("pre", "mix")} == {"pre": 2e-3, "mix": 2e-3}
+        assert {arm: len(runs) for arm, runs in record.confirmed.items()} == {"pre": 3, "mix": 3}
+        assert not any(record.trials.values())
+        assert audit.find_confounds(record.spec) == []
+        tested = {run.params["seed"] for run in record.confirmed["pre"]}
+        assert tested == {1, 2, 3} == {run.params["seed"] for run in searched.confirmed["pre"]}
+        assert not tested & {run.params["seed"] for run in records["toy-b-check"].confirmed["pre x1"]}
+        assert resolve_from(record.spec, records.__getitem__) is record.spec
+
+
+@pytest.mark.parametrize("arm", ["pre", "mix"])
+def test_a_better_neighbour_of_one_arm_has_every_arm_searched_everywhere(file, arm):
+    specs = load_sweeps(file())
+    records = run_all(specs, {**BEST, "b": 8e-3})
+    spots = {spot.arm: spot for spot in judge(records["toy-b-check"])}
+    assert [neighbour.factor for neighbour in spots[arm].better] == [2.0]
+    # by hand: 0.4 a squared decade; two doublings from the best, and then one
+    gain = 0.4 * (math.log10(4) ** 2 - math.log10(2) ** 2)
+    assert spots[arm].better[0].gain == pytest.approx(gain, abs=0.005)
+    plain = load_sweeps(file(search={"optimizer.lr": [1e-3, 2e-3, 4e-3]}))
+    for spec, expected in zip(specs[2:], plain[1:], strict=True):
+        resolved = resolve_from(spec, records.__getitem__)
+        assert resolved.transfer.outcome == "searched"
+        assert resolved.model_copy(update={"transfer": None}) == expected
+
+
+def test_the_bound_is_the_smallest_difference_that_matters(file):
+    effect = 0.4 * (math.log10(4) ** 2 - math.log10(2) ** 2)
+    for factor, holds in ((0.8, False), (1.2, True)):
+        specs = load_sweeps(file(confirm={**FILE["confirm"], "effect": effect * factor}))
+        spots = judge(run_all(specs[:2], {**BEST, "b": 8e-3})["toy-b-check"])
+        assert [spot.holds for spot in spots] == [holds] * 2
+
+
+@pytest.mark.parametrize(
+    ("failing", "holds"),
+    [([4e-3], True), ([2e-3], False), ([2e-3, 4e-3], False), ([1e-3, 2e-3, 4e-3], False)],
+)
+def test_failures_at_the_next_size_refuse_settings_unless_only_their_neighbours_fail(file, failing, holds):
+    records = run_all(
+        load_sweeps(file()), BEST, lambda size, lr: size == "b" and any(map(math.isclose, failing, [lr] * 3))
+    )
+    assert [spot.holds for spot in judge(records["toy-b-check"])] == [holds] * 2
+    assert records["toy-c"].spec.transfer.outcome == ("holds" if holds else "searched")
+
+
+def test_an_arm_that_nothing_trains_is_searched_with_all_others(file):
+    specs = load_sweeps(file())
+    records = run_all(specs[:1], BEST)
+    lost = replace(
+        records["toy-a"], trials={**records["toy-a"].trials, "mix": []}, chosen={"pre": records["toy-a"].chosen["pre"]}
+    )
+    check = resolve_from(specs[1], {"toy-a": lost}.__getitem__)
+    assert list(check.own_arms) == ["pre x0.5", "pre x1", "pre x2"]
+    records = {"toy-a": lost, "toy-b-check": simulate(check, lambda arm, params, seed: 2.0, InMemoryStorage())}
+    assert resolve_from(specs[2], records.__getitem__).transfer.outcome == "searched"
+    nothing = replace(lost, trials={"pre": [], "mix": []}, chosen={})
+    with pytest.raises(SweepError, match="No trial of toy-a completed"):
+        resolve_from(specs[1], {"toy-a": nothing}.__getitem__)
+
+
+def test_what_waits_says_for_what(file, store):
+    specs = load_sweeps(file())
+    with pytest.raises(SweepError, match="toy-b-check waits for toy-a, which has not begun"):
+        resolve(specs[1], f"sqlite:///{store}/none.db")
+    with pytest.raises(SweepError, match="takes over the settings of the size a, and so needs its whole file"):
+        resolve(Sweep.load(file(), size="b"), f"sqlite:///{store}/none.db")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"search": {"transfer": {"from": "b"}, "optimizer.lr": [1e-3]}}, "from the smallest size, a"),
+        ({"search": {"transfer": {"from": "aa"}, "optimizer.lr": [1e-3]}}, "Did you mean a"),
+        ({"search": {"transfer": {"form": "a"}, "optimizer.lr": [1e-3]}}, "search.transfer.form"),
+        ({"search": {"transfer": {"from": "a"}, "optimizer.weight_decay": [0.1]}}, "pre and mix has none"),
+        ({"confirm": {"seeds": 3}}, "confirm.effect: is required with search.transfer"),
+        ({"confirm": {"effect": 0.1}}, "confirm.seeds: is required with search.transfer"),
+        ({"confirm": {"seeds": 3, "effect": 0.1, "at": "grid"}}, "chooses none that another size could take over"),
+        ({"sizes": {}}, "this file has no sizes"),
+        ({"sizes": {"a": FILE["sizes"]["a"]}}, "two sizes or more"),
+        ({"sizes": {**FILE["sizes"], "b": {**FILE["sizes"]["b"], "search": {"optimizer.lr": [1e-3]}}}}, "that of b is"),
+        ({"sizes": {**FILE["sizes"], "b": {**FILE["sizes"]["b"], "arms": {"pre": {"norm": "pre"}}}}}, "b has others"),
+        ({"arms": {}, "design": "factorial", "components": {"norm": ["pre", "post"]}}, "this file has components"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_before_anything_runs(file, more, message):
+    with pytest.raises(ConfigError) as told:
+        load_sweeps(file(**more))
+    assert message in str(told.value)
+
+
+def test_a_plan_counts_the_tokens_with_the_transfer_and_without(file):
+    plans = outline_all(load_sweeps(file()))
+    assert len(plans) == 5
+    run = 2 * 2 * 16  # updates, sequences and tokens of each
+    tested, checked = 2 * 3 * run, 2 * 3 * 3 * run
+    searched = (3 + 6 + 2 * 3) * run + tested  # trials of both arms, three candidates of each, fresh seeds
+    assert "each of 2 arms at its settings, and at half and twice their learning rate, on 3 seeds: 18 runs" in plans[1]
+    assert f"to do: {tested:,} tokens; if the spot check refuses" in plans[2]
+    assert f"all are searched: {searched:,} tokens" in plans[3]
+    assert plans[4].startswith(f"All sizes together: {searched + checked + 2 * tested:,} tokens with the transfer")
+    assert f"{3 * searched:,} where every size is searched" in plans[4]
+    assert f"refuses the settings: {3 * searched + checked:,}" in plans[4]
+
+
+def test_a_ladder_takes_named_sizes_too(file):
+    with pytest.raises(ConfigError, match=r"no such size\. Accepted: b, c"):
+        build_rungs(file(), ["b", "c"])
+    assert [rung.size for rung in build_rungs(file(), ["a", "c"])] == ["a", "c"]
+
+
+def test_a_ladder_says_what_was_taken_over(file, store, capsys):
+    records = {}
+    for spec in load_sweeps(file()):
+        resolved = resolve_from(spec, records.__getitem__)
+        records[spec.name] = simulate(resolved, lambda arm, params, seed: 2 + seed / 9999, open_storage(storage_url()))
+    assert main(["ladder", str(file()), "--json"]) == 0  # nothing is left to train
+    told = json.loads(capsys.readouterr().out)
+    assert any(note.startswith("b and c: Nothing was searched here") for note in told["notes"])
+    assert main(["sweep", str(file())]) == 0
+    assert "all sizes take over the settings that toy-a chose" in " ".join(capsys.readouterr().out.split())
+    assert [len(read_sweep(name).list_runs()) for name in records] == [len(r.list_runs()) for r in records.values()]
+    assert main(["report", "toy-c"]) == 0
+    assert "Nothing was searched here" in " ".join(capsys.readouterr().out.split())
+    assert main(["report", "toy-b-check"]) == 0
+    assert "not compared" in capsys.readouterr().out
+    assert main(["status"]) == 0
+    assert "A spot check of the settings that toy-a chose" in " ".join(capsys.readouterr().out.split())
+    assert main(["sweep", str(file()), "--submit", "cluster=local"]) == 2
+    assert "sizes that take over settings wait for the others" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_file_trains_and_a_refused_transfer_is_searched_everywhere(file, store, capsys):
+    small = {
+        "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
+        "search": {"transfer": {"from": "a", "seeds": 2}, "optimizer.lr": [1e-3, 2e-3]},
+        "confirm": {"seeds": 1, "effect": 9.0, "candidates": 1},
+        "sizes": {name: FILE["sizes"][name] for name in "ab"},
+    }
+    assert main(["sweep", str(file(**small)), "--size", "b", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "toy-a runs first: toy-b-check and toy-b wait for its results." in told
+    assert "sweep toy-b-check: a spot check at b" in told
+    assert main(["sweep", str(file(**small))]) == 0  # two updates teach nothing, so that every seed is stuck
+    told = " ".join(capsys.readouterr().out.split())
+    assert "pre fails on all 2 seeds at its chosen settings" in told
+    assert "every arm is searched at every size" in told
+    check, size = read_sweep("toy-b-check"), read_sweep("toy-b")
+    assert {name: len(runs) for name, runs in check.confirmed.items()} == dict.fromkeys(check.spec.own_arms, 2)
+    assert len(check.spec.own_arms) == 6
+    assert {arm: len(trials) for arm, trials in size.trials.items()} == {"pre": 2, "post": 2}
+    assert "Every arm was searched here, as toy-b-check refused the settings that toy-a chose." in told
