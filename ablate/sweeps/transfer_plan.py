@@ -22,7 +22,7 @@ def outline_open(spec: Sweep) -> str:
     if transfer.check == spec.name:
         runs = len(spec.own_arms) * len(FACTORS) * transfer.seeds
         return (
-            f"sweep {spec.name}: a spot check at {transfer.checked} of the settings that {transfer.search} chooses\n"
+            f"sweep {spec.name}: a spot check at {transfer.at} of the settings that {transfer.search} chooses\n"
             f"each of {arms} at its settings, and at half and twice their learning rate, on {transfer.seeds} seeds: "
             f"{runs} runs of {length}\nto do: {count_noun(runs, 'trial')}, {_count_check(spec):,} {base.unit}"
         )

@@ -104,6 +104,17 @@ def test_settings_that_hold_are_taken_over_by_all_sizes_and_tested_on_fresh_seed
         assert resolve_from(record.spec, records.__getitem__) is record.spec
 
 
+def test_the_spot_check_may_be_at_the_largest_size(file):
+    search = {"transfer": {"from": "a", "at": "c", "seeds": 2}, "optimizer.lr": [1e-3, 2e-3, 4e-3]}
+    specs = load_sweeps(file(search=search))
+    assert [spec.name for spec in specs] == ["toy-a", "toy-c-check", "toy-b", "toy-c"]
+    assert [spec.name for spec in add_earlier_sweeps(file(), load_sweeps(file(), size="b"), {})][-1] == "toy-b"
+    records = run_all(specs, {**BEST, "c": 8e-3})
+    assert records["toy-c-check"].spec.base("pre x1").model.hidden == 48
+    assert {len(runs) for runs in records["toy-c-check"].confirmed.values()} == {2}
+    assert records["toy-b"].spec.transfer.outcome == "searched"
+
+
 @pytest.mark.parametrize("arm", ["pre", "mix"])
 def test_a_better_neighbour_of_one_arm_has_every_arm_searched_everywhere(file, arm):
     specs = load_sweeps(file())
@@ -173,6 +184,7 @@ def test_what_waits_says_for_what(file, store):
         ({"confirm": {"seeds": 3}}, "confirm.effect: is required with search.transfer"),
         ({"confirm": {"effect": 0.1}}, "confirm.seeds: is required with search.transfer"),
         ({"confirm": {"seeds": 3, "effect": 0.1, "at": "grid"}}, "chooses none that another size could take over"),
+        ({"search": {"transfer": {"from": "a", "at": "a"}, "optimizer.lr": [1e-3]}}, "above a. Accepted: b, c"),
         ({"sizes": {}}, "this file has no sizes"),
         ({"sizes": {"a": FILE["sizes"]["a"]}}, "two sizes or more"),
         ({"sizes": {**FILE["sizes"], "b": {**FILE["sizes"]["b"], "search": {"optimizer.lr": [1e-3]}}}}, "that of b is"),

@@ -69,12 +69,12 @@ def connect(sizes: Mapping[str, Sweep]) -> list[tuple[str, Sweep]]:
     first = sizes[names[0]]
     if first.transfer is None:
         return list(sizes.items())
-    after = sizes[names[1]]
-    known = {"search": first.name, "check": f"{after.name}-check", "checked": names[1]}
+    at = first.transfer.at or names[1]
+    known = {"search": first.name, "check": f"{sizes[at].name}-check", "at": at}
     transfer = first.transfer.model_copy(update=known)
-    rest = [(name, sizes[name].model_copy(update={"transfer": transfer})) for name in names[1:]]
-    check = rest[0][1].model_copy(update={"name": transfer.check})
-    return [(names[0], first.model_copy(update={"transfer": None})), (names[1], check), *rest]
+    rest = {name: sizes[name].model_copy(update={"transfer": transfer}) for name in names[1:]}
+    check = rest[at].model_copy(update={"name": transfer.check})
+    return [(names[0], first.model_copy(update={"transfer": None})), (at, check), *rest.items()]
 
 
 def add_earlier_sweeps(

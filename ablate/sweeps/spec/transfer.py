@@ -1,9 +1,9 @@
 """`search: {transfer: {from: SIZE}}`: the arms are searched at one size of the file, and the others take over what was
 chosen there.
 
-Such a file comes to more sweeps than it has sizes: the search; a spot check at the next larger size, in which each arm
-is trained at half its learning rate, at it and at twice; then the other sizes. What these train is known once the first
-two have ended (`ablate.sweeps.transferring`).
+Such a file comes to more sweeps than it has sizes: the search; a spot check at a larger size, the next one unless the
+file says another, in which each arm is trained at half its learning rate, at it and at twice; then the other sizes.
+What these train is known once the first two have ended (`ablate.sweeps.transferring`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ class Transfer(Config):
 
     source: str = Field(alias="from")
     """The size at which every arm is searched."""
+    at: str | None = None
+    """The size of the spot check. Default: the smallest but one. A best rate that moves a little from size to size is
+    seen at a large one alone."""
     seeds: int = Field(3, ge=2, le=100)
     """Seeds of the spot check. No arm is tested on them, since they decide whether it is searched."""
     search: str | None = None
     """Name of the sweep in which the arms are searched."""
     check: str | None = None
     """Name of the sweep that is the spot check."""
-    checked: str | None = None
-    """The size of the spot check."""
     outcome: Literal["check", "holds", "searched"] | None = None
     """What the sweep has come to. check: it is the spot check. holds: its arms take over the settings. searched: its
     arms are searched like those of any sweep, as the spot check refused the settings of some arm. None: it is not known
@@ -63,7 +64,7 @@ class Transfer(Config):
         if self.outcome == "holds":
             return (
                 f"Nothing was searched here: each arm has the settings that {self.search} chose for it. At "
-                f"{self.checked}, where {self.check} tried half and twice their learning rate on {self.seeds} seeds, "
+                f"{self.at}, where {self.check} tried half and twice their learning rate on {self.seeds} seeds, "
                 "none was better by more than confirm.effect; at other sizes that was not tried."
             )
         if self.outcome == "searched":

@@ -43,7 +43,8 @@ def check_sizes(sizes: Mapping[str, SweepFields]) -> Iterator[Problem]:
     asking = {name: spec.transfer for name, spec in sizes.items() if spec.transfer}
     if not asking:
         return
-    wanted = next(iter(asking.values())).source
+    transfer = next(iter(asking.values()))
+    wanted = transfer.source
     if len(asking) < len(sizes):
         others = join_words(name for name in sizes if name not in asking)
         yield Problem("search.transfer", f"all sizes have the same search, and that of {others} is another", wanted)
@@ -54,5 +55,8 @@ def check_sizes(sizes: Mapping[str, SweepFields]) -> Iterator[Problem]:
         yield Problem("search.transfer.from", f"settings are taken over from the smallest size, {smallest}", wanted)
     elif len(sizes) < 2:
         yield Problem("search.transfer.from", "two sizes or more are needed: one takes over what another chose", wanted)
+    elif transfer.at is not None and transfer.at not in list(sizes)[1:]:
+        text = f"the spot check is at a size above {smallest}. Accepted: {', '.join(list(sizes)[1:])}"
+        yield Problem("search.transfer.at", text, transfer.at)
     elif different := [name for name, spec in sizes.items() if list(spec.own_arms) != list(sizes[smallest].own_arms)]:
         yield Problem("arms", f"with search.transfer every size has the same arms; {join_words(different)} has others")

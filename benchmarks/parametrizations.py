@@ -1,0 +1,64 @@
+"""The time of an update under each parametrisation over that of `standard`, alternating in one run, in plain loops.
+
+    python benchmarks/parametrizations.py
+    python benchmarks/parametrizations.py --hidden 256 --pairs 60
+
+Both sides train the same LLaMA on the topics that come with Python; its base is a quarter of it in width, and half in
+depth for `complete_p`, so that every group and multiplier differs from 1. A ratio above 1 is slower than `standard`.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from timing import alternating, between, positive
+
+from ablate import Experiment, tracking
+from ablate.training.timing import train
+
+KINDS = ("mup", "complete_p")
+
+
+def build(kind: str, hidden: int) -> Experiment:
+    """Return the experiment of one side."""
+    base = {"hidden": hidden // 4, "layers": 6 if kind == "mup" else 3}
+    return Experiment.from_mapping(
+        {
+            "data": {"kind": "topics", "seq_len": 128},
+            "model": {"kind": "llama", "hidden": hidden, "layers": 6, "heads": hidden // 32, "mlp": 3 * hidden},
+            "norm": "mix",
+            "trainer": {"batch_size": 8, "max_steps": 100_000},
+            "parametrization": {"kind": kind, "base": base} if kind != "standard" else {"kind": "standard"},
+        }
+    )
+
+
+def main() -> None:
+    """Print a line for each parametrisation."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hidden", type=positive, nargs="+", default=[64, 256])
+    parser.add_argument("--pairs", type=positive, default=40)
+    parser.add_argument("--segment", type=positive, default=5, help="updates of a side in its turn")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for hidden in options.hidden:
+        for kind in KINDS:
+            sides = []
+            for name in (kind, "standard"):
+                experiment = build(name, hidden)
+                corpus = experiment.data.load(tracking.cache_folder())
+                model = experiment.build_model(corpus.classes, corpus.shape)
+                sides.append(train(model, experiment, corpus, "32-true"))
+            ours, theirs = (side.__next__ for side in sides)
+            pairs = alternating(theirs, ours, options.pairs, options.segment)  # so that a ratio is ours over theirs
+            spread = pairs.spread()
+            print(
+                f"{kind:10} hidden {hidden:4}: {spread.median:.3f} of the time of standard "
+                f"(95 %: {between(spread.interval, 3)})",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
