@@ -8,6 +8,7 @@ import pytest
 import yaml
 from optuna.storages import InMemoryStorage
 
+from ablate import report
 from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
 from ablate.scaling.rungs import build_rungs
@@ -258,4 +259,6 @@ def test_a_file_trains_and_a_refused_transfer_is_searched_everywhere(file, store
     assert {name: len(runs) for name, runs in check.confirmed.items()} == dict.fromkeys(check.spec.own_arms, 2)
     assert len(check.spec.own_arms) == 6
     assert {arm: len(trials) for arm, trials in size.trials.items()} == {"pre": 2, "post": 2}
-    assert "Every arm was searched here, as toy-b-check refused the settings that toy-a chose." in told
+    assert (
+        "Every arm was searched here, as toy-b-check refused the settings that toy-a chose." in report("toy-b").verdict
+    )

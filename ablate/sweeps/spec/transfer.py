@@ -68,9 +68,7 @@ class Transfer(Config):
                 "none was better by more than confirm.effect; at other sizes that was not tried."
             )
         if self.outcome == "searched":
-            return (
-                f"Every arm was searched at this size, as {self.check} refused the settings that {self.search} chose."
-            )
+            return f"Every arm was searched here, as {self.check} refused the settings that {self.search} chose."
         return ""
 
 
