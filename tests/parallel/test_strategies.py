@@ -147,6 +147,7 @@ def trees(tiny_settings, vit_settings, tmp_path):
     quiet = {"kind": "convpool", "width": 4, "last_padding": 1, "noise": 0.0, "dropout": 0.0}  # ranks draw their own
     found |= {"gru": build(gru, FSDP), "convpool": build({**vit_settings, "model": quiet}, FSDP)}
     found["llama lns fsdp"]["optimizer"] = {"groups": {"norms": {"lr_factor": 0.5}, "head": {"weight_decay": 0.0}}}
+    found["llama lns fsdp"]["parametrization"] = {"kind": "complete_p", "base": {"hidden": 8, "layers": 1}}
     return found
 
 
