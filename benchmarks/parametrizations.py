@@ -3,8 +3,8 @@
     python benchmarks/parametrizations.py
     python benchmarks/parametrizations.py --hidden 256 --pairs 60
 
-Both sides train the same LLaMA on the topics that come with Python; its base is a quarter of it in width, and half in
-depth for `complete_p`, so that every group and multiplier differs from 1. A ratio above 1 is slower than `standard`.
+Both sides train the same LLaMA on the topics that come with Python. Its base has a quarter of its width, and for
+`complete_p` also half of its depth, so that factors differ from 1. A ratio above 1 is slower than `standard`.
 """
 
 from __future__ import annotations

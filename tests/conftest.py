@@ -10,6 +10,7 @@ from contextlib import closing
 
 import pytest
 import torch
+import yaml
 from forked import fork_server, fork_worker, run_ranks, start_server
 
 from ablate import tracking
@@ -87,6 +88,18 @@ TINY_VIT = {
     "data": {"kind": "digits", "val_fraction": 0.02},
     "trainer": {"max_steps": 12, "batch_size": 8, "val_check_interval": 4, "log_every_n_steps": 2},
 }
+
+
+@pytest.fixture
+def write_sweep(tmp_path):
+    """write_sweep(tree, part=value) -> a sweep file of the name of `tree`, with some parts replaced."""
+
+    def write(tree, **more):
+        path = tmp_path / f"{tree['name']}.yaml"
+        path.write_text(yaml.safe_dump({**tree, **more}, sort_keys=False))
+        return path
+
+    return write
 
 
 @pytest.fixture

@@ -55,8 +55,8 @@ def run_sizes(rungs: Sequence[tuple[Rung, str]], options: argparse.Namespace) ->
         except KeyboardInterrupt:
             print(f"\nStopped. Continue with:\n  {repeat_command(options.verb)}", file=sys.stderr)
             return None
-        if record.spec.transfer and record.spec.transfer.is_check:
-            print_wrapped(console, transferring.describe_spots(transferring.judge(record), record.spec))
+        if record.spec.is_spot_check:
+            print_wrapped(console, transferring.describe_check(record))
         else:
             records.append(record)
     return records

@@ -195,11 +195,17 @@ def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespac
     """Run or continue one sweep after another until Ctrl-C, and return the worst exit status. Sweeps that are not
     `requested` train the models that the others start from."""
     worst = 0
+    unfinished: set[str] = set()
     reports: list[Report] = []
     for spec in specs:
+        if unfinished & {*references.list_awaited(spec)}:
+            unfinished.add(spec.name)
+            continue
         if spec.name not in requested:
             print(_announce(spec, specs, options))
-        worst = max(worst, _run_one(spec, options, options.fresh and spec.name in requested, reports, executor))
+        status = _run_one(spec, options, options.fresh and spec.name in requested, reports, executor)
+        unfinished |= {spec.name} if status else set()
+        worst = max(worst, status)
         if worst == 130:
             break
     if options.json:
@@ -243,9 +249,8 @@ def _run_one(
             print(message, file=sys.stderr)
         return 130
     failed = record.count_failed()
-    if record.spec.transfer and record.spec.transfer.is_check:
-        if not failed:
-            print_wrapped(console, transferring.describe_spots(transferring.judge(record), record.spec))
+    if record.spec.is_spot_check:
+        print_wrapped(console, transferring.describe_check(record))
     else:
         reports.append(ablate.report(record.title, storage=options.storage))
         terminal.render(reports[-1], console)

@@ -26,9 +26,8 @@ class Ladder:
     compared: Comparison
     target: tuple[str, int] | None
     """The size to extrapolate to, and its parameters."""
-
     transfers: list[str]
-    """What sizes say that take over settings from another, or should have."""
+    """What became of a transfer of settings between the sizes: sentences, each with the sizes that it holds for."""
 
     @property
     def baseline(self) -> str:

@@ -72,7 +72,7 @@ def compare_arms(
         shared=tuple(spec.search),
         others=(spec.family or 0) + others,
     )
-    alone = spec.contrasts or (spec.transfer and spec.transfer.is_check)
+    alone = spec.contrasts or spec.is_spot_check
     return {arm: replace(one, kind="cell") for arm, one in compared.items()} if alone else compared
 
 

@@ -50,7 +50,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     """
     spec = transferring.find_resolved(spec, storage_url(storage)) or spec
     corpora = check_sweep(spec)
-    if spec.transfer and spec.transfer.is_open:
+    if spec.awaits:
         return outline_open(spec)
     before, record = (spec, None) if fresh else _read_record(spec, storage)
     if before is not spec:
@@ -79,7 +79,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
 
 def outline(spec: Sweep) -> str:
     """Return the plan of a new sweep as text, without its data and on any machine: the cost is in GPU hours."""
-    if spec.transfer and spec.transfer.is_open:
+    if spec.awaits:
         return outline_open(spec)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = count_left(spec, items, None, None)

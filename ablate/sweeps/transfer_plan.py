@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ablate.config.formatting import count_noun
 from ablate.sweeps.remaining import count_left
+from ablate.sweeps.spec.references import list_awaited
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.spec.transfer import FACTORS
 
@@ -15,10 +16,8 @@ def outline_open(spec: Sweep) -> str:
     transfer = spec.transfer
     assert transfer is not None
     base = spec.base(next(iter(spec.own_arms)))
-    arms, length = (
-        count_noun(len(spec.own_arms), "arm"),
-        f"{base.trainer.max_steps} updates = {base.items:,} {base.unit}",
-    )
+    arms = count_noun(len(spec.own_arms), "arm")
+    length = f"{base.trainer.max_steps} updates = {base.items:,} {base.unit}"
     if transfer.check == spec.name:
         runs = len(spec.own_arms) * len(FACTORS) * transfer.seeds
         return (
@@ -38,7 +37,7 @@ def outline_open(spec: Sweep) -> str:
 
 def describe_saving(specs: Sequence[Sweep]) -> Iterator[str]:
     """Yield a sentence on the tokens of all sweeps of a file with its transfer, and without; nothing of others."""
-    open_ones = [spec for spec in specs if spec.transfer and spec.transfer.is_open and spec.transfer.check]
+    open_ones = [spec for spec in specs if list_awaited(spec)]
     if not open_ones:
         return
     checks = [spec for spec in open_ones if spec.transfer and spec.transfer.check == spec.name]

@@ -1,6 +1,6 @@
 """What a size of a file trains that takes over settings from another (`search: {transfer: {from: SIZE}}`).
 
-The arms are searched at the smallest size. At the next one a spot check trains each at the chosen settings, and at half
+The arms are searched at the smallest size. At a larger one a spot check trains each at the chosen settings, and at half
 and twice their learning rate. Where for no arm a neighbour is better by more than `confirm.effect`, or fails on fewer
 seeds, all other sizes take the settings over and are tested on fresh seeds; otherwise all of them are searched, for all
 arms alike. The mean over the seeds decides: a test would keep a wrong rate where too few seeds can refuse it.
@@ -19,7 +19,6 @@ from ablate.config.merging import Tree, merge
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.comparison import read_outcomes
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.parts import MOST_SEEDS
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.spec.transfer import FACTORS, list_rates
 from ablate.sweeps.status import count_runs
@@ -104,7 +103,7 @@ def resolve(spec: Sweep, url: str) -> Sweep:
 def resolve_from(spec: Sweep, read: Callable[[str], SweepRecord]) -> Sweep:
     """Return `resolve` with the records that `read` returns of the sweeps of a name."""
     transfer = spec.transfer
-    if transfer is None or not transfer.is_open:
+    if transfer is None or not spec.awaits:
         return spec
     if transfer.search is None or transfer.check is None:
         raise SweepError(
@@ -137,7 +136,7 @@ def pick_settings(record: SweepRecord) -> dict[str, Settings]:
 def build_check(spec: Sweep, chosen: Mapping[str, Settings]) -> Sweep:
     """Return the spot check: each arm at the `chosen` settings, and at half and twice their learning rates.
 
-    Its seeds lie above all that the size may be tested on, as those of a search are below them.
+    Its seeds are those on which candidates of a search are compared, so that no arm is tested on one of them.
     """
     assert spec.transfer is not None
     arms = {}
@@ -146,7 +145,7 @@ def build_check(spec: Sweep, chosen: Mapping[str, Settings]) -> Sweep:
             rates = {path: float(settings[path]) * factor for path in list_rates(settings)}
             arms[name_spot(arm, factor)] = (arm, {**settings, **rates})
     changed = {"outcome": "check", "settings": {name: settings for name, (_, settings) in arms.items()}}
-    seed = max(spec.base(arm).seed for arm in spec.own_arms) + MOST_SEEDS
+    seed = spec.selection_seeds()[0] - 1  # fresh seeds begin above it
     tree = _leave_out_search(spec, changed, {"seeds": spec.transfer.seeds})
     tree |= {"arms": {name: _set(spec, arm, {**own, "seed": seed}) for name, (arm, own) in arms.items()}}
     return Sweep.from_tree({**tree, "baseline": None, "published": []}, spec.name)
@@ -159,27 +158,28 @@ def name_spot(arm: str, factor: float) -> str:
 
 def judge(record: SweepRecord) -> list[Spot]:
     """Return what the spot check in `record` shows of each arm."""
-    spec, spots, own = record.spec, [], name_spot("", 1.0)
-    sign = 1.0 if spec.objective.direction == "maximize" else -1.0
-    assert spec.confirm.effect is not None
-    for arm in [name.removesuffix(own) for name in spec.own_arms if name.endswith(own)]:
-        by_factor = {
-            factor: read_outcomes(record.confirmed.get(name_spot(arm, factor), ()), record.trivial_loss)
-            for factor in FACTORS
-        }
-        values = {
-            factor: {seed: one.value for seed, one in outcomes.items() if one.trained and one.value is not None}
-            for factor, outcomes in by_factor.items()
-        }
-        neighbours = []
-        for factor in FACTORS:
-            gains = [sign * (values[factor][seed] - own) for seed, own in values[1.0].items() if seed in values[factor]]
-            gain = math.fsum(gains) / len(gains) if gains else None
-            if factor != 1:
-                neighbours.append(Neighbour(factor, gain, len(by_factor[factor]) - len(values[factor])))
-        seeds = len(by_factor[1.0])
-        spots.append(Spot(arm, seeds, seeds - len(values[1.0]), neighbours, spec.confirm.effect))
-    return spots
+    chosen = name_spot("", 1.0)
+    return [_judge_arm(record, name.removesuffix(chosen)) for name in record.spec.own_arms if name.endswith(chosen)]
+
+
+def _judge_arm(record: SweepRecord, arm: str) -> Spot:
+    def read(factor: float) -> tuple[dict[int, float], int]:
+        """Return seed -> objective, of the seeds that trained, and the number of those that failed."""
+        outcomes = read_outcomes(record.confirmed.get(name_spot(arm, factor), ()), record.trivial_loss)
+        values = {seed: one.value for seed, one in outcomes.items() if one.trained and one.value is not None}
+        return values, len(outcomes) - len(values)
+
+    effect = record.spec.confirm.effect
+    assert effect is not None  # a transfer requires it
+    sign = 1.0 if record.spec.objective.direction == "maximize" else -1.0
+    values, failed = read(1.0)
+    neighbours = []
+    for factor in FACTORS:
+        if factor != 1:
+            others, other_failed = read(factor)
+            gains = [sign * (others[seed] - value) for seed, value in values.items() if seed in others]
+            neighbours.append(Neighbour(factor, math.fsum(gains) / len(gains) if gains else None, other_failed))
+    return Spot(arm, len(values) + failed, failed, neighbours, effect)
 
 
 def build_size(spec: Sweep, chosen: Mapping[str, Settings], spots: list[Spot]) -> Sweep:
@@ -215,13 +215,16 @@ def _set(spec: Sweep, arm: str, settings: Settings) -> Tree:
     return merge(Experiment, merge(Experiment, {}, spec.own_arms[arm].settings), settings)
 
 
-def describe_spots(spots: list[Spot], spec: Sweep) -> str:
-    """Return the sentence on a spot check: what follows for the other sizes of `spec`, the sweep of the check."""
-    refused = [text for spot in spots if (text := spot.describe())]
-    if refused:
+def describe_check(record: SweepRecord) -> str:
+    """Return the sentence on a spot check: what follows for the other sizes of its file, once it has ended."""
+    done, total = count_runs(record)
+    if done < total:
+        return f"{record.title} has ended {done} of {total} runs, and the other sizes wait for it."
+    spots, transfer = judge(record), record.spec.transfer
+    assert transfer is not None
+    if refused := [text for spot in spots if (text := spot.describe())]:
         return f"At this size {'; '.join(refused)}: every arm is searched at every size."
-    assert spec.transfer is not None
     return (
-        f"No arm is better by more than {format_number(spots[0].effect)} at half or twice its learning rate: all sizes "
-        f"take over the settings that {spec.transfer.search} chose."
+        f"No arm is better by more than {format_number(spots[0].effect)}, or fails on fewer seeds, at half or twice "
+        f"its learning rate: all sizes take over the settings that {transfer.search} chose."
     )

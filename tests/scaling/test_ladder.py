@@ -3,9 +3,9 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
-import yaml
 from optuna.storages import InMemoryStorage
 
 from ablate.cli import main
@@ -39,13 +39,8 @@ FILE = {
 
 
 @pytest.fixture
-def file(tmp_path):
-    def write(**more):
-        path = tmp_path / "toy.yaml"
-        path.write_text(yaml.safe_dump({**FILE, **more}, sort_keys=False))
-        return path
-
-    return write
+def file(write_sweep):
+    return partial(write_sweep, FILE)
 
 
 def test_the_rungs_of_a_file_are_its_sweeps_from_the_smallest_on(file):

@@ -1,5 +1,7 @@
 """A file with sizes is as many sweeps, each as if it had a file of its own."""
 
+from functools import partial
+
 import pytest
 import yaml
 
@@ -30,15 +32,9 @@ FILE = {
 
 
 @pytest.fixture
-def file(tmp_path):
-    """file({part: value}) -> a sweep file with sizes."""
-
-    def write(**more):
-        path = tmp_path / "t.yaml"
-        path.write_text(yaml.safe_dump({**FILE, **more}, sort_keys=False))
-        return path
-
-    return write
+def file(write_sweep):
+    """file(part=value) -> a sweep file with sizes."""
+    return partial(write_sweep, FILE)
 
 
 @pytest.fixture

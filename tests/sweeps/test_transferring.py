@@ -3,9 +3,9 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
-import yaml
 from optuna.storages import InMemoryStorage
 
 from ablate import report
@@ -19,7 +19,7 @@ from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
-from ablate.sweeps.transferring import judge, resolve, resolve_from
+from ablate.sweeps.transferring import describe_check, judge, resolve, resolve_from
 
 FILE = {
     "name": "toy",
@@ -42,29 +42,25 @@ BEST = {"a": 2e-3, "b": 2e-3, "c": 2e-3}
 
 
 @pytest.fixture
-def file(tmp_path):
-    def write(**more):
-        path = tmp_path / "toy.yaml"
-        path.write_text(yaml.safe_dump({**FILE, **more}, sort_keys=False))
-        return path
-
-    return write
+def file(write_sweep):
+    return partial(write_sweep, FILE)
 
 
 def size_of(spec):
     return spec.name.removeprefix("toy-").removesuffix("-check")
 
 
-def run_all(specs, best, fails=lambda size, lr: False):
-    """Return name -> record of `specs`, simulated with the best rate of each size."""
+def run_all(specs, best, fails=lambda size, lr: False, arms=("pre", "mix")):
+    """Return name -> record of `specs`, simulated with the best rate of each size for `arms`, and 2e-3 for others."""
     records = {}
     for spec in specs:
         resolved = resolve_from(spec, records.__getitem__)
-        valley = Valley({"pre": 2.0, "mix": 2.1}, best_lr=best[size_of(spec)], shared=0.01, own=0.001)
 
-        def lose(arm, params, seed, spec=resolved, valley=valley):
-            rate = params.get("optimizer.lr", spec.base(arm).optimizer.lr)
-            return math.inf if fails(size_of(spec), rate) else valley(arm.split(" x")[0], {"optimizer.lr": rate}, seed)
+        def lose(name, params, seed, spec=resolved):
+            arm, rate = name.split(" x")[0], params.get("optimizer.lr", spec.base(name).optimizer.lr)
+            best_lr = best[size_of(spec)] if arm in arms else 2e-3
+            valley = Valley({"pre": 2.0, "mix": 2.1}, best_lr=best_lr, shared=0.01, own=0.001)
+            return math.inf if fails(size_of(spec), rate) else valley(arm, {"optimizer.lr": rate}, seed)
 
         records[spec.name] = simulate(resolved, lose, InMemoryStorage())
     return records
@@ -119,8 +115,9 @@ def test_the_spot_check_may_be_at_the_largest_size(file):
 @pytest.mark.parametrize("arm", ["pre", "mix"])
 def test_a_better_neighbour_of_one_arm_has_every_arm_searched_everywhere(file, arm):
     specs = load_sweeps(file())
-    records = run_all(specs, {**BEST, "b": 8e-3})
+    records = run_all(specs, {**BEST, "b": 8e-3}, arms=[arm])
     spots = {spot.arm: spot for spot in judge(records["toy-b-check"])}
+    assert {name: spot.holds for name, spot in spots.items()} == {"pre": arm != "pre", "mix": arm != "mix"}
     assert [neighbour.factor for neighbour in spots[arm].better] == [2.0]
     # by hand: 0.4 a squared decade; two doublings from the best, and then one
     gain = 0.4 * (math.log10(4) ** 2 - math.log10(2) ** 2)
@@ -167,6 +164,13 @@ def test_an_arm_that_nothing_trains_is_searched_with_all_others(file):
         resolve_from(specs[1], {"toy-a": nothing}.__getitem__)
 
 
+def test_a_check_that_has_not_ended_decides_nothing(file):
+    record = run_all(load_sweeps(file())[:2], BEST)["toy-b-check"]
+    assert "all sizes take over" in describe_check(record)
+    part = replace(record, confirmed={**record.confirmed, "pre x2": record.confirmed["pre x2"][:1]})
+    assert describe_check(part) == "toy-b-check has ended 16 of 18 runs, and the other sizes wait for it."
+
+
 def test_what_waits_says_for_what(file, store):
     specs = load_sweeps(file())
     with pytest.raises(SweepError, match="toy-b-check waits for toy-a, which has not begun"):
@@ -186,6 +190,7 @@ def test_what_waits_says_for_what(file, store):
         ({"confirm": {"effect": 0.1}}, "confirm.seeds: is required with search.transfer"),
         ({"confirm": {"seeds": 3, "effect": 0.1, "at": "grid"}}, "chooses none that another size could take over"),
         ({"search": {"transfer": {"from": "a", "at": "a"}, "optimizer.lr": [1e-3]}}, "above a. Accepted: b, c"),
+        ({"search": {"transfer": {"from": "a", "outcome": "holds"}, "optimizer.lr": [1e-3]}}, "is set when the"),
         ({"sizes": {}}, "this file has no sizes"),
         ({"sizes": {"a": FILE["sizes"]["a"]}}, "two sizes or more"),
         ({"sizes": {**FILE["sizes"], "b": {**FILE["sizes"]["b"], "search": {"optimizer.lr": [1e-3]}}}}, "that of b is"),
@@ -213,7 +218,7 @@ def test_a_plan_counts_the_tokens_with_the_transfer_and_without(file):
     assert f"refuses the settings: {3 * searched + checked:,}" in plans[4]
 
 
-def test_a_ladder_takes_named_sizes_too(file):
+def test_sizes_of_a_ladder_include_the_one_that_is_searched(file):
     with pytest.raises(ConfigError, match=r"no such size\. Accepted: b, c"):
         build_rungs(file(), ["b", "c"])
     assert [rung.size for rung in build_rungs(file(), ["a", "c"])] == ["a", "c"]
@@ -238,6 +243,26 @@ def test_a_ladder_says_what_was_taken_over(file, store, capsys):
     assert "A spot check of the settings that toy-a chose" in " ".join(capsys.readouterr().out.split())
     assert main(["sweep", str(file()), "--submit", "cluster=local"]) == 2
     assert "sizes that take over settings wait for the others" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("failing", "begun"),
+    [
+        ("toy-a", ["toy-a"]),
+        ("toy-b-check", ["toy-a", "toy-b-check"]),
+        ("toy-b", ["toy-a", "toy-b-check", "toy-b", "toy-c"]),
+    ],
+)
+def test_what_waits_for_a_crashed_trial_does_not_begin(file, store, monkeypatch, failing, begun):
+    names = []
+
+    def run_one(spec, *rest):
+        names.append(spec.name)
+        return int(spec.name == failing)
+
+    monkeypatch.setattr("ablate.cli.sweep._run_one", run_one)
+    assert main(["sweep", str(file())]) == 1
+    assert names == begun
 
 
 def test_a_file_trains_and_a_refused_transfer_is_searched_everywhere(file, store, capsys):

@@ -189,6 +189,16 @@ class SweepFields(Config):
         return self.designed.contrasts if self.designed and not self.arms else {}
 
     @property
+    def is_spot_check(self) -> bool:
+        """Whether it is the spot check of a transfer between sizes, which compares no arms."""
+        return self.transfer is not None and self.transfer.outcome == "check"
+
+    @property
+    def awaits(self) -> bool:
+        """Whether other sweeps of its file have to end before it is known what it trains."""
+        return self.transfer is not None and self.transfer.outcome is None
+
+    @property
     def compared_paths(self) -> tuple[str, ...]:
         """The factor that the file names, or what its components set; nothing where it has neither."""
         return self.factor or (list_paths(self.components or {}) if self.designed else ())
@@ -287,7 +297,7 @@ class SweepFields(Config):
     def baselines(self) -> dict[str, str]:
         """Each of `all_arms` -> the one that it is compared with: the baseline, at the same point of a grid. A cell of
         a factorial -> itself, as contrasts of cells are compared; and so the arms of a spot check."""
-        if self.contrasts or (self.transfer and self.transfer.is_check):
+        if self.contrasts or self.is_spot_check:
             return {name: name for name in self.all_arms}
         if self.at_grid:
             return {name: cell.baseline for name, cell in self.cells.items()}
@@ -297,7 +307,7 @@ class SweepFields(Config):
         """Return the comparisons of arms that this sweep makes, besides those of the rest of its file."""
         if self.contrasts:
             return len(self.contrasts)
-        if self.transfer and self.transfer.is_check:
+        if self.is_spot_check:
             return 0
         if self.at_grid:
             return count_comparisons(self.cells)

@@ -32,7 +32,8 @@ def load_sweeps(
     model: bool = False,
 ) -> list[Sweep]:
     """Return the sweeps of a file: one for each of its sizes, smallest model first, or of its stages in their order; or
-    only that of the size or stage `size`. With `search.transfer` the spot check is among those of the second size.
+    only that of the size or stage `size`. With `search.transfer` the spot check is with the size
+    at which it is.
 
     Each is scaled by `factor`, with `model` its model too (see `scale`); what `overrides` say is then set
     as it stands, so a length given there is the length that is run. Raises ConfigError with all problems of the first
@@ -56,7 +57,7 @@ def load_sweeps(
         return list(sweeps.values())
     if any(spec.transfer for spec in sweeps.values()):
         sweeps |= {at: load(at, tree) for at, tree in divided.others.items()}
-    sizes = dict(sorted(sweeps.items(), key=lambda one: count_parameters(one[1])))
+    sizes = dict(sorted(sweeps.items(), key=lambda one: _count_parameters(one[1])))
     if problems := list(check_sizes(sizes)):
         raise ConfigError(problems, str(file))
     return [spec for at, spec in connect(sizes) if at in divided.trees]
@@ -151,6 +152,5 @@ def _find_file(file: Path, name: str) -> tuple[Path, str | None] | None:
     return None
 
 
-def count_parameters(spec: Sweep) -> int:
-    """Return the weights in the matrices of the layers, by which sizes are ordered."""
+def _count_parameters(spec: Sweep) -> int:
     return spec.base(next(iter(spec.all_arms))).model.layer_parameters()

@@ -63,7 +63,7 @@ def list_earlier_sweeps(spec: SweepFields) -> list[str]:
 def list_awaited(sweep: SweepFields) -> list[str]:
     """Return the names of the sweeps that have to end before it is known what `sweep` trains."""
     transfer = sweep.transfer
-    if transfer is None or not transfer.is_open:
+    if transfer is None or not sweep.awaits:
         return []
     return [name for name in (transfer.search, transfer.check) if name and name != sweep.name]
 

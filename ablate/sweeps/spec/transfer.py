@@ -44,19 +44,9 @@ class Transfer(Config):
     settings: dict[str, dict[str, Choice]] = {}
     """Arm -> what it took over."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether what the sweep trains is still to be found."""
-        return self.outcome is None
-
-    @property
-    def is_check(self) -> bool:
-        """Whether the sweep is the spot check, which compares no arms."""
-        return self.outcome == "check"
-
     def describe(self) -> str:
         """Return what a report says of it; '' where nothing is known yet."""
-        if self.is_check:
+        if self.outcome == "check":
             return (
                 f"Each arm is trained at the settings that {self.search} chose for it, and at half and twice their "
                 "learning rate, to see whether they may be taken over; no arms are compared."
@@ -65,7 +55,8 @@ class Transfer(Config):
             return (
                 f"Nothing was searched here: each arm has the settings that {self.search} chose for it. At "
                 f"{self.at}, where {self.check} tried half and twice their learning rate on {self.seeds} seeds, "
-                "none was better by more than confirm.effect; at other sizes that was not tried."
+                "none was better by more than confirm.effect, and none failed on fewer seeds; at other sizes that was "
+                "not tried."
             )
         if self.outcome == "searched":
             return f"Every arm was searched here, as {self.check} refused the settings that {self.search} chose."

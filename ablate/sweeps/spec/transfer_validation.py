@@ -12,7 +12,7 @@ from ablate.sweeps.spec.transfer import list_rates
 
 def check_transfer(sweep: SweepFields) -> Iterator[Problem]:
     """Yield what keeps a sweep from taking over what another size chose."""
-    if sweep.transfer is None or not sweep.transfer.is_open:
+    if not sweep.awaits:
         return
     if sweep.components:
         yield Problem("search.transfer", "goes with arms, and this file has components: write its arms out")
@@ -33,7 +33,7 @@ def check_transfer(sweep: SweepFields) -> Iterator[Problem]:
 
 def refuse_without_sizes(sweep: SweepFields) -> Iterator[Problem]:
     """Yield the problem of a sweep that is no size of a file and asks for a transfer."""
-    if sweep.transfer and sweep.transfer.is_open:
+    if sweep.awaits and sweep.transfer:
         text = "goes from one size of a file to others, and this file has no sizes"
         yield Problem("search.transfer", text, sweep.transfer.source)
 
@@ -45,6 +45,9 @@ def check_sizes(sizes: Mapping[str, SweepFields]) -> Iterator[Problem]:
         return
     transfer = next(iter(asking.values()))
     wanted = transfer.source
+    for field in ("search", "check", "outcome", "settings"):
+        if given := getattr(transfer, field):
+            yield Problem(f"search.transfer.{field}", "is set when the sweeps of the file begin: remove it", given)
     if len(asking) < len(sizes):
         others = join_words(name for name in sizes if name not in asking)
         yield Problem("search.transfer", f"all sizes have the same search, and that of {others} is another", wanted)

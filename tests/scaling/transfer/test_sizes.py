@@ -1,7 +1,8 @@
 """Which files tell whether a learning rate transfers, and what they are refused for."""
 
+from functools import partial
+
 import pytest
-import yaml
 
 from ablate.config.errors import ConfigError
 from ablate.scaling.transfer.sizes import build_chain
@@ -25,13 +26,8 @@ FILE = {
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write(**more):
-        path = tmp_path / "toy.yaml"
-        path.write_text(yaml.safe_dump({**FILE, **more}, sort_keys=False))
-        return path
-
-    return write
+def write(write_sweep):
+    return partial(write_sweep, FILE)
 
 
 def test_sizes_that_differ_in_width_are_a_chain_over_it(write):
