@@ -166,11 +166,10 @@ def test_programs_of_too_many_shapes_are_forgotten(programs, monkeypatch):
     assert compile_for("c") == 0
 
 
-def test_torch_is_never_allowed_fewer_programs(monkeypatch):
+def test_torch_is_never_allowed_fewer_programs():
     from torch._dynamo import config
 
-    monkeypatch.setattr(config, "recompile_limit", 8)
-    monkeypatch.setattr(config, "accumulated_recompile_limit", 10**6)
-    allow_programs(100)
-    allow_programs(10)
-    assert (config.recompile_limit, config.accumulated_recompile_limit) == (100, 10**6)
+    with config.patch(recompile_limit=8, accumulated_recompile_limit=10**6):  # what monkeypatch restores is hidden
+        allow_programs(100)
+        allow_programs(10)
+        assert (config.recompile_limit, config.accumulated_recompile_limit) == (100, 10**6)

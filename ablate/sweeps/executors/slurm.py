@@ -52,9 +52,11 @@ class SweepJob:
         group = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.devices)]
         start = [sys.executable, *(group if self.devices > 1 else [])]
         command = [*start, "-m", "ablate", "work", self.title]
-        with ThreadPoolExecutor(1) as starter:  # the signal may come while it starts: `checkpoint` waits for it
-            self._started = starter.submit(self._start, command, {**os.environ, **SAFE_PATH, **self.environment})
-            process = self._started.result()
+        started: Future[subprocess.Popen[bytes]] = Future()
+        self._started = started  # before it starts, as the signal may come then: `checkpoint` waits for it
+        with ThreadPoolExecutor(1) as starter:
+            starter.submit(self._start, command, {**os.environ, **SAFE_PATH, **self.environment}, started)
+            process = started.result()
         try:
             status = process.wait()
         finally:
@@ -73,10 +75,14 @@ class SweepJob:
             _stop(self._started.result().pid)
         return DelayedSubmission(replace(self))
 
-    def _start(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-        """Start the worker in its own session, ignoring submitit's signal, which only `checkpoint` handles."""
+    def _start(self, command: list[str], environment: dict[str, str], started: Future[subprocess.Popen[bytes]]) -> None:
+        """Start the worker in its own session, ignoring submitit's signal, which only `checkpoint` handles, and put it
+        or the error into `started`."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})  # of this thread; children have it
-        return subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True)
+        try:
+            started.set_result(subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True))
+        except OSError as error:
+            started.set_exception(error)
 
 
 def _stop(pid: int) -> None:

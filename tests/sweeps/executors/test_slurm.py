@@ -6,6 +6,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -156,12 +158,22 @@ def test_a_mistake_is_found_before_anything_is_submitted(store, tree, monkeypatc
     assert len(list((store / "submitted").iterdir())) == 1
 
 
-def test_a_preempted_job_stops_its_worker_and_is_submitted_again(tmp_path, monkeypatch):
-    """submitit calls `checkpoint` from a signal handler in the midst of the job."""
+@pytest.mark.parametrize("early", [False, True])
+def test_a_preempted_job_stops_its_worker_and_is_submitted_again(tmp_path, monkeypatch, early):
+    """submitit calls `checkpoint` from a signal handler in the midst of the job; early: before the thread that starts
+    the worker is known to the job."""
     stopped = tmp_path / "stopped"
     script = f"trap 'echo > {stopped}; exit 130' TERM; kill -USR2 {os.getpid()}; while :; do sleep 0.05; done"
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda command, **more: popen(["sh", "-c", script], **more))
+    if early:
+        before_waiting = ThreadPoolExecutor.submit
+
+        def submit_and_wait(*given):
+            before_waiting(*given)
+            threading.Event().wait(60)  # until the signal, whose handler ends the job
+
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_and_wait)
     job, again = SweepJob("sent", str(tmp_path), {"ABLATE_STORE": "here"}), []
 
     def preempted(*_):
