@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ablate.diagnostics.run import diagnose as diagnose
     from ablate.experiment.tree import Experiment as Experiment
     from ablate.export.in_memory import to_hf as to_hf
+    from ablate.ledger.compare import compare as compare
+    from ablate.ledger.publish import publish as publish
+    from ablate.ledger.verify import verify as verify
     from ablate.reports.report import Report as Report
     from ablate.reports.report import report as report
     from ablate.sweeps.shown import sweep as sweep
@@ -41,13 +44,16 @@ _HOMES = {
     "Report": "ablate.reports.report",
     "Result": "ablate.training.procedures",
     "Sweep": "ablate.sweeps.spec.sweep",
+    "compare": "ablate.ledger.compare",
     "diagnose": "ablate.diagnostics.run",
     "figure": "ablate.diagnostics.figures.run",
     "open_trained": "ablate.training.trained",
+    "publish": "ablate.ledger.publish",
     "report": "ablate.reports.report",
     "sweep": "ablate.sweeps.shown",
     "to_hf": "ablate.export.in_memory",
     "train": "ablate.training.shown",
+    "verify": "ablate.ledger.verify",
 }
 __all__ = sorted([*_HOMES, "__version__"])
 

@@ -15,8 +15,8 @@ import yaml
 import ablate
 
 PACKAGE = Path(ablate.__file__).parent
-RIM = ("post_training", "evaluation", "export", "scaling")
-MOST_ROOMS, MOST_FLAT, MOST_IN_FUNCTIONS = 22, 4, 30
+RIM = ("post_training", "evaluation", "export", "scaling", "ledger")
+MOST_ROOMS, MOST_FLAT, MOST_IN_FUNCTIONS = 23, 4, 30
 
 SCRIPT = """
 import contextlib, io, json, sys

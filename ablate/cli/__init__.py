@@ -19,6 +19,7 @@ from ablate import tracking
 from ablate.cli import (
     align,
     check,
+    compare,
     completion,
     config,
     diagnose,
@@ -28,6 +29,7 @@ from ablate.cli import (
     ladder,
     plan,
     proxy,
+    publish,
     report,
     schema,
     status,
@@ -35,6 +37,7 @@ from ablate.cli import (
     train,
     transfer,
     ui,
+    verify,
     wordsim,
     work,
 )
@@ -45,8 +48,8 @@ from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
 VERBS = (
-    train, sweep, work, ladder, transfer, status, report, plan, export, diagnose, figure, wordsim, evaluate, align, ui,
-    proxy, list_choices, config, schema, check, completion,
+    train, sweep, work, ladder, transfer, status, report, publish, verify, compare, plan, export, diagnose, figure,
+    wordsim, evaluate, align, ui, proxy, list_choices, config, schema, check, completion,
 )  # fmt: skip
 """In the order of `ablate --help`."""
 _EXAMPLES = """\
@@ -58,6 +61,9 @@ examples:
   ablate report demo
   ablate ladder sweeps/demo-ladder.yaml --workers 2
   ablate transfer sweeps/demo-transfer.yaml --workers 2
+  ablate publish demo -o published/demo
+  ablate verify published/demo
+  ablate compare published/demo demo
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
   ablate export RUN_ID --to hf --output exported
   ablate diagnose sweep:demo/pre sweep:demo/post

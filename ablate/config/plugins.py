@@ -114,6 +114,11 @@ def hash_files(files: Iterable[str]) -> dict[str, str]:
     return {file: plugin.sha256 for file, plugin in load(files).items()}
 
 
+def find_loaded(sha256: str) -> str | None:
+    """Return the path of a loaded file with this SHA-256; None if there is none."""
+    return next((real for real, plugin in _files.items() if plugin.sha256 == sha256), None)
+
+
 def read_copies(files: Iterable[str]) -> dict[str, str]:
     """Return file name next to a stored configuration -> content, so that the stored files are enough to repeat a
     run."""

@@ -18,8 +18,8 @@ from ablate.reports.figures import draw_figures
 from ablate.reports.importance import count_scored
 from ablate.reports.layer_figures import draw_layers
 from ablate.reports.mlflow_notes import describe
+from ablate.reports.mlflow_run import find_or_start_run, label_parents, label_report, locate_report, publish
 from ablate.reports.plain_values import to_plain, trial_to_plain
-from ablate.reports.publish import find_or_start_run, label_parents, label_report, locate_report, publish
 from ablate.reports.report_data import ReportData
 from ablate.reports.sections import PARTS
 from ablate.reports.verdict_sections import candidates_to_plain, crossed_to_plain

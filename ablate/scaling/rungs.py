@@ -81,10 +81,17 @@ def build_rungs(
             chosen.append(_lengthen(rung, ratio, f"{rung.spec.name}-{ratio:g}per"))
         else:
             chosen.append(rung)
-    problems += _validate(chosen) if not problems else []
     if problems:
         raise ConfigError(problems, source)
-    return sorted(chosen, key=lambda rung: rung.parameters)
+    return arrange_rungs(chosen, source)
+
+
+def arrange_rungs(rungs: Sequence[Rung], source: str) -> list[Rung]:
+    """Return the rungs of a ladder, read from `source`, the smallest first. Raises ConfigError as `build_rungs`
+    does."""
+    if problems := _validate(rungs):
+        raise ConfigError(problems, source)
+    return sorted(rungs, key=lambda rung: rung.parameters)
 
 
 def count_parameters(size: str, known: Sequence[Rung]) -> int:

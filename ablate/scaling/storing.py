@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ablate.config.errors import StoreError
 from ablate.plots.panels import save_png
-from ablate.reports.publish import find_or_start_run, publish
+from ablate.reports.mlflow_run import find_or_start_run, publish
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

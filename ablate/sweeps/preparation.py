@@ -148,7 +148,7 @@ def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> tuple[int
         return known[-1] + 1, spec
     prefix = f"{spec.name}@{known[-1]}/"
     study = next(study for study in list_studies(storage) if study.study_name.startswith(prefix))
-    spec = restore_spec(spec, study)
+    spec = restore_spec(spec, study.user_attrs.get("spec", {}), study.user_attrs.get("defaults", 1))
     refuse_changes(load_spec(study), spec, known[-1], study.user_attrs.get("plugins", {}))
     return known[-1], spec
 

@@ -134,6 +134,11 @@ def read_after_search(
     )
 
 
+def stand_for_point(arm: str) -> TrialRecord:
+    """Return what stands for the search of an arm at a point of a grid, which has none: a trial that is never run."""
+    return TrialRecord(arm, 0, "waiting", {}, None, {}, {}, 0, None, None, "")
+
+
 def _rank(trial: TrialRecord, sign: int) -> tuple[bool, float, int]:
     """Return what candidates are sorted by: those that came to their end first, then the better first."""
     return trial.value is None, sign * (trial.reached or 0.0), trial.number
@@ -149,7 +154,7 @@ def _find_chosen(
     """Return the trial that was chosen. An arm that was confirmed before there were selections keeps its choice; at a
     point of a grid there is nothing to choose, and what is tested has the settings of that point."""
     if spec.at_grid:
-        return TrialRecord(full.rpartition("/")[2], 0, "waiting", {}, None, {}, {}, 0, None, None, "")
+        return stand_for_point(full.rpartition("/")[2])
     if choice:
         return next((trial for trial in searched if trial.number == choice["trial"]), None)
     begun = {

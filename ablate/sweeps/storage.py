@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -184,12 +184,11 @@ def load_study(storage: BaseStorage, name: str) -> Study:
     return optuna.load_study(study_name=name, storage=storage)
 
 
-def restore_spec(spec: Sweep, study: Study | FrozenStudy) -> Sweep:
-    """Return a sweep with the defaults of the time when its `study` was started."""
-    defaults = study.user_attrs.get("defaults", 1)
+def restore_spec(spec: Sweep, stored: Mapping[str, Any], defaults: int) -> Sweep:
+    """Return a sweep with the defaults of the time when it was begun, of which `defaults` is the version; `stored` is
+    what was stored of it."""
     if defaults == DEFAULTS:
         return spec
-    stored = study.user_attrs.get("spec", {})
     former = {
         name: field.value
         for name, field in Sweep.former.items()
@@ -212,7 +211,7 @@ def load_spec(study: Study | FrozenStudy) -> Sweep:
         source = f"the stored sweep {study.study_name}"
         plugins.check_stored(tree, hashes.__contains__, source)
         spec = Sweep.from_tree(tree, source)
-    return restore_spec(spec, study).mark_stored(hashes)
+    return restore_spec(spec, tree, study.user_attrs.get("defaults", 1)).mark_stored(hashes)
 
 
 def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ablate import tracking
 from ablate.config.errors import ConfigError
-from ablate.reports.publish import name_metrics
+from ablate.reports.mlflow_run import name_metrics
 from ablate.sweeps.simulated_losses import Valley
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep

@@ -11,7 +11,7 @@ from rich.console import Console
 from sweeps.small import run_sweep, spec_tree
 
 from ablate.cli.status import render
-from ablate.reports.publish import label_report
+from ablate.reports.mlflow_run import label_report
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
 from ablate.sweeps.records import list_rows

@@ -12,7 +12,7 @@ from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.plots import style
-from ablate.reports.publish import name_metrics
+from ablate.reports.mlflow_run import name_metrics
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.sessions import begin_session
 from ablate.sweeps.spec.fields import MOST_LETTERS

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ablate.cli.pages import configuration, norms, notebook, papers, verbs
+from ablate.cli.pages import bundles, configuration, norms, notebook, papers, verbs
 
 PAGES: Mapping[str, Callable[[Path], str]] = {
     "reference/cli.md": lambda docs: verbs.build_page(),
     "reference/configuration.md": lambda docs: configuration.build_experiment_page(),
     "reference/sweep-file.md": lambda docs: configuration.build_sweep_page(),
     "reference/norms.md": lambda docs: norms.build_page(),
+    "reference/bundle.schema.json": lambda docs: bundles.build_schema(),
+    "results/published.md": bundles.build_page,
     "papers.md": papers.build_page,
     "how-to/python.ipynb": lambda docs: notebook.build_notebook(docs / "how-to" / "python.md"),
 }

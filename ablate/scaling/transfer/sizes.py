@@ -62,12 +62,17 @@ def build_chain(file: str | Path, sizes: Sequence[str] = (), overrides: Mapping[
         for size in sizes
         if size not in named
     ]
-    chosen = {name: spec for name, spec in named.items() if not sizes or name in sizes}
-    if not problems:
-        problems = [*_check_sizes(chosen), *(p for name, spec in chosen.items() for p in _check_search(name, spec))]
     if problems:
         raise ConfigError(problems, source)
-    rungs = sorted((Rung.of(name, spec) for name, spec in chosen.items()), key=lambda rung: rung.parameters)
+    return arrange_sizes({name: spec for name, spec in named.items() if not sizes or name in sizes}, source)
+
+
+def arrange_sizes(named: Mapping[str, Sweep], source: str) -> Chain:
+    """Return the sizes of a sweep file (name -> sweep), read from `source`, along one axis. Raises ConfigError as
+    `build_chain` does."""
+    if problems := [*_check_sizes(named), *(p for name, spec in named.items() for p in _check_search(name, spec))]:
+        raise ConfigError(problems, source)
+    rungs = sorted((Rung.of(name, spec) for name, spec in named.items()), key=lambda rung: rung.parameters)
     axis, places = _find_axis(rungs)
     if len(set(places)) < len(places):
         raise ConfigError([Problem("sizes", f"two have the same {axis}, and a size is told by it")], source)

@@ -7,7 +7,7 @@ import pytest
 
 from ablate import tracking
 from ablate.reports import report as module
-from ablate.reports.publish import label_arm, label_report
+from ablate.reports.mlflow_run import label_arm, label_report
 from ablate.sweeps.comparison import compare_record
 
 from .hand_built import build_record

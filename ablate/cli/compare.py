@@ -1,0 +1,95 @@
+"""`ablate compare`: runs, sweeps and bundles side by side."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb
+from ablate.cli.output import build_console, print_json
+from ablate.cli.tables import build_table
+from ablate.config.lazy import LazyModule
+from ablate.config.logs import print_wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from ablate.ledger import compare
+    from ablate.verdict import statements
+else:
+    compare, statements = LazyModule("ablate.ledger.compare"), LazyModule("ablate.verdict.statements")
+
+_EXAMPLE = """\
+ablate compare demo demo@2
+  ablate compare RUN_ID RUN_ID
+  ablate compare docs/results/demo demo --json"""
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    text = "compare runs, sweeps and bundles: settings that differ, results in pairs of seeds, published figures"
+    parser = add_verb(verbs, "compare", text, _EXAMPLE, run)
+    parser.add_argument("names", nargs="+", metavar="NAME", help="id of a run, name of a sweep, or folder of a bundle")
+    parser.add_argument(
+        "--trust-plugins", action="store_true", help="run the plugins of bundles: code of their authors"
+    )
+    add_storage(parser)
+    add_json(parser, "print as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the comparison."""
+    comparison = compare.compare(options.names, storage=options.storage, trusts_plugins=options.trust_plugins)
+    if options.json:
+        print_json(comparison.to_dict())
+    else:
+        render(comparison, build_console())
+    return 0
+
+
+def render(comparison: compare.Comparison, console: Console) -> None:
+    """Print the tables, and what they do not show."""
+    labels = [source.label for source in comparison.sources]
+    if comparison.settings:
+        console.print("Settings that differ", style="bold")
+        rows = [[path, *(values[label] for label in labels)] for path, values in comparison.settings.items()]
+        console.print(build_table(["setting", *labels], rows))
+    else:
+        console.print("No setting differs.", style="bold")
+    console.print(f"\n{comparison.sources[0].metric}, mean of the seeds that trained ± 95 %", style="bold")
+    rows = [[arm, *(_describe(comparison, source, arm) for source in comparison.sources)] for arm in comparison.arms]
+    console.print(build_table(["arm", *labels], rows))
+    if comparison.pairs:
+        console.print(f"\nIn pairs of seeds, minus {labels[0]}; one error of 5 % for all", style="bold")
+        header = ["arm", "in", "seeds", "difference", "failed", f"failed in {labels[0]}"]
+        console.print(build_table(header, [_describe_pair(pair) for pair in comparison.pairs]))
+    for row in _list_published(comparison):
+        console.print(row)
+    for note in comparison.notes:
+        print_wrapped(console, f"Note: {note}")
+
+
+def _describe(comparison: compare.Comparison, source: compare.ComparedSource, arm: str) -> str:
+    if arm not in source.arms:
+        return "-"
+    mean, failed, seeds = comparison.summarise(source, arm)
+    if not seeds:
+        return "no seed ended"
+    return f"{statements.format_estimate(mean) if mean else 'none trained'} ({failed} of {seeds} failed)"
+
+
+def _describe_pair(pair: compare.Pair) -> list[str]:
+    difference = statements.format_estimate(pair.difference, sign=True) if pair.difference else "none trained in both"
+    return [pair.arm, pair.source, str(pair.seeds), difference, str(pair.failed), str(pair.first_failed)]
+
+
+def _list_published(comparison: compare.Comparison) -> Iterator[str]:
+    """Yield the published figures beside those of each source."""
+    for source in comparison.sources:
+        for table in source.published:
+            yield f"\n{table.source}, {table.metric}, beside {source.label}:"
+            for row in table.rows:
+                ours = statements.format_estimate(row.ours) if row.ours else "not measured"
+                yield f"  {row.arm}: {ours}; published {row.published:g}"

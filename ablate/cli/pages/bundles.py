@@ -1,0 +1,71 @@
+"""results/published.md: the table of all bundles in docs/results/, and the schema of a bundle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ablate.cli.pages.markdown import build_table
+from ablate.config.formatting import count_noun, join_words
+from ablate.ledger.bundles import read_bundle
+from ablate.ledger.checks import read_checks
+from ablate.ledger.schema import FILE, Bundle
+
+_HEAD = """\
+# Published studies
+
+Each is a bundle: every seed, every curve, the settings, the verdict and its error control, from which
+[anybody can check it and run it again](../how-to/publish.md). The table is written from the bundles by `make docs`;
+"reproduced by" counts the records of those who trained runs of a bundle again.
+
+"""
+_NONE = "There are none yet.\n"
+
+
+def build_page(docs: Path) -> str:
+    """Return the page, Markdown. Raises AblateError for a bundle that cannot be read."""
+    folders = sorted(file.parent for file in (docs / "results").glob(f"*/{FILE}"))
+    rows = [_describe(folder) for folder in folders]
+    if not rows:
+        return _HEAD + _NONE
+    header = ("question", "family", "sizes", "runs", "verdict", "reproduced by")
+    return f'{_HEAD}<div class="filtered" markdown>\n\n{build_table(header, rows)}\n</div>\n'
+
+
+def build_schema() -> str:
+    """Return the JSON schema of bundle.json."""
+    return json.dumps(Bundle.model_json_schema(), indent=1) + "\n"
+
+
+def _describe(folder: Path) -> tuple[str, ...]:
+    bundle, checks = read_bundle(folder), read_checks(folder)
+    families = sorted({str(sweep.settings.get("model.kind", "")) for sweep in bundle.sweeps})
+    sizes = [sweep.size for sweep in bundle.sweeps if sweep.size]
+    found = str(checks.reproduced)
+    if checks.cells:
+        found += f" ({count_noun(checks.cells, 'run')})"
+    if checks.refuted:
+        found += f"; not by {checks.refuted}"
+    title = bundle.question or bundle.name
+    return (
+        f"[{title}]({folder.name}/index.md)",
+        join_words(families),
+        ", ".join(sizes) or "one",
+        f"{bundle.totals.runs:,}",
+        _state_verdict(bundle),
+        found,
+    )
+
+
+def _state_verdict(bundle: Bundle) -> str:
+    """Return the arms of each kind of verdict; over the sizes, if there are several."""
+    if bundle.over_sizes and bundle.over_sizes["kind"] == "transfer":
+        words = {arm: one["verdict"] for arm, one in bundle.over_sizes["arms"].items()}
+    else:
+        last = bundle.sweeps[-1]
+        words = {arm: one["kind"] for arm, one in last.verdict.arms.items() if one["kind"] not in ("baseline", "cell")}
+        words |= {contrast: effect["kind"] for contrast, effect in last.verdict.effects.items()}
+    by_word: dict[str, list[str]] = {}
+    for arm, word in words.items():
+        by_word.setdefault(word, []).append(arm)
+    return "; ".join(f"{word}: {join_words(arms)}" for word, arms in by_word.items()) or "no fresh seeds"

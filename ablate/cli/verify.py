@@ -1,0 +1,89 @@
+"""`ablate verify`: check a bundle, and train some of its runs again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.cli.arguments import Verbs, add_json, add_verb, parse_whole
+from ablate.cli.output import build_console, print_json
+from ablate.config.formatting import count_noun
+from ablate.config.lazy import LazyModule
+from ablate.config.logs import print_wrapped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ablate.ledger import checks, verify
+else:
+    checks, verify = LazyModule("ablate.ledger.checks"), LazyModule("ablate.ledger.verify")
+
+_EXAMPLE = """\
+ablate verify published/demo
+  ablate verify published/demo --cells 3
+  ablate verify published/demo --cells 0      # the files and what follows from them; trains nothing
+  ablate verify published/demo --all --json"""
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    text = "check a published bundle: its files, whether its runs show what it says, and runs of it, trained again"
+    parser = add_verb(verbs, "verify", text, _EXAMPLE, run)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the bundle")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--cells", type=parse_whole, default=1, metavar="N", help="runs to train again, drawn at random (default: 1)"
+    )
+    which.add_argument("--all", action="store_true", help="train all runs again, and judge by them")
+    parser.add_argument("--cheapest", action="store_true", help="draw from among the ten cheapest runs")
+    parser.add_argument("--record", action="store_true", help="write the result into the bundle's reproductions/")
+    parser.add_argument(
+        "--trust-plugins", action="store_true", help="run the plugins of the bundle: code of its author"
+    )
+    add_json(parser, "print the result as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check the bundle; 1 if something does not hold."""
+    console = build_console(stderr=options.json)
+    try:
+        found = verify.verify(
+            options.folder,
+            cells=None if options.all else options.cells,
+            cheapest=options.cheapest,
+            trusts_plugins=options.trust_plugins,
+            show=lambda text: print_wrapped(console, text),
+        )
+    except KeyboardInterrupt:
+        print("\nStopped. What was trained is not counted; run it again.", file=sys.stderr)
+        return 130
+    if options.record and found.cells and not found.damage:
+        file = checks.write_check(options.folder, found)
+        print_wrapped(console, f"Written: {file}")
+    if options.json:
+        print_json(found.to_dict())
+    else:
+        render(found, console)
+    return 0 if found.reproduced else 1
+
+
+def render(found: verify.Verification, console: Console) -> None:
+    """Print what was found."""
+    for text in (*found.damage, *found.changed):
+        print_wrapped(console, f"- {text}")
+    for text in found.left_out:
+        print_wrapped(console, f"Left out: {text}")
+    for name, (then, now) in found.list_surroundings().items():
+        print_wrapped(console, f"Differs from the published surroundings: {name}: {then} there, {now} here")
+    good = sum(cell.reproduced for cell in found.cells)
+    exact = sum(cell.word == "bit for bit" for cell in found.cells)
+    counts = f"{good} of {count_noun(len(found.cells), 'run')} reproduced, {exact} bit for bit"
+    trained = f"{counts}; the bundle has {found.of}" if found.cells else "no run was trained"
+    word = "reproduced" if found.reproduced else "NOT reproduced"
+    if not found.cells and found.reproduced:
+        word = "undamaged, and its runs show what it says"
+    if found.damage:
+        word, trained = "damaged", f"{count_noun(len(found.damage), 'value')} or file differs; nothing was trained"
+    print_wrapped(console, f"{found.name}: {word} ({trained}).")

@@ -1,0 +1,1 @@
+"""The ledger: results in a form that anybody can read, check and run again, cell by cell."""

@@ -1,0 +1,141 @@
+"""Bundles as files: read, written, and checked for damage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablate.config import plugins
+from ablate.config.building import load_plugins
+from ablate.config.errors import ConfigError, DataError
+from ablate.config.messages import describe_errors
+from ablate.ledger.records import restore_record
+from ablate.ledger.schema import FILE, SCHEMA, Bundle
+from ablate.sweeps.records import SweepRecord
+
+
+def compute_digest(values: dict[str, Any]) -> str:
+    """Return the SHA-256 of the values of a bundle, without its digest."""
+    content = {key: value for key, value in values.items() if key != "digest"}
+    return hash_text(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False))
+
+
+def hash_text(text: str) -> str:
+    """Return the SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def dump_bundle(bundle: Bundle) -> dict[str, Any]:
+    """Return the values of a bundle, without those that are the defaults of the format."""
+    head = {"format": bundle.format, "version": bundle.version}
+    return {**head, **bundle.model_dump(mode="json", exclude_defaults=True)}
+
+
+def to_json(bundle: Bundle) -> str:
+    """Return a bundle as the text of its file: what is short stands in one line."""
+    return _indent(dump_bundle(bundle), 0) + "\n"
+
+
+def _indent(value: Any, depth: int) -> str:
+    """Return JSON in which what is short stands in one line."""
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if len(line) <= 400 or not isinstance(value, (dict, list)):
+        return line
+    pad, end = " " * (depth + 1), " " * depth
+    if isinstance(value, dict):
+        parts = [
+            f"{pad}{json.dumps(key, ensure_ascii=False)}: {_indent(item, depth + 1)}" for key, item in value.items()
+        ]
+        return "{\n" + ",\n".join(parts) + f"\n{end}}}"
+    return "[\n" + ",\n".join(f"{pad}{_indent(item, depth + 1)}" for item in value) + f"\n{end}]"
+
+
+def read_values(folder: str | Path) -> dict[str, Any]:
+    """Return the values of the bundle in `folder`, unchecked but for what they are. Raises DataError."""
+    file = Path(folder) / FILE
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        text = f"There is no bundle in {folder}: it has no {FILE}. ablate publish SWEEP -o FOLDER writes one."
+        raise DataError(text) from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as JSON: {error}.") from None
+    if not isinstance(values, dict) or values.get("format") != "ablate bundle":
+        raise DataError(f"{file} is not a bundle of Ablate.")
+    version = values.get("version")
+    if isinstance(version, int) and version > SCHEMA:
+        raise DataError(
+            f"{file} has version {version} of the format, and this Ablate reads up to {SCHEMA}. Install a later one."
+        )
+    return values
+
+
+def read_bundle(folder: str | Path) -> Bundle:
+    """Return the bundle in `folder`. Raises DataError for a file that is missing, of a later version or no JSON, and
+    ConfigError with all that does not fit the schema."""
+    values = read_values(folder)
+    try:
+        return Bundle.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        raise ConfigError(describe_errors(Bundle, values, error), str(Path(folder) / FILE)) from None
+
+
+def list_damage(folder: str | Path) -> list[str]:
+    """Return what was changed in the files of a bundle since it was published."""
+    values = read_values(folder)
+    damage = []
+    if compute_digest(values) != values.get("digest"):
+        damage.append(f"{FILE}: its values are not those that were published (the digest differs)")
+    expected = {**values.get("files", {}), **values.get("plugins", {})}
+    for name, digest in expected.items():
+        file = Path(folder) / _check_inside(name)
+        if not file.is_file():
+            damage.append(f"{name}: the file is missing")
+        elif hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+            damage.append(f"{name}: the file was changed")
+    return damage
+
+
+def _check_inside(name: str) -> str:
+    """Return the name of a file inside a folder. Raises DataError for one that leads out of it."""
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or PurePosixPath(name).is_absolute() or "\\" in name:
+        raise DataError(f"The bundle names the file {name!r}, which is outside of its folder.")
+    return name
+
+
+def restore_records(bundle: Bundle, folder: str | Path, trusts_plugins: bool = False) -> dict[str, SweepRecord]:
+    """Return size or name -> the record of each sweep of the bundle in `folder`.
+
+    Its plugins are loaded from there. Raises ConfigError where it has some and they are not trusted: loading runs them.
+    """
+    if bundle.plugins and not trusts_plugins:
+        text = (
+            f"The bundle has plugins, whose code would be run: {', '.join(bundle.plugins)}. Read them, and then add "
+            "--trust-plugins."
+        )
+        raise DataError(text)
+    records = {}
+    files = {  # one that is loaded already is not loaded again under another name
+        name: plugins.find_loaded(digest) or str(Path(folder) / _check_inside(name))
+        for name, digest in bundle.plugins.items()
+    }
+    for sweep in bundle.sweeps:
+        spec = rename_plugins(sweep.spec, files)
+        load_plugins(spec, source=sweep.name)
+        record = restore_record(sweep.model_copy(update={"spec": spec}), bundle.surroundings)
+        records[sweep.size or sweep.name] = record
+    return records
+
+
+def rename_plugins(value: Any, names: dict[str, str], inside: bool = False) -> Any:
+    """Return nested values with the texts below each key `plugins` renamed."""
+    if isinstance(value, dict):
+        return {key: rename_plugins(item, names, inside or key == "plugins") for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rename_plugins(item, names, inside) for item in value]
+    return names.get(value, value) if inside and isinstance(value, str) else value

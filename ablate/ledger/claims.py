@@ -1,0 +1,93 @@
+"""What a bundle claims, held against its runs: by the rules of the verdict, as in this version of Ablate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ablate.ledger.cells import Cell
+from ablate.ledger.over_sizes import compare_sizes
+from ablate.ledger.records import judge
+from ablate.ledger.retraining import Trained
+from ablate.ledger.schema import Bundle, Verdict
+from ablate.sweeps.records import SweepRecord
+
+_CLOSE = 1e-9
+_WORDS = ("verdict", "notes")
+"""Of what several sizes show, the sentences, whose words change with versions of Ablate."""
+
+
+def check_values(bundle: Bundle) -> list[str]:
+    """Return the runs whose objective is not the last of their curve."""
+    damage = []
+    for sweep in bundle.sweeps:
+        for arm, one in sweep.arms.items():
+            for run in (*one.search, *one.fresh):
+                last = run.curve[-1] if run.curve else None
+                if run.status == "completed" and last and last[0] == run.step and last[1] != run.value:
+                    text = f"its objective is {run.value}, and its curve ends at {last[1]}"
+                    damage.append(f"{sweep.name}, {arm}, {run.params}: {text}")
+    return damage
+
+
+def check_verdicts(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[str]:
+    """Return what the bundle claims and its runs do not show."""
+    damage = []
+    for sweep, record in zip(bundle.sweeps, records.values(), strict=True):
+        damage += [f"{sweep.name}: {text}" for text in _list_changes(sweep.verdict, judge(record))]
+    if len(records) > 1:
+        together = compare_sizes(bundle.name, records)
+        now = {"kind": together.kind, **together.values} if together else None
+        damage += [f"over the sizes: {text}" for text in _list_differences(bundle.over_sizes, now, "")]
+    return damage
+
+
+def _list_changes(before: Verdict, now: Verdict) -> list[str]:
+    """Return the numbers of a verdict that are others now."""
+    return [
+        *_list_differences(before.arms, now.arms, "verdict"),
+        *_list_differences(before.effects, now.effects, "effects"),
+    ]
+
+
+def _list_differences(before: Any, now: Any, path: str) -> list[str]:
+    """Return path: before -> now, of the leaves of `before` that are others in `now`. Keys that `before` does not have
+    may be of a later version."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        return [
+            text
+            for key, value in before.items()
+            if path or key not in _WORDS
+            for text in _list_differences(value, now.get(key), f"{path}.{key}" if path else str(key))
+        ]
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        pairs = enumerate(zip(before, now, strict=True))
+        return [text for k, (old, new) in pairs for text in _list_differences(old, new, f"{path}[{k}]")]
+    if isinstance(before, (int, float)) and isinstance(now, (int, float)) and math.isclose(before, now, rel_tol=_CLOSE):
+        return []
+    return [] if before == now else [f"{path}: {before} is said, and the runs show {now}"]
+
+
+def list_other_kinds(records: Iterable[SweepRecord], trained: Iterable[tuple[Cell, Trained]]) -> list[str]:
+    """Return the verdicts that are of another kind with the values of fresh seeds that were found here."""
+    changed, found = [], list(trained)
+    for record in records:
+        own = {(cell.arm, cell.seed): one for cell, one in found if cell.record is record and cell.phase == "fresh"}
+        confirmed = {
+            arm: [
+                replace(run, status=one.status, value=one.value, metrics=one.metrics, curve=one.curve)
+                if (one := own.get((arm, run.params["seed"])))
+                else run
+                for run in runs
+            ]
+            for arm, runs in record.confirmed.items()
+        }
+        before, now = judge(record), judge(replace(record, confirmed=confirmed))
+        for part in ("arms", "effects"):
+            for name, old in getattr(before, part).items():
+                new = getattr(now, part)[name]
+                if old["kind"] != new["kind"]:
+                    changed.append(f"{record.name}, {name}: {old['kind']} was published, and here it is {new['kind']}")
+    return changed

@@ -1,0 +1,156 @@
+"""`compare`: runs, sweeps and bundles side by side: settings that differ, and results in pairs of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ablate.config.errors import SweepError
+from ablate.config.formatting import format_setting
+from ablate.ledger.sources import ComparedSource, SourceArm, read_source
+from ablate.reports.plain_values import to_plain
+from ablate.verdict.failures import ALPHA
+from ablate.verdict.intervals import Estimate, bound_mean
+from ablate.verdict.outcomes import Outcome
+from ablate.verdict.pairing import pair_outcomes
+from ablate.verdict.sequential import LEAST
+
+MOST_VALUES = 4
+"""Values of a setting that are listed for one source."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An arm in a source, against the same arm in the first."""
+
+    arm: str
+    source: str
+    seeds: int
+    """That both have."""
+    failed: int
+    first_failed: int
+    difference: Estimate | None
+    """This minus the first, over the seeds on which both trained; with an interval from three pairs on."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What several runs, sweeps or bundles have in common, and what not."""
+
+    sources: list[ComparedSource]
+    settings: dict[str, dict[str, str]]
+    """Dotted path -> source -> its value, or those of its arms; of those that are not the same in all sources."""
+    arms: list[str]
+    pairs: list[Pair]
+    """All intervals together miss with a probability of at most 5 %."""
+    notes: list[str]
+
+    def summarise(self, source: ComparedSource, arm: str) -> tuple[Estimate | None, int, int]:
+        """Return the mean over the seeds of an arm that trained, with its 95 % interval, those that failed, and all."""
+        outcomes = source.arms[arm].outcomes if arm in source.arms else {}
+        return summarise(outcomes.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        sources = []
+        for source in self.sources:
+            arms = {}
+            for arm in source.arms:
+                mean, failed, seeds = self.summarise(source, arm)
+                arms[arm] = {"mean": asdict(mean) if mean else None, "failed": failed, "seeds": seeds}
+            published = [asdict(table) for table in source.published]
+            sources.append({"source": source.label, "metric": source.metric, "arms": arms, "published": published})
+        plain: dict[str, Any] = to_plain(
+            {
+                "sources": sources,
+                "settings": self.settings,
+                "pairs": [asdict(pair) for pair in self.pairs],
+                "notes": self.notes,
+            }
+        )
+        return plain
+
+
+def compare(names: Sequence[str], *, storage: str | None = None, trusts_plugins: bool = False) -> Comparison:
+    """Return the comparison of runs, sweeps and bundles, each with the first. Raises SweepError for fewer than two, and
+    for a name that is none of these."""
+    sources = [source for name in names for source in read_source(name, storage, trusts_plugins)]
+    if len(sources) < 2:
+        raise SweepError("Name two or more to compare: ids of runs, names of sweeps, folders of bundles.")
+    return compare_sources(sources)
+
+
+def compare_sources(sources: Sequence[ComparedSource]) -> Comparison:
+    """Return the comparison of each source with the first. Where each has one arm, these are compared whatever their
+    names are."""
+    named = _align(sources)
+    arms = list(dict.fromkeys(arm for source in named for arm in source.arms))
+    settings = _list_settings(named)
+    notes = []
+    first, *rest = named
+    alike = [source for source in rest if source.metric == first.metric]
+    pairs = _pair(first, alike)
+    if len(alike) < len(rest):
+        notes.append(f"Sources with another objective than {first.metric} are not set in pairs with the first.")
+    if any(path.startswith("data.") for path in settings):
+        notes.append("The sources differ in their data: losses on different data say nothing about the arms.")
+    if not pairs:
+        notes.append("No arm has a seed in the first source and in another, so there are no pairs.")
+    return Comparison(named, settings, arms, pairs, notes)
+
+
+def summarise(outcomes: Iterable[Outcome]) -> tuple[Estimate | None, int, int]:
+    """Return the mean of those that trained, with its 95 % interval, how many failed, and how many there are."""
+    every = list(outcomes)
+    values = [one.value for one in every if one.trained and one.value is not None]
+    mean = bound_mean(values, ALPHA if len(values) >= LEAST else 0.0) if values else None
+    return mean, sum(not one.trained for one in every), len(every)
+
+
+def _align(sources: Sequence[ComparedSource]) -> list[ComparedSource]:
+    """Return the sources, where each has one arm with one name for it, and with labels of which no two are equal."""
+    names = list(dict.fromkeys(arm for source in sources for arm in source.arms))
+    single = all(len(source.arms) == 1 for source in sources)
+    aligned = []
+    for number, source in enumerate(sources, 1):
+        double = sum(other.label == source.label for other in sources) > 1
+        arms = {" / ".join(names): next(iter(source.arms.values()))} if single else source.arms
+        label = f"{source.label} ({number})" if double else source.label
+        aligned.append(ComparedSource(label, source.metric, arms, source.published))
+    return aligned
+
+
+def _list_settings(sources: Sequence[ComparedSource]) -> dict[str, dict[str, str]]:
+    """Return the settings in which sources differ, over the arms that all of them have or, without any, over all."""
+    shared = [arm for arm in sources[0].arms if all(arm in source.arms for source in sources)]
+    texts = {source.label: _describe(source.arms, shared or list(source.arms)) for source in sources}
+    paths = sorted({path for values in texts.values() for path in values})
+    rows = {path: {label: values.get(path, "-") for label, values in texts.items()} for path in paths}
+    return {path: values for path, values in rows.items() if len(set(values.values())) > 1}
+
+
+def _describe(arms: Mapping[str, SourceArm], names: Sequence[str]) -> dict[str, str]:
+    """Return dotted path -> the values of the arms, each once."""
+    values: dict[str, dict[str, None]] = {}
+    for name in names:
+        for path, value in arms[name].settings.items():
+            values.setdefault(path, {})[format_setting(value)] = None
+    return {
+        path: ", ".join([*list(each)[:MOST_VALUES], *(["..."] if len(each) > MOST_VALUES else [])])
+        for path, each in values.items()
+    }
+
+
+def _pair(first: ComparedSource, others: Sequence[ComparedSource]) -> list[Pair]:
+    found = [
+        (source, arm, pair_outcomes(source.arms[arm].outcomes, first.arms[arm].outcomes, None))
+        for source in others
+        for arm in first.arms
+        if arm in source.arms and source.arms[arm].outcomes.keys() & first.arms[arm].outcomes.keys()
+    ]
+    level = ALPHA / max(1, len(found))
+    return [
+        Pair(arm, source.label, pairing.seeds, pairing.failed, pairing.other_failed, pairing.estimate(level))
+        for source, arm, pairing in found
+    ]

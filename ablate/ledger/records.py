@@ -1,0 +1,155 @@
+"""The record of a sweep as a part of a bundle, and back: what is read from one is judged like what was run here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ablate.experiment.tree import DEFAULTS
+from ablate.ledger.runs import Surroundings, to_runs, to_trial
+from ablate.ledger.schema import ArmRuns, CandidateRuns, Compiled, CrossedPair, PublishedSweep, Run, SeedLooks, Verdict
+from ablate.reports.downstream import Downstream
+from ablate.reports.findings import list_cautions
+from ablate.reports.plain_values import to_plain
+from ablate.reports.report_data import ReportData
+from ablate.sweeps.records import Candidate, CrossedRuns, SweepRecord
+from ablate.sweeps.seed_studies import stand_for_point
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import restore_spec
+from ablate.training.compilation import Compilation
+from ablate.verdict.looks import Looks
+from ablate.verdict.outcomes import TrialRecord
+
+
+def publish_record(record: SweepRecord, size: str | None, surroundings: Surroundings) -> PublishedSweep:
+    """Return all that has ended of a sweep. What is not fixed yet, as runs go on, is left out."""
+    first = next(iter(record.trials))
+    settings = resolve_settings(record, first)
+    compilation = record.compilation
+    return PublishedSweep(
+        name=record.name,
+        generation=record.generation,
+        size=size,
+        spec=record.spec.to_tree(),
+        defaults=DEFAULTS,
+        settings=settings,
+        arms={arm: _publish_arm(record, arm, settings, surroundings) for arm in record.trials},
+        crossed=_publish_crossed(record, surroundings),
+        validation_items=record.validation_items,
+        score_items=dict(record.score_items),
+        scored=record.scored,
+        initial_loss=record.initial_loss,
+        trivial_loss=record.trivial_loss,
+        search_limit=record.search_limit,
+        compilation=Compiled(compiles=compilation.compiles, why=compilation.why) if compilation else None,
+        verdict=judge(record),
+        cautions=list_cautions(record),
+    )
+
+
+def resolve_settings(record: SweepRecord, arm: str) -> dict[str, Any]:
+    """Return all settings of an arm, at the point that was tested, or else at the first of its search."""
+    settled = record.settled(arm)
+    params = {path: value for path, value in settled.params.items() if path != "seed"} if settled else {}
+    experiment = record.spec.at(arm, params) if settled else record.spec.base(arm)
+    return {path: value for path, value in experiment.flat().items() if path != "seed"}
+
+
+def _publish_arm(record: SweepRecord, arm: str, shared: Mapping[str, Any], surroundings: Surroundings) -> ArmRuns:
+    def convert(trials: Sequence[TrialRecord]) -> list[Run]:
+        return to_runs(trials, record.trivial_loss, surroundings)
+
+    looks, chosen = record.looks.get(arm), record.chosen.get(arm)
+    own = resolve_settings(record, arm)
+    missing = {path: None for path in shared if path not in own}
+    return ArmRuns(
+        settings={**{path: value for path, value in own.items() if shared.get(path, ...) != value}, **missing},
+        search=convert(record.trials[arm]),
+        further={str(number): convert(runs) for number, runs in record.rung_seeds.get(arm, {}).items()},
+        candidates=[
+            CandidateRuns(trial=one.trial.number, runs=convert(one.runs)) for one in record.candidates.get(arm, ())
+        ],
+        chosen=None if chosen is None or record.spec.at_grid else chosen.number,
+        fresh=convert(record.confirmed.get(arm, ())),
+        looks=SeedLooks(sizes=list(looks.sizes), planned=looks.planned) if looks else None,
+        first_effect=record.first_effects.get(arm),
+        against=list(record.against.get(arm, ())),
+        plateau=record.plateaus.get(arm),
+        trial_items=record.trial_items.get(arm, 1),
+    )
+
+
+def _publish_crossed(record: SweepRecord, surroundings: Surroundings) -> list[CrossedPair]:
+    pairs: list[tuple[str | None, str | None, CrossedRuns]] = [(arm, None, one) for arm, one in record.crossed.items()]
+    pairs += [(None, winner, one) for (_, winner), one in record.crossed_cells.items()]
+    return [
+        CrossedPair(
+            loser=one.loser,
+            winner=winner,
+            arm=arm,
+            params=dict(one.params),
+            runs=to_runs(one.runs, record.trivial_loss, surroundings),
+        )
+        for arm, winner, one in pairs
+    ]
+
+
+def restore_record(sweep: PublishedSweep, surroundings: list[dict[str, str]]) -> SweepRecord:
+    """Return the record that was published. Its runs have no run in MLflow, and so no downstream scores."""
+    spec = restore_spec(Sweep.model_validate(sweep.spec), sweep.spec, sweep.defaults)
+
+    def convert(runs: Sequence[Run], arm: str) -> list[TrialRecord]:
+        return [to_trial(run, arm, surroundings) for run in runs]
+
+    trials = {arm: convert(one.search, arm) for arm, one in sweep.arms.items()}
+    numbered = {arm: {trial.number: trial for trial in searched} for arm, searched in trials.items()}
+    restored = [
+        (pair, CrossedRuns(pair.loser, dict(pair.params), convert(pair.runs, pair.loser))) for pair in sweep.crossed
+    ]
+    return SweepRecord(
+        sweep.name,
+        sweep.generation,
+        spec,
+        trials,
+        validation_items=sweep.validation_items,
+        score_items=dict(sweep.score_items),
+        confirmed={arm: convert(one.fresh, arm) for arm, one in sweep.arms.items() if one.fresh},
+        rung_seeds={
+            arm: {int(number): convert(runs, arm) for number, runs in one.further.items()}
+            for arm, one in sweep.arms.items()
+        },
+        candidates={
+            arm: [Candidate(numbered[arm][entry.trial], convert(entry.runs, arm)) for entry in one.candidates]
+            for arm, one in sweep.arms.items()
+            if one.candidates
+        },
+        chosen={
+            arm: stand_for_point(arm) if one.chosen is None else numbered[arm][one.chosen]
+            for arm, one in sweep.arms.items()
+            if spec.at_grid or one.chosen is not None
+        },
+        crossed={pair.arm: runs for pair, runs in restored if pair.arm is not None},
+        crossed_cells={(pair.loser, pair.winner): runs for pair, runs in restored if pair.winner is not None},
+        looks={arm: Looks(tuple(one.looks.sizes), one.looks.planned) for arm, one in sweep.arms.items() if one.looks},
+        first_effects={arm: one.first_effect for arm, one in sweep.arms.items() if one.fresh},
+        against={arm: list(one.against) for arm, one in sweep.arms.items() if one.fresh},
+        scored=sweep.scored,
+        plateaus={arm: one.plateau for arm, one in sweep.arms.items() if one.plateau is not None},
+        search_limit=sweep.search_limit,
+        trial_items={arm: one.trial_items for arm, one in sweep.arms.items()},
+        initial_loss=sweep.initial_loss,
+        trivial_loss=sweep.trivial_loss,
+        compilation=Compilation(sweep.compilation.compiles, sweep.compilation.why) if sweep.compilation else None,
+    )
+
+
+def judge(record: SweepRecord) -> Verdict:
+    """Return what may be said of a sweep, from its runs alone."""
+    data = ReportData(record, Downstream([], {}), [], {}, Path())
+    return Verdict(
+        text=data.verdict,
+        arms={arm: to_plain(compared.to_dict()) for arm, compared in data.confirmed.items()},
+        effects={contrast: to_plain(asdict(effect)) for contrast, effect in data.effects.items()},
+    )

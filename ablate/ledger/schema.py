@@ -1,0 +1,201 @@
+"""The bundle: one study as plain values, in versioned JSON. `bundle.json` is one `Bundle`.
+
+A number that is not finite is null. Times are seconds, items are tokens or images.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ablate.config.base import Config
+
+SCHEMA = 1
+"""Version of the format. A change that an older reader would misread raises it."""
+FILE = "bundle.json"
+
+Phase = Literal["search", "further", "selection", "fresh", "crossed"]
+"""What a run was for: the search; the same settings on further seeds of the search; a candidate on a selection seed;
+chosen settings on a fresh seed, for the verdict; the loser of a comparison at the settings of the winner."""
+
+
+class Rung(Config):
+    """How a run stood at a rung."""
+
+    updates: int
+    value: float
+    metrics: dict[str, float | None]
+    branched: int
+
+
+class Run(Config):
+    """One training and how it ended."""
+
+    number: int
+    """Among those of the same arm and phase."""
+    params: dict[str, Any]
+    """Dotted path -> value, over the settings of its arm and of what it belongs to. `seed` is among them."""
+    status: str
+    """completed, pruned, diverged or failed."""
+    ending: Literal["trained", "stuck", "diverged"] | None
+    """None: it was stopped early, or crashed, and is no result."""
+    value: float | None
+    """The objective."""
+    metrics: dict[str, float | None]
+    """Those of the last validation."""
+    curve: list[list[int | float | None]]
+    """[updates, objective] at each validation."""
+    step: int
+    """Updates made."""
+    seconds: float | None
+    items_per_update: int
+    reason: str = ""
+    costs: dict[str, float] = {}
+    """Operations and bytes by formula."""
+    rungs: list[Rung] = []
+    surroundings: int
+    """Index in `Bundle.surroundings`."""
+
+
+class CandidateRuns(Config):
+    """One of the best settings of a search, on selection seeds."""
+
+    trial: int
+    """Number of the run of the search."""
+    runs: list[Run]
+
+
+class CrossedPair(Config):
+    """The loser of a comparison at the winner's settings, on fresh seeds."""
+
+    loser: str
+    winner: str | None
+    """Of a factorial; None: the other of `arm` and its baseline."""
+    arm: str | None
+    """The arm that is compared with its baseline; None in a factorial."""
+    params: dict[str, Any]
+    runs: list[Run]
+
+
+class SeedLooks(Config):
+    """Looks at a verdict."""
+
+    sizes: list[int]
+    """Fresh seeds at each."""
+    planned: int
+    """Fresh seeds at the last planned one."""
+
+
+class ArmRuns(Config):
+    """The runs of an arm."""
+
+    settings: dict[str, Any]
+    """Resolved settings that differ from `PublishedSweep.settings`, at the point that was tested."""
+    search: list[Run]
+    further: dict[str, list[Run]] = {}
+    """Number of a run of the search -> the same settings on further seeds of the search."""
+    candidates: list[CandidateRuns] = []
+    chosen: int | None
+    """Number of the run of the search whose settings were tested; None: nothing was searched, or nothing chosen yet."""
+    fresh: list[Run]
+    looks: SeedLooks | None
+    first_effect: float | None
+    """`confirm.effect` at the first look."""
+    against: list[str]
+    """Arms that it was compared with on fresh seeds."""
+    plateau: int | None
+    """Trials after which its search ended early."""
+    trial_items: int
+
+
+class Verdict(Config):
+    """What may be said, by the rules of the verdict."""
+
+    text: str
+    error: float = 0.05
+    """Of all comparisons together."""
+    arms: dict[str, dict[str, Any]]
+    """Arm -> its comparison with the baseline: kind, outcomes of its seeds, mean and difference with intervals."""
+    effects: dict[str, dict[str, Any]] = {}
+    """Of a factorial: contrast -> its effect."""
+
+
+class Compiled(Config):
+    """Whether runs that leave it open were compiled."""
+
+    compiles: bool
+    why: str
+
+
+class PublishedSweep(Config):
+    """One sweep."""
+
+    name: str
+    generation: int
+    size: str | None
+    """Of a file with sizes, which."""
+    spec: dict[str, Any]
+    """The sweep as it was run."""
+    defaults: int
+    """Version of the defaults that `spec` was written for."""
+    settings: dict[str, Any]
+    """Dotted path -> value: all settings of the first arm, at the point that was tested."""
+    arms: dict[str, ArmRuns]
+    crossed: list[CrossedPair] = []
+    validation_items: int | None
+    score_items: dict[str, int] = {}
+    scored: int
+    """Comparisons of downstream scores, which share the error."""
+    initial_loss: float | None
+    trivial_loss: float | None
+    search_limit: int | None
+    compilation: Compiled | None
+    """None: each run chose for itself."""
+    verdict: Verdict
+    cautions: list[str]
+    """What the report warns about."""
+
+
+class CorpusSource(Config):
+    """A corpus, and how to get it."""
+
+    fingerprint: str
+    """SHA-256."""
+    settings: dict[str, Any]
+    """The settings below `data`."""
+    source: str
+    """What it is, and where it comes from."""
+
+
+class Totals(Config):
+    """What the study took."""
+
+    runs: int
+    items: int
+    seconds: float
+    """The sum over all runs, as if one had followed another."""
+
+
+class Bundle(Config):
+    """A published study."""
+
+    format: Literal["ablate bundle"] = "ablate bundle"
+    version: int = Field(SCHEMA, ge=1)
+    name: str
+    question: str
+    """The first sentence of the sweep file's comment; "" without one."""
+    surroundings: list[dict[str, str]]
+    """Hardware, versions, commit, corpus: each combination in which runs were trained."""
+    corpora: list[CorpusSource]
+    plugins: dict[str, str]
+    """File in the bundle -> its SHA-256."""
+    totals: Totals
+    sweeps: list[PublishedSweep]
+    """The smallest size first."""
+    over_sizes: dict[str, Any] | None
+    """What the sizes show together: the ladder or the transfer."""
+    files: dict[str, str]
+    """Other files of the bundle -> their SHA-256."""
+    digest: str = ""
+    """SHA-256 of all values above, as JSON with sorted keys and no spaces."""

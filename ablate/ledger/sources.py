@@ -1,0 +1,95 @@
+"""What is compared: runs, sweeps and bundles, each as arms with outcomes of their seeds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ablate import tracking
+from ablate.config.errors import SweepError, did_you_mean
+from ablate.config.merging import iterate_leaves
+from ablate.experiment.metrics import read_metric
+from ablate.ledger import bundles
+from ablate.ledger.records import resolve_settings
+from ablate.ledger.schema import FILE
+from ablate.reports.literature import PublishedTable, compare_published
+from ablate.sweeps.comparison import collect_outcomes
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
+from ablate.verdict.outcomes import LOSS, Outcome, classify
+
+_RUN = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class SourceArm:
+    """An arm of what is compared, or one run."""
+
+    outcomes: Mapping[int, Outcome]
+    """Seed -> outcome, of fresh seeds; of a run, its own."""
+    settings: Mapping[str, Any]
+    """Dotted path -> value, without the seed."""
+
+
+@dataclass(frozen=True)
+class ComparedSource:
+    """A run, a sweep, or a sweep of a bundle."""
+
+    label: str
+    metric: str
+    arms: Mapping[str, SourceArm]
+    published: list[PublishedTable] = field(default_factory=list)
+    """The figures of papers beside its own."""
+
+
+def read_source(name: str, storage: str | None = None, trusts_plugins: bool = False) -> list[ComparedSource]:
+    """Return the run, the sweep, or the sweeps of the bundle that `name` is: the id of a run, the name of a sweep, or a
+    folder. Raises SweepError where it is none of them."""
+    if (Path(name) / FILE).is_file():
+        bundle = bundles.read_bundle(name)
+        records = bundles.restore_records(bundle, name, trusts_plugins)
+        return [_describe_sweep(f"{name}: {record.title}", record) for record in records.values()]
+    if _RUN.fullmatch(name):
+        return [_read_run(name)]
+    known = list_sweeps(storage_url(storage))
+    if name.partition("@")[0] not in known:
+        listed = ", ".join(known) or "none yet"
+        text = f"{name!r} is no folder with a bundle, no id of a run, and no sweep. Sweeps: {listed}."
+        raise SweepError(text + did_you_mean(name, known))
+    record = read_sweep(name, storage)
+    return [_describe_sweep(record.title, record)]
+
+
+def _describe_sweep(label: str, record: SweepRecord) -> ComparedSource:
+    arms = {
+        arm: SourceArm(fresh.outcomes, resolve_settings(record, arm)) for arm, fresh in collect_outcomes(record).items()
+    }
+    return ComparedSource(label, record.spec.objective.metric, arms, compare_published(record))
+
+
+def _read_run(run_id: str) -> ComparedSource:
+    from mlflow.exceptions import MlflowException
+
+    with tracking.explain_errors(tracking.tracking_uri()):
+        client = tracking.client()
+        try:
+            run = client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            raise SweepError(f"There is no run {run_id} in the MLflow store. ablate ui shows its runs.") from None
+        text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
+    settings = dict(iterate_leaves(yaml.safe_load(text)))
+    seed = settings.pop("seed", 0)
+    loss = read_metric(run.data.metrics, LOSS)
+    status = run.data.tags.get("ablate.status", "")
+    ended = status in ("completed", "diverged")
+    outcome = Outcome("diverged") if status == "diverged" else Outcome(classify(loss, None), loss)
+    name = run.data.tags.get("ablate.arm", "") or "run"
+    label = f"{run.info.run_name} ({run_id[:8]})"
+    return ComparedSource(label, LOSS, {name: SourceArm({int(seed): outcome} if ended else {}, settings)})

@@ -1,0 +1,81 @@
+"""`ablate publish`, `ablate verify` and `ablate compare` as they are called: what they print, and their exit status."""
+
+import json
+
+import pytest
+from ledger.conftest import build_tree, run_spec
+from sweeps.small import run_here, spec_tree
+
+from ablate.cli import main
+from ablate.ledger.bundles import compute_digest
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import open_storage, storage_url
+
+
+@pytest.fixture
+def small(store, tiny_settings, tmp_path, monkeypatch):
+    """The store has the sweep `small`, and the current folder is empty."""
+    monkeypatch.chdir(tmp_path)
+    return run_here(Sweep.from_tree(spec_tree(tiny_settings, sampler="random", confirm={"seeds": 3, "candidates": 1})))
+
+
+def test_a_sweep_is_published_verified_recorded_damaged_and_compared(small, tmp_path, capsys):
+    assert main(["publish", "small", "-o", "out"]) == 0
+    printed = capsys.readouterr().out
+    assert "out: small, 1 sweep, 10 runs." in printed
+    assert main(["verify", "out", "--cheapest", "--record", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["reproduced"]
+    assert [cell["word"] for cell in document["cells"]] == ["bit for bit"]
+    (record,) = (tmp_path / "out" / "reproductions").glob("*.json")
+    assert (
+        json.loads(record.read_text())["digest"] == json.loads((tmp_path / "out" / "bundle.json").read_text())["digest"]
+    )
+    assert main(["compare", "out", "small"]) == 0
+    printed = capsys.readouterr().out
+    assert "No setting differs." in printed
+    assert main(["compare", "out", "small", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["pairs"]) == 2
+    file = tmp_path / "out" / "bundle.json"
+    values = json.loads(file.read_text())
+    values["sweeps"][0]["arms"]["pre"]["fresh"][0]["seconds"] = 1.0  # nothing else follows from it
+    file.write_text(json.dumps(values))
+    assert main(["verify", "out"]) == 1
+    printed = capsys.readouterr().out
+    assert "its values are not those that were published" in printed
+    assert "small: damaged" in printed
+    assert "nothing was trained" in printed
+
+
+def test_a_run_that_does_not_come_out_again_ends_with_1(small, tmp_path, capsys):
+    assert main(["publish", "small", "-o", "out"]) == 0
+    file = tmp_path / "out" / "bundle.json"
+    values = json.loads(file.read_text())
+    values["sweeps"][0]["spec"]["experiment"]["data"]["seq_len"] = 31
+    values["digest"] = compute_digest(values)
+    file.write_text(json.dumps(values))
+    assert main(["verify", "out", "--cells", "2"]) == 1
+    assert "small: NOT reproduced (0 of 2 runs reproduced" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["verify", "nowhere"], "There is no bundle in nowhere"),
+        (["publish", "smoll", "-o", "out"], "Did you mean small?"),
+        (["publish", "small"], "the following arguments are required: --output/-o"),
+        (["verify", "out", "--cells", "-1"], "--cells: must be a whole number of at least 0"),
+        (["compare", "small"], "Name two or more to compare"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence_and_ends_with_2(words, text, store, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run_spec(build_tree("unconfirmed", name="small"), open_storage(storage_url()))
+    try:
+        status = main(words)
+    except SystemExit as end:
+        status = end.code
+    assert status == 2
+    errors = capsys.readouterr().err
+    assert text in errors
+    assert "Traceback" not in errors

@@ -1,0 +1,158 @@
+"""The files of a bundle: what is in them, and what must not be."""
+
+import json
+import socket
+from pathlib import Path
+
+import optuna
+import pytest
+import yaml
+
+from ablate.config import plugins
+from ablate.config.errors import DataError, StoreError, SweepError
+from ablate.ledger import bundles
+from ablate.ledger.places import hide_places
+from ablate.ledger.publish import publish
+from ablate.ledger.schema import SCHEMA
+from ablate.sweeps.storage import open_storage, storage_url
+
+
+def read_texts(folder):
+    return {
+        str(file.relative_to(folder)): file.read_text("utf-8") for file in folder.rglob("*") if file.suffix != ".png"
+    }
+
+
+def test_a_bundle_has_the_sweep_its_runs_its_verdict_and_how_to_check_it(bundle):
+    values = json.loads((bundle / "bundle.json").read_text())
+    assert values["version"] == SCHEMA
+    (sweep,) = values["sweeps"]
+    assert sweep["verdict"]["arms"]["mix"]["kind"] == sweep["verdict"]["arms"]["mix"]["kind"]
+    assert len(sweep["arms"]["pre"]["fresh"]) == 4
+    assert values["corpora"] == [] or values["corpora"][0]["settings"]["kind"] == "topics"
+    page = (bundle / "index.md").read_text()
+    assert sweep["verdict"]["text"] in page
+    assert "ablate verify FOLDER" in page
+    assert yaml.safe_load((bundle / "sweep.yaml").read_text())["arms"]["post"]["norm"] == "post"
+    assert set(values["files"]) == {file.name for file in bundle.iterdir()} - {"bundle.json", "index.md"}
+
+
+def test_nothing_of_this_machine_and_no_secret_is_published(run_sweep, tmp_path, monkeypatch):
+    monkeypatch.setenv("HUB_TOKEN", "hf_abcdefgh12345678")
+    home = tmp_path / "home" / "ada"
+    monkeypatch.setenv("HOME", str(home))
+    files = [str(home / "corpora" / "books.txt")]
+    data = {"kind": "text", "files": files, "val_fraction": 0.1}
+    trainer = {"copy_to": "s3://ada:s3cr3tpass@bucket/runs"}
+    run_sweep("unconfirmed", experiment={"model": "llama", "data": data, "trainer": trainer})
+    publish(["unconfirmed"], tmp_path / "out")
+    for name, text in read_texts(tmp_path / "out").items():
+        for word in (str(tmp_path), str(home), "hf_abcdefgh", "s3cr3tpass", str(Path.cwd()), socket.gethostname()):
+            assert word not in text, name
+    bundle = bundles.read_bundle(tmp_path / "out")
+    assert bundle.sweeps[0].spec["experiment"]["data"]["files"] == ["books.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("at /home/ada/data/books.txt: line 3", "at books.txt: line 3"),
+        (r"C:\Users\ada\x.txt", "x.txt"),
+        (
+            "val/loss of allenai/c4 at https://host/a/b, 1/2 or 3/4",
+            "val/loss of allenai/c4 at https://host/a/b, 1/2 or 3/4",
+        ),
+        ("postgresql://ada:pa55word@host/db", "postgresql://ada:***@host/db"),
+        ("data/books/*.txt", "data/books/*.txt"),
+    ],
+)
+def test_of_a_path_the_name_is_left(text, hidden):
+    assert hide_places({"key": [text]}) == {"key": [hidden]}
+
+
+PLUGIN = """
+from typing import Literal
+
+from ablate.norms import placements
+from ablate.norms.placements import Pre
+
+
+@placements.register
+class Mine(Pre):
+    kind: Literal["mine"] = "mine"
+"""
+
+
+@pytest.fixture
+def run_mine(run_sweep, tmp_path, monkeypatch, registries):
+    """run_mine(text) -> the record of a sweep with a plugin in the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(text=PLUGIN):
+        Path("mine.py").write_text(text)
+        arms = {"pre": {"norm": "pre"}, "mine": {"norm": "mine"}}
+        record = run_sweep("unconfirmed", plugins=["mine.py"], arms=arms)
+        hashes = plugins.hash_files(["mine.py"])
+        storage = open_storage(storage_url())
+        for study in optuna.get_all_study_names(storage):
+            optuna.load_study(study_name=study, storage=storage).set_user_attr("plugins", hashes)
+        return record
+
+    return run
+
+
+def test_plugins_are_published_and_run_only_where_they_are_trusted(run_mine, tmp_path):
+    run_mine()
+    bundle = publish(["unconfirmed"], tmp_path / "out").bundle
+    assert (tmp_path / "out" / "plugins" / "mine.py").read_text() == PLUGIN
+    assert bundle.sweeps[0].spec["plugins"] == ["plugins/mine.py"]
+    with pytest.raises(DataError, match=r"plugins/mine.py. Read them, and then add --trust-plugins"):
+        bundles.restore_records(bundle, tmp_path / "out")
+    (record,) = bundles.restore_records(bundle, tmp_path / "out", trusts_plugins=True).values()
+    assert record.spec.base("mine").norm.kind == "mine"
+
+
+def test_a_plugin_that_was_changed_or_names_a_folder_of_this_machine_is_not_published(run_mine, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    run_mine(PLUGIN + '\nWHERE = "/home/ada/secrets"\n')
+    with pytest.raises(SweepError, match=r"mine.py would publish /home/ada"):
+        publish(["unconfirmed"], tmp_path / "out")
+    Path("mine.py").write_text(PLUGIN)
+    with pytest.raises(SweepError, match=r"The plugin mine.py was changed since unconfirmed was run"):
+        publish(["unconfirmed"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_notes_stay_and_stand_below_the_title(run_sweep, tmp_path):
+    run_sweep("unconfirmed")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "notes.md").write_text("Post-LN fails.\n")
+    publish(["unconfirmed"], folder)
+    (folder / "stale.png").write_bytes(b"")
+    publish(["unconfirmed"], folder)
+    lines = (folder / "index.md").read_text().splitlines()
+    assert lines[0].startswith("# ")
+    assert lines[2] == "Post-LN fails."
+    assert not (folder / "stale.png").exists()
+
+
+def test_the_same_runs_give_the_same_files(run_sweep, tmp_path):
+    run_sweep("grid")
+    for name in ("a", "b"):
+        publish(["grid"], tmp_path / name)
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+
+
+def test_what_cannot_be_published_is_told(run_sweep, tmp_path):
+    with pytest.raises(SweepError, match="There is no sweep 'searched'"):
+        publish(["searched"], tmp_path / "out")
+    run_sweep("searched")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("mine")
+    with pytest.raises(StoreError, match="has other files in it"):
+        publish(["searched"], tmp_path / "full")
+    assert [file.name for file in (tmp_path / "full").iterdir()] == ["letter.txt"]
+    with pytest.raises(StoreError, match="is a file"):
+        publish(["searched"], tmp_path / "full" / "letter.txt")

@@ -1,0 +1,192 @@
+"""A bundle that is whole and true is verified, and one that is neither is found out."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sweeps.small import run_here, spec_tree
+
+from ablate.config.errors import ConfigError, DataError
+from ablate.ledger import bundles
+from ablate.ledger.cells import list_cells
+from ablate.ledger.publish import publish
+from ablate.ledger.reproduction import compare_cell, predict_seed
+from ablate.ledger.retraining import Trained
+from ablate.ledger.verify import verify
+from ablate.sweeps.spec.sweep import Sweep
+
+
+def repeat(cell):
+    """What a run comes to that comes out as published."""
+    run = cell.run
+    curve = {step: math.nan if value is None else value for step, value in run.curve}
+    metrics = {name: math.nan if value is None else value for name, value in run.metrics.items()}
+    return Trained(run.status, run.value, curve, metrics, dict(cell.facts))
+
+
+def refuse(cell):
+    raise AssertionError("nothing of a damaged bundle is trained")
+
+
+def change(bundle, edit, seal=False):
+    file = bundle / "bundle.json"
+    values = json.loads(file.read_text())
+    edit(values)
+    if seal:
+        values["digest"] = bundles.compute_digest(values)
+    file.write_text(json.dumps(values))
+
+
+def test_a_true_bundle_is_reproduced_in_all_its_cells(bundle):
+    verification = verify(bundle, cells=None, train=repeat)
+    assert verification.reproduced
+    assert {cell.word for cell in verification.cells} == {"bit for bit"}
+    assert len(verification.cells) == verification.of > 20
+    assert "bit for bit" in json.dumps(verification.to_dict())
+
+
+def test_cells_are_drawn_from_fresh_seeds_and_only_as_many_as_asked_for(bundle):
+    labels = [verify(bundle, cells=2, train=repeat).cells for _ in range(12)]
+    assert {len(cells) for cells in labels} == {2}
+    assert all("(fresh)" in cell.label for cells in labels for cell in cells)
+    assert len({cell.label for cells in labels for cell in cells}) > 4
+    assert verify(bundle, cells=0, train=refuse).reproduced
+
+
+def set_value(values):
+    run = values["sweeps"][0]["arms"]["pre"]["fresh"][0]
+    run["value"] = run["metrics"]["val/loss"] = run["value"] - 0.4
+
+
+def set_difference(values):
+    values["sweeps"][0]["verdict"]["arms"]["mix"]["versus"]["difference"]["mean"] -= 0.1
+
+
+def set_end(values):
+    values["sweeps"][0]["arms"]["pre"]["fresh"][0]["value"] -= 1e-6
+
+
+def drop_run(values):
+    values["sweeps"][0]["arms"]["post"]["fresh"].pop()
+
+
+@pytest.mark.parametrize("seal", [False, True])
+@pytest.mark.parametrize("edit", [set_value, set_difference, set_end, drop_run])
+def test_a_changed_value_is_found_even_where_the_digest_was_made_anew(bundle, edit, seal):
+    change(bundle, edit, seal)
+    verification = verify(bundle, cells=1, train=refuse)
+    assert verification.damage
+    assert not verification.reproduced
+
+
+@pytest.mark.parametrize("name", ["sweep.yaml", "confirmed.png"])
+def test_a_changed_or_missing_file_is_found(bundle, name):
+    content = (bundle / name).read_bytes()
+    (bundle / name).write_bytes(content + b"\n")
+    assert verify(bundle, cells=1, train=refuse).damage == [f"{name}: the file was changed"]
+    (bundle / name).unlink()
+    assert verify(bundle, cells=1, train=refuse).damage == [f"{name}: the file is missing"]
+
+
+def test_a_forgery_that_holds_together_is_found_by_training(bundle, run_sweep):
+    """Whoever writes other values and judges them anew deceives all but a training."""
+    truth = {cell.label: repeat(cell) for cell in read_cells(bundle)}
+    change(bundle, set_value)
+    values = json.loads((bundle / "bundle.json").read_text())
+    published = bundles.Bundle.model_validate_json(json.dumps(values))
+    (record,) = bundles.restore_records(published, bundle).values()
+    change(bundle, lambda v: v["sweeps"][0].update(verdict=bundles_verdict(record)), seal=True)
+    verification = verify(bundle, cells=None, train=lambda cell: truth[cell.label])
+    assert not verification.damage
+    assert not verification.reproduced
+    (wrong,) = [cell for cell in verification.cells if not cell.reproduced]
+    assert wrong.word == "not reproduced"
+    assert "pre" in wrong.label
+
+
+def bundles_verdict(record):
+    from ablate.ledger.records import judge
+
+    return judge(record).model_dump(mode="json")
+
+
+def read_cells(folder):
+    published = bundles.read_bundle(folder)
+    return list_cells(published, bundles.restore_records(published, folder).values())
+
+
+def test_elsewhere_a_value_may_lie_where_a_further_seed_would(bundle):
+    cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh")
+    there = replace(repeat(cell), facts={"ablate.hardware": "another"})
+    values = [peer.value for peer in cell.peers]
+    assert len(values) == 3
+    sd, mean = np.std(values, ddof=1), np.mean(values)
+    limit = 4.302653 * sd * math.sqrt(1 + 1 / 3)  # Student's t with two degrees of freedom, 97.5 %
+    for distance, word in ((0.98, "within the seeds"), (1.02, "not reproduced"), (-1.02, "not reproduced")):
+        value = float(mean + distance * limit)
+        checked = compare_cell(cell, replace(there, value=value), 1)
+        assert checked.word == word, checked
+        assert checked.differs == {"ablate.hardware": ("not known", "another")}
+    here = replace(repeat(cell), value=cell.run.value + 1e-7)
+    assert compare_cell(cell, here, 1).word == "not reproduced"
+    assert compare_cell(cell, there, 1).word == "bit for bit"
+
+
+def test_an_ending_that_no_other_seed_had_is_not_reproduced(bundle):
+    pre, post = (
+        next(c for c in read_cells(bundle) if c.arm == arm and c.phase == "fresh" and c.run.ending == "trained")
+        for arm in ("pre", "post")
+    )
+    assert {peer.ending for peer in post.peers} >= {"stuck"}
+    for cell, word in ((pre, "not reproduced"), (post, "within the seeds")):
+        there = replace(repeat(cell), value=3.29, metrics={"val/loss": 3.29}, facts={"ablate.hardware": "another"})
+        assert compare_cell(cell, there, 1).word == word
+
+
+def test_a_further_seed_is_missed_as_often_as_said():
+    drawn = np.random.default_rng(0).normal(size=(4000, 5))
+    missed = 0
+    for *values, further in drawn.tolist():
+        low, high = predict_seed(values, 0.1)
+        missed += not low <= further <= high
+    assert abs(missed / 4000 - 0.1) < 3 * math.sqrt(0.1 * 0.9 / 4000)
+
+
+def test_a_run_is_trained_again_bit_for_bit_and_a_false_setting_is_found(store, tiny_settings, tmp_path):
+    tree = spec_tree(tiny_settings, sampler="random", confirm={"seeds": 3, "candidates": 1})
+    run_here(Sweep.from_tree(tree))
+    folder = tmp_path / "bundle"
+    published = publish(["small"], folder)
+    assert published.bundle.corpora[0].settings["kind"] == "topics"
+    assert "help topics" in published.bundle.corpora[0].source
+    told = []
+    verification = verify(folder, cells=2, show=told.append)
+    assert [cell.word for cell in verification.cells] == ["bit for bit"] * 2, told
+    assert len(verification.cells[0].differs) == 0
+    change(folder, lambda values: values["sweeps"][0]["spec"]["experiment"]["data"].update(seq_len=31), seal=True)
+    assert [cell.word for cell in verify(folder, cells=1).cells] == ["not reproduced"]
+
+
+def test_what_is_no_bundle_is_told(bundle, tmp_path):
+    with pytest.raises(DataError, match="There is no bundle in"):
+        verify(tmp_path / "nowhere")
+    (tmp_path / "bundle.json").write_text('{"format": "ablate bundle", "version": 99}')
+    with pytest.raises(DataError, match="has version 99 of the format"):
+        verify(tmp_path)
+    (tmp_path / "bundle.json").write_text("{")
+    with pytest.raises(DataError, match="cannot be read as JSON"):
+        verify(tmp_path)
+    (tmp_path / "bundle.json").write_text("[]")
+    with pytest.raises(DataError, match="is not a bundle"):
+        verify(tmp_path)
+    change(bundle, lambda values: values.pop("sweeps"))
+    with pytest.raises(ConfigError, match="sweeps: is required"):
+        verify(bundle)
+
+
+def test_files_outside_of_the_bundle_are_not_looked_at(bundle):
+    change(bundle, lambda values: values["files"].update({"../secret": "0"}), seal=True)
+    with pytest.raises(DataError, match="outside of its folder"):
+        verify(bundle)
