@@ -13,6 +13,7 @@ from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
 from ablate.scaling.rungs import build_rungs
 from ablate.sweeps.dry_run import outline_all
+from ablate.sweeps.preparation import list_differences
 from ablate.sweeps.simulated_losses import Valley
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec import audit
@@ -126,6 +127,10 @@ def test_a_better_neighbour_of_one_arm_has_every_arm_searched_everywhere(file, a
     for spec, expected in zip(specs[2:], plain[1:], strict=True):
         resolved = resolve_from(spec, records.__getitem__)
         assert resolved.transfer.outcome == "searched"
+        told = (
+            f"refused: in toy-b-check {arm} is better by {spots[arm].better[0].gain:.3f} at 2 times its learning rate."
+        )
+        assert resolved.transfer.describe().endswith(told)
         assert resolved.model_copy(update={"transfer": None}) == expected
 
 
@@ -158,10 +163,27 @@ def test_an_arm_that_nothing_trains_is_searched_with_all_others(file):
     check = resolve_from(specs[1], {"toy-a": lost}.__getitem__)
     assert list(check.own_arms) == ["pre x0.5", "pre x1", "pre x2"]
     records = {"toy-a": lost, "toy-b-check": simulate(check, lambda arm, params, seed: 2.0, InMemoryStorage())}
-    assert resolve_from(specs[2], records.__getitem__).transfer.outcome == "searched"
+    size = resolve_from(specs[2], records.__getitem__)
+    assert size.transfer.outcome == "searched"
+    assert size.transfer.describe().endswith("were refused: no trial of mix completed in toy-a.")
+    told = "No trial of mix completed in toy-a: every arm is searched at every size."
+    assert describe_check(records["toy-b-check"]) == told
     nothing = replace(lost, trials={"pre": [], "mix": []}, chosen={})
     with pytest.raises(SweepError, match="No trial of toy-a completed"):
         resolve_from(specs[1], {"toy-a": nothing}.__getitem__)
+
+
+def test_a_reason_is_no_other_sweep(file):
+    """Sizes that began before reasons were kept, or with more seeds of the check, go on."""
+    specs = load_sweeps(file())
+    records = run_all(specs, {**BEST, "b": 8e-3})
+    now = records["toy-c"].spec
+    before = now.model_copy(update={"transfer": now.transfer.model_copy(update={"reason": None})})
+    assert now.transfer.reason
+    assert list_differences(before, now) == []
+    assert before.transfer.describe() == (
+        "Every arm was searched here, as toy-b-check refused the settings that toy-a chose."
+    )
 
 
 def test_a_check_that_has_not_ended_decides_nothing(file):
@@ -284,6 +306,5 @@ def test_a_file_trains_and_a_refused_transfer_is_searched_everywhere(file, store
     assert {name: len(runs) for name, runs in check.confirmed.items()} == dict.fromkeys(check.spec.own_arms, 2)
     assert list(check.spec.own_arms) == ["pre x0.5", "pre x1", "pre x2"]
     assert {arm: len(trials) for arm, trials in size.trials.items()} == {"pre": 2}
-    assert (
-        "Every arm was searched here, as toy-b-check refused the settings that toy-a chose." in report("toy-b").verdict
-    )
+    reason = "in toy-b-check pre fails on all 2 seeds at its chosen settings."
+    assert f"as the settings that toy-a chose were refused: {reason}" in report("toy-b").verdict

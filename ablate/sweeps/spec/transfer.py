@@ -39,8 +39,9 @@ class Transfer(Config):
     """Name of the sweep that is the spot check."""
     outcome: Literal["check", "holds", "searched"] | None = None
     """What the sweep has come to. check: it is the spot check. holds: its arms take over the settings. searched: its
-    arms are searched like those of any sweep, as the spot check refused the settings of some arm. None: it is not known
-    yet."""
+    arms are searched like those of any sweep, as the settings of some arm were refused. None: it is not known yet."""
+    reason: str | None = None
+    """Which arms were refused, and why; None where none was."""
     settings: dict[str, dict[str, Choice]] = {}
     """Arm -> what it took over."""
 
@@ -59,7 +60,9 @@ class Transfer(Config):
                 "not tried."
             )
         if self.outcome == "searched":
-            return f"Every arm was searched here, as {self.check} refused the settings that {self.search} chose."
+            if self.reason is None:  # of a sweep that began before reasons were kept
+                return f"Every arm was searched here, as {self.check} refused the settings that {self.search} chose."
+            return f"Every arm was searched here, as the settings that {self.search} chose were refused: {self.reason}."
         return ""
 
 

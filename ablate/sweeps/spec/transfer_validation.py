@@ -45,7 +45,7 @@ def check_sizes(sizes: Mapping[str, SweepFields]) -> Iterator[Problem]:
         return
     transfer = next(iter(asking.values()))
     wanted = transfer.source
-    for field in ("search", "check", "outcome", "settings"):
+    for field in ("search", "check", "outcome", "reason", "settings"):
         if given := getattr(transfer, field):
             yield Problem(f"search.transfer.{field}", "is set when the sweeps of the file begin: remove it", given)
     if len(asking) < len(sizes):
