@@ -100,6 +100,9 @@ def test_settings_that_hold_are_taken_over_by_all_sizes_and_tested_on_fresh_seed
         assert tested == {1, 2, 3} == {run.params["seed"] for run in searched.confirmed["pre"]}
         assert not tested & {run.params["seed"] for run in records["toy-b-check"].confirmed["pre x1"]}
         assert resolve_from(record.spec, records.__getitem__) is record.spec
+    alpha = chosen["mix"]["norm.alpha"]
+    told = f"the settings that toy-a chose for it (pre lr=0.002, mix lr=0.002 alpha={alpha})."
+    assert told in records["toy-c"].spec.transfer.describe()
 
 
 def test_the_spot_check_may_be_at_the_largest_size(file):
