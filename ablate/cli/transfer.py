@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Verbs
 from ablate.cli.output import build_console, print_json
-from ablate.cli.several_sizes import add_sizes_parser, capture_text, outline_sizes, render_report, run_sizes
+from ablate.cli.several_sizes import add_sizes_parser, capture_text, plan_sizes, render_report, run_sizes
 from ablate.config.lazy import LazyModule
 from ablate.config.yaml import parse_overrides
 
@@ -41,8 +41,7 @@ def run(options: argparse.Namespace) -> int:
     options.file, _ = library.find_sweep_file(options.file)
     chain = sizes.build_chain(options.file, options.sizes, parse_overrides(options.words))
     if options.dry_run:
-        print(outline_sizes(chain.rungs))
-        return 0
+        return plan_sizes(chain.rungs, options)
     places = (f"{chain.axis} {place:,}" for place in chain.places)
     records = run_sizes(list(zip(chain.rungs, places, strict=True)), options)
     if records is None:

@@ -257,6 +257,8 @@ def test_a_ladder_says_what_was_taken_over(file, store, capsys):
     assert main(["ladder", str(file()), "--json"]) == 0  # nothing is left to train
     told = json.loads(capsys.readouterr().out)
     assert any(note.startswith("b and c: Nothing was searched here") for note in told["notes"])
+    assert main(["ladder", str(file()), "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("to do: 0 trials, 0 tokens") == 4
     assert main(["sweep", str(file())]) == 0
     assert "all sizes take over the settings that toy-a chose" in " ".join(capsys.readouterr().out.split())
     assert [len(read_sweep(name).list_runs()) for name in records] == [len(r.list_runs()) for r in records.values()]
