@@ -26,6 +26,7 @@ else:
 
 _EXAMPLE = """\
 ablate transfer demo-transfer --workers 2
+  ablate transfer demo-transfer --sizes w32
   ablate transfer demo-transfer --sizes w32,w64 --dry-run
   ablate transfer my.yaml confirm.seeds=5 --json"""
 
@@ -33,7 +34,8 @@ ablate transfer demo-transfer --workers 2
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     text = "show whether the best learning rate of a small model is that of a larger one"
-    add_sizes_parser(verbs, "transfer", text, _EXAMPLE, run, "sizes of the file (default: all)")
+    sizes = "sizes of the file, or one of them to tune its learning rate alone (default: all)"
+    add_sizes_parser(verbs, "transfer", text, _EXAMPLE, run, sizes)
 
 
 def run(options: argparse.Namespace) -> int:

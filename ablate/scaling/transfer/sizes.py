@@ -47,15 +47,15 @@ def build_chain(file: str | Path, sizes: Sequence[str] = (), overrides: Mapping[
 
     Args:
         file: the sweep file, with `sizes`.
-        sizes: names of some of them; by default all.
+        sizes: names of some of them, of one to tune its rates alone; by default all.
         overrides: dotted paths, applied to every size.
 
     Raises ConfigError with all that keeps the file from telling whether a learning rate transfers.
     """
     source, divided = str(file), load_trees(file, overrides, None)
-    if divided.word != "size":
+    if divided.word != "size" or len(divided.trees) < 2:
         text = "two sizes or more are needed: a learning rate transfers from one to another"
-        raise ConfigError([Problem("sizes", text)], source)
+        raise ConfigError([Problem("sizes", text, list(divided.trees) if divided.word == "size" else None)], source)
     named = {name: spec for name in divided.trees for spec in load_sweeps(file, overrides, size=name)}
     problems = [
         Problem("--sizes", f"no such size. Accepted: {', '.join(named)}.{did_you_mean(size, named)}", size)
@@ -77,9 +77,7 @@ def build_chain(file: str | Path, sizes: Sequence[str] = (), overrides: Mapping[
 
 
 def _check_sizes(chosen: Mapping[str, Sweep]) -> list[Problem]:
-    if len(chosen) < 2:
-        text = "two sizes or more are needed: a learning rate transfers from one to another"
-        return [Problem("sizes", text, list(chosen))]
+    """Return what keeps the sizes from being compared."""
     arms = {name: list(spec.own_arms) for name, spec in chosen.items()}
     first = next(iter(arms.values()))
     problems = [

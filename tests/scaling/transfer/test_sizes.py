@@ -54,6 +54,12 @@ def test_some_of_the_sizes(write):
     assert build_chain(write(sizes=sizes), ["w16", "w64"]).places == [16, 64]
 
 
+def test_one_size_is_a_chain_whose_rates_are_tuned(write):
+    chain = build_chain(write(), ["w32"])
+    assert (chain.axis, chain.places, chain.name) == ("width", [32], "toy-wide-transfer")
+    assert chain.rungs[0].spec == build_chain(write()).rungs[1].spec  # so that what it trains counts for both
+
+
 @pytest.mark.parametrize(
     ("more", "sizes", "words"),
     [
@@ -62,8 +68,8 @@ def test_some_of_the_sizes(write):
         ({"search": {"optimizer.lr": [1e-3, 2e-3]}}, (), "3 rates or more"),
         ({"search": {"optimizer.weight_decay": [0.0, 0.1, 0.2]}}, (), "one learning rate is searched"),
         ({}, ("w99",), "no such size"),
-        ({}, ("w16",), "two sizes or more"),
         ({"sizes": {}}, (), "two sizes or more"),
+        ({"sizes": {"w16": FILE["sizes"]["w16"]}}, ("w16",), "two sizes or more"),
         ({"name": "s", "sizes": {}, "stages": {"a": {}, "b": {}}}, (), "two sizes or more"),
         ({"sizes": {"a": {"model": {"mlp": 48}}, "b": {"model": {"mlp": 96}}}}, (), "two have the same width"),
     ],
