@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     options.file, _ = library.find_sweep_file(options.file)
     chain = sizes.build_chain(options.file, options.sizes, parse_overrides(options.words))
     if options.dry_run:
-        return plan_sizes(chain.rungs, options)
+        return plan_sizes(chain.rungs, options, list(filter(None, [chain.describe_heads()])))
     places = (f"{chain.axis} {place:,}" for place in chain.places)
     records = run_sizes(list(zip(chain.rungs, places, strict=True)), options)
     if records is None:

@@ -41,6 +41,25 @@ class Chain:
         """Return the learning rates of the `k`-th size, ascending."""
         return sorted({float(cell.point[self.path]) for cell in self.rungs[k].spec.cells.values()})  # type: ignore[arg-type]
 
+    def describe_heads(self) -> str:
+        """Return a caveat where the attention heads of some arm differ in width between the sizes; '' where they do
+        not."""
+        widths = [
+            {cell.arm: rung.spec.base(name).model.stack().head_dim for name, cell in rung.spec.cells.items()}
+            for rung in self.rungs
+        ]
+        if all(own == widths[0] for own in widths):
+            return ""
+        own = (
+            f"{join_words(map(str, sorted({*by_arm.values()})), 'or')} at {rung.size}"
+            for rung, by_arm in zip(self.rungs, widths, strict=True)
+        )
+        return (
+            f"The heads differ in width ({', '.join(own)}), and the scale of attention with it, which is a second "
+            "change beside the size: a movement of the best rate may be due to that. Set model.heads so that "
+            "model.hidden / model.heads is the same at every size."
+        )
+
 
 def build_chain(file: str | Path, sizes: Sequence[str] = (), overrides: Mapping[str, Any] | None = None) -> Chain:
     """Return the sizes of a sweep file along one axis.

@@ -180,6 +180,7 @@ def list_caveats(transfer: Transfer) -> list[str]:
         caveats.append("confirm.effect is not set, so that no rate is said to hold.")
     if len(chain.rungs) == 2:
         caveats.append("Two sizes show a movement, and not whether it goes on.")
+    caveats += [text] if (text := chain.describe_heads()) else []
     for k, rung in enumerate(chain.rungs):
         ended = min(len(one.curves[k]) for one in transfer.arms.values())
         if (absent := rung.spec.confirm.first_seeds - ended) > 0:

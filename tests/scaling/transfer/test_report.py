@@ -169,5 +169,7 @@ def test_the_verb_trains_and_tells(tmp_path, store, capsys):
     assert "notes" not in document
     assert [plan["sweep"] for plan in plans] == ["toy-wide-w16", "toy-wide-w32"]
     assert all("to do: 9 trials" in plan["plan"] for plan in plans)
+    assert main(["transfer", str(path), *words, "model.heads=1", "--dry-run", "--storage", other]) == 0
+    assert "Note: The heads differ in width (16 at w16, 32 at w32)" in capsys.readouterr().out
     assert main(["transfer", str(path), "confirm.seeds=2"]) == 2
     assert "3 seeds or more" in capsys.readouterr().err

@@ -60,6 +60,15 @@ def test_one_size_is_a_chain_whose_rates_are_tuned(write):
     assert chain.rungs[0].spec == build_chain(write()).rungs[1].spec  # so that what it trains counts for both
 
 
+def test_heads_of_two_widths_are_told(write):
+    assert build_chain(write()).describe_heads() == ""
+    sizes = {**FILE["sizes"], "w32": {"model": {"hidden": 32, "heads": 1, "mlp": 96}}}
+    assert "differ in width (16 at w16, 32 at w32)" in build_chain(write(sizes=sizes)).describe_heads()
+    arms = {"pre": {"norm": "pre"}, "two": {"norm": "pre", "model": {"heads": 2}}}  # which is what is compared
+    same = {name: {"model": {"hidden": 16, "layers": layers}} for name, layers in (("d2", 2), ("d4", 4))}
+    assert build_chain(write(arms=arms, sizes=same, factor="model")).describe_heads() == ""
+
+
 @pytest.mark.parametrize(
     ("more", "sizes", "words"),
     [
