@@ -210,7 +210,7 @@ def test_what_waits_says_for_what(file, store):
         ({"search": {"transfer": {"from": "b"}, "optimizer.lr": [1e-3]}}, "from the smallest size, a"),
         ({"search": {"transfer": {"from": "aa"}, "optimizer.lr": [1e-3]}}, "Did you mean a"),
         ({"search": {"transfer": {"form": "a"}, "optimizer.lr": [1e-3]}}, "search.transfer.form"),
-        ({"search": {"transfer": {"from": "a"}, "optimizer.weight_decay": [0.1]}}, "pre and mix has none"),
+        ({"search": {"transfer": {"from": "a"}, "optimizer.weight_decay": [0.1]}}, "pre and mix have none"),
         ({"confirm": {"seeds": 3}}, "confirm.effect: is required with search.transfer"),
         ({"confirm": {"effect": 0.1}}, "confirm.seeds: is required with search.transfer"),
         ({"confirm": {"seeds": 3, "effect": 0.1, "at": "grid"}}, "chooses none that another size could take over"),

@@ -18,6 +18,12 @@ from ablate.verdict.sequential import LEAST
 FEWEST_RATES = 3
 """A minimum that is not at the edge has a rate on both sides."""
 
+_TAKES_OVER = (
+    "this file searches one size, and the others take over what was chosen there: ablate sweep and ablate ladder run "
+    "it. To train every learning rate at every size, add search.transfer=null confirm.at=grid to this command, and a "
+    "name of its own (name=...)"
+)
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -75,6 +81,8 @@ def build_chain(file: str | Path, sizes: Sequence[str] = (), overrides: Mapping[
     if divided.word != "size" or len(divided.trees) < 2:
         text = "two sizes or more are needed: a learning rate transfers from one to another"
         raise ConfigError([Problem("sizes", text, list(divided.trees) if divided.word == "size" else None)], source)
+    if any(_takes_over(tree, overrides or {}) for tree in divided.trees.values()):
+        raise ConfigError([Problem("search.transfer", _TAKES_OVER)], source)
     named = {name: spec for name in divided.trees for spec in load_sweeps(file, overrides, size=name)}
     problems = [
         Problem("--sizes", f"no such size. Accepted: {', '.join(named)}.{did_you_mean(size, named)}", size)
@@ -93,6 +101,13 @@ def build_chain(file: str | Path, sizes: Sequence[str] = (), overrides: Mapping[
     path = next(iter(rungs[0].spec.search))
     stem = rungs[0].spec.name.removesuffix(f"-{rungs[0].size}")
     return Chain(f"{stem.removesuffix('-transfer')}-transfer", axis, path, rungs, places)
+
+
+def _takes_over(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> bool:
+    """Return whether a size of a file takes over settings from another."""
+    search = tree.get("search")
+    own = search.get("transfer") if isinstance(search, Mapping) else None
+    return bool(overrides.get("search.transfer", own))
 
 
 def _check_sizes(chosen: Mapping[str, Sweep]) -> list[Problem]:

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 from ablate.config.errors import ConfigError
+from ablate.config.yaml import parse_overrides
 from ablate.scaling.transfer.sizes import build_chain
 
 FILE = {
@@ -67,6 +68,17 @@ def test_heads_of_two_widths_are_told(write):
     arms = {"pre": {"norm": "pre"}, "two": {"norm": "pre", "model": {"heads": 2}}}  # which is what is compared
     same = {name: {"model": {"hidden": 16, "layers": layers}} for name, layers in (("d2", 2), ("d4", 4))}
     assert build_chain(write(arms=arms, sizes=same, factor="model")).describe_heads() == ""
+
+
+@pytest.mark.parametrize("confirm", [{"seeds": 3, "effect": 0.05}, FILE["confirm"]])
+def test_a_file_that_takes_settings_over_is_told_what_to_do(write, confirm):
+    file = write(search={"transfer": {"from": "w16"}, **FILE["search"]}, confirm=confirm)
+    with pytest.raises(ConfigError) as told:
+        build_chain(file)
+    (problem,) = told.value.problems
+    words = "search.transfer=null confirm.at=grid"
+    assert words in problem.message
+    assert build_chain(file, (), parse_overrides(words.split())).places == [16, 32]
 
 
 @pytest.mark.parametrize(
