@@ -95,8 +95,10 @@ def parse_whole(text: str) -> int:
 
 
 def parse_names(text: str) -> list[str]:
-    """Return the names in a comma-separated text."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+    """Return the names in a comma-separated text, one or more."""
+    if names := [name.strip() for name in text.split(",") if name.strip()]:
+        return names
+    raise argparse.ArgumentTypeError(f"expected one name or more, with commas between them, given {text!r}")
 
 
 def parse_sizes(text: str) -> list[int]:

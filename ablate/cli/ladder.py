@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Verbs, parse_positive
 from ablate.cli.output import build_console, print_json
-from ablate.cli.several_sizes import add_sizes_parser, capture_text, outline_sizes, render_report, run_sizes
+from ablate.cli.several_sizes import add_sizes_parser, capture_text, plan_sizes, render_report, run_sizes
 from ablate.config.lazy import LazyModule
 from ablate.config.yaml import parse_overrides
 
@@ -52,8 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if options.extrapolate:
         rungs.count_parameters(options.extrapolate, known)  # a mistake is told before anything is trained
     if options.dry_run:
-        print(outline_sizes(known))
-        return 0
+        return plan_sizes(known, options)
     records = run_sizes([(rung, f"{rung.parameters:,} parameters in the layers") for rung in known], options)
     if records is None:
         return 130

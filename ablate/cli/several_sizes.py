@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_storage, add_verb, parse_names, parse_positive
 from ablate.cli.output import build_console, repeat_command
+from ablate.cli.sweep_plans import print_plans
 from ablate.cli.tables import build_table
 from ablate.config.lazy import LazyModule
 from ablate.config.logs import print_wrapped
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ablate.sweeps import run as sweep_run
     from ablate.sweeps.records import SweepRecord
     from ablate.sweeps.spec import files
+    from ablate.sweeps.spec.sweep import Sweep
 else:
     dry_run, transferring = LazyModule("ablate.sweeps.dry_run"), LazyModule("ablate.sweeps.transferring")
     files, sweep_run = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.run")
@@ -40,7 +42,7 @@ def add_sizes_parser(
     parser.add_argument("--dry-run", action="store_true", help="print the plan of each size without running it")
     parser.add_argument("--workers", type=parse_positive, default=1, metavar="N", help="trials at a time (default: 1)")
     add_storage(parser)
-    add_json(parser, "print the results as JSON")
+    add_json(parser, "print the results, or with --dry-run the plans, as JSON")
     return parser
 
 
@@ -62,10 +64,14 @@ def run_sizes(rungs: Sequence[tuple[Rung, str]], options: argparse.Namespace) ->
     return records
 
 
-def outline_sizes(rungs: Sequence[Rung]) -> str:
-    """Return the plan of each size, for --dry-run."""
+def plan_sizes(rungs: Sequence[Rung], options: argparse.Namespace, notes: Sequence[str] = ()) -> int:
+    """Print the plan of what is left to do at each size, and `notes` on all of them, and return the exit status."""
     specs = [spec for _, spec in files.connect({rung.size: rung.spec for rung in rungs})]
-    return "\n\n".join(dry_run.outline_all(specs))
+
+    def plan(spec: Sweep) -> tuple[str, str]:
+        return dry_run.plan_or_outline(spec, options.workers, options.storage)
+
+    return print_plans(specs, plan, options, notes)
 
 
 def render_report(

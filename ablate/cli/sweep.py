@@ -21,9 +21,9 @@ from ablate.cli.arguments import (
 )
 from ablate.cli.executors import add_executor, check_executor, open_executor
 from ablate.cli.output import build_console, interrupt_on_sigterm, print_json, repeat_command
-from ablate.config.errors import DataError
+from ablate.cli.sweep_plans import print_plans
 from ablate.config.formatting import count_noun, format_settings, join_words
-from ablate.config.lazy import LazyModule, postpone_collection
+from ablate.config.lazy import LazyModule
 from ablate.config.logs import print_wrapped
 from ablate.config.yaml import parse_overrides
 from ablate.distributed import slurm
@@ -31,7 +31,7 @@ from ablate.distributed import slurm
 if TYPE_CHECKING:
     from ablate.reports import terminal
     from ablate.reports.report import Report
-    from ablate.sweeps import dry_run, gpu_sharing, progress, storage, transfer_plan, transferring
+    from ablate.sweeps import dry_run, gpu_sharing, progress, storage, transferring
     from ablate.sweeps import run as sweep_run
     from ablate.sweeps.executors import slurm as slurm_executor
     from ablate.sweeps.executors.executor import Executor
@@ -47,7 +47,6 @@ else:
     files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
     scale = LazyModule("ablate.sweeps.spec.scale")
     storage, transferring = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.transferring")
-    transfer_plan = LazyModule("ablate.sweeps.transfer_plan")
 
 _EXAMPLE = """\
 ablate sweep demo --workers 2
@@ -164,31 +163,15 @@ def _scales_model(options: argparse.Namespace) -> bool:
 
 
 def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace) -> int:
-    """Print the plan of each sweep. For a sweep whose data is missing, print an outline and return 2, since it cannot
-    start."""
-    missing: list[str] = []
-    plans = []
-    for spec in specs:
-        try:
-            fresh = options.fresh and spec.name in requested
-            with postpone_collection():
-                text = dry_run.plan(spec, _count_workers(spec, options), options.storage, fresh)
-        except DataError as error:
-            text = dry_run.outline(spec)
-            missing += [str(error)] if str(error) not in missing else []
-        if spec.name not in requested:
-            text = f"{_announce(spec, specs, options)}\n{text}"
-        plans.append({"sweep": spec.name, "plan": text})
-        if not options.json:
-            print(f"{text}\n" if spec is not specs[-1] else text, flush=True)
-    saving = list(transfer_plan.describe_saving(specs))
-    if options.json:
-        print_json({"sweeps": plans, **({"saving": saving[0]} if saving else {})})
-    elif saving:
-        print(f"\n{saving[0]}")
-    for message in missing:
-        print(f"ablate sweep: this sweep cannot start here. {message}", file=sys.stderr)
-    return 2 if missing else 0
+    """Print the plan of each sweep, and return the exit status."""
+
+    def plan(spec: Sweep) -> tuple[str, str]:
+        is_requested = spec.name in requested
+        fresh = options.fresh and is_requested
+        text, lacking = dry_run.plan_or_outline(spec, _count_workers(spec, options), options.storage, fresh)
+        return text if is_requested else f"{_announce(spec, specs, options)}\n{text}", lacking
+
+    return print_plans(specs, plan, options)
 
 
 def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace, executor: Executor | None) -> int:

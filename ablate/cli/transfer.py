@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Verbs
 from ablate.cli.output import build_console, print_json
-from ablate.cli.several_sizes import add_sizes_parser, capture_text, outline_sizes, render_report, run_sizes
+from ablate.cli.several_sizes import add_sizes_parser, capture_text, plan_sizes, render_report, run_sizes
 from ablate.config.lazy import LazyModule
 from ablate.config.yaml import parse_overrides
 
@@ -26,6 +26,7 @@ else:
 
 _EXAMPLE = """\
 ablate transfer demo-transfer --workers 2
+  ablate transfer demo-transfer --sizes w32
   ablate transfer demo-transfer --sizes w32,w64 --dry-run
   ablate transfer my.yaml confirm.seeds=5 --json"""
 
@@ -33,7 +34,8 @@ ablate transfer demo-transfer --workers 2
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     text = "show whether the best learning rate of a small model is that of a larger one"
-    add_sizes_parser(verbs, "transfer", text, _EXAMPLE, run, "sizes of the file (default: all)")
+    sizes = "sizes of the file, or one of them to tune its learning rate alone (default: all)"
+    add_sizes_parser(verbs, "transfer", text, _EXAMPLE, run, sizes)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,8 +43,7 @@ def run(options: argparse.Namespace) -> int:
     options.file, _ = library.find_sweep_file(options.file)
     chain = sizes.build_chain(options.file, options.sizes, parse_overrides(options.words))
     if options.dry_run:
-        print(outline_sizes(chain.rungs))
-        return 0
+        return plan_sizes(chain.rungs, options, list(filter(None, [chain.describe_heads()])))
     places = (f"{chain.axis} {place:,}" for place in chain.places)
     records = run_sizes(list(zip(chain.rungs, places, strict=True)), options)
     if records is None:

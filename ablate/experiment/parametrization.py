@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ablate.config.errors import Problem
+from ablate.config.formatting import join_words
 from ablate.models.config import ModelConfig, models
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig
-from ablate.optim.parametrizations import Parametrization, Scaled
-from ablate.tasks import Task
+from ablate.optim.parametrizations import BaseSize, Parametrization, Scaled
+from ablate.tasks import Task, tasks
+
+_WITHOUT = "parametrization=standard"
 
 
 def fit_parametrization(
@@ -29,7 +32,9 @@ def fit_parametrization(
         text = f"the learning rates of {chosen.kind} are for the updates of Adam and Muon. Accepted: adamw, adam, muon"
         problems.append(Problem("optimizer.kind", text, optimizer.kind))
     if task.needs_head:
-        text = f"has a head of its own, for which {chosen.kind} has no rule"
+        fitting = (name for name in tasks if tasks[name].inputs == task.inputs and not tasks[name].needs_head)
+        accepted = f"Accepted: {join_words(fitting, 'or')}; or {_WITHOUT}"
+        text = f"has a head of its own, for which {chosen.kind} has no rule. {accepted}"
         problems.append(Problem("task.kind", text, task.kind))
     for name, part in parts.items():
         if part is not None:
@@ -50,14 +55,13 @@ def _validate_model(
         return [Problem("parametrization.kind", text, kind)]
     problems = []
     if base.hidden > stack.hidden:
-        text = f"is wider than the model, whose model.hidden is {stack.hidden}: a base is the smallest size"
-        problems.append(Problem("parametrization.base.hidden", text, base.hidden))
+        problems.append(_refuse_base(base, "hidden", f"wider than the model, whose model.hidden is {stack.hidden}"))
     if parametrization.by_depth and base.layers > stack.depth:
-        text = f"is deeper than the model, whose model.layers is {stack.depth}: a base is the smallest size"
-        problems.append(Problem("parametrization.base.layers", text, base.layers))
+        problems.append(_refuse_base(base, "layers", f"deeper than the model, whose model.layers is {stack.depth}"))
     if model.tied_weights():
         text = (
-            f"the head has a multiplier with {kind}, which its matrix cannot hold where the embedding is the same one"
+            f"the head has a multiplier with {kind}, which its matrix cannot hold where the embedding is the same one. "
+            f"Set model.tie_embeddings=false, or {_WITHOUT}"
         )
         problems.append(Problem("model.tie_embeddings", text, True))
     if not _fits(type(init), parametrization):
@@ -74,6 +78,15 @@ def _validate_model(
         )
         problems.append(Problem("norm.kind", text, norm.kind))
     return problems
+
+
+def _refuse_base(base: BaseSize, field: str, excess: str) -> Problem:
+    """Return the problem of a base that is larger than the model; `excess` says in what."""
+    path, size = f"parametrization.base.{field}", getattr(base, field)
+    if field in base.model_fields_set:
+        return Problem(path, f"is {excess}: a base is the smallest size", size)
+    text = f"is not set, and its default, {size}, is {excess}. Set it to the smallest size, at which the settings were"
+    return Problem(path, f"{text} found")
 
 
 def _fits(init: type[Initialization], parametrization: Scaled) -> bool:

@@ -109,6 +109,13 @@ class Scaled(Parametrization):
         """Return k, the depth over the base's."""
         return stack.depth / self.base.layers
 
+    def describe_scale(self, stack: Stack) -> str:
+        """Return 'mup from base hidden 32 (m = 2)', with the depth where anything depends on it."""
+        base, ratios = f"hidden {self.base.hidden}", f"m = {self.width_ratio(stack):g}"
+        if self.by_depth:
+            base, ratios = f"{base}, layers {self.base.layers}", f"{ratios}, k = {self.depth_ratio(stack):g}"
+        return f"{self.kind} from base {base} ({ratios})"
+
     def _scale_width(self, stack: Stack, residual: float, lr: float, eps: float, stream: float) -> Multipliers:
         """Return the multipliers by the width, and by the depth those that are given: of branches, inside the layers of
         learning rates and of Adam's eps, and of the learning rate of norms on the stream."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from ablate.config.errors import AblateError, ConfigError, Problem
+from ablate.config.errors import AblateError, ConfigError, DataError, Problem
 from ablate.config.formatting import count_noun, format_count, format_duration, format_settings, join_words
+from ablate.config.lazy import postpone_collection
 from ablate.data import Corpus
 from ablate.distributed.ranks import count_cores
 from ablate.estimate.advice import detect_capacity
@@ -75,6 +76,15 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     warnings = list(describe_outlying_gradients(measure_initial_gradients(spec, corpora)))
     compilation = record.compilation if record else choose_for_sweep(spec, corpora)
     return _format_plan(spec, corpora[base.data].description, sizes, items, record, left, total, warnings, compilation)
+
+
+def plan_or_outline(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> tuple[str, str]:
+    """Return the plan and ''; where the data of a sweep is missing, its outline and what is missing."""
+    try:
+        with postpone_collection():
+            return plan(spec, workers, storage, fresh), ""
+    except DataError as error:
+        return outline(spec), str(error)
 
 
 def outline(spec: Sweep) -> str:

@@ -54,7 +54,8 @@ logger = logging.getLogger(__name__)
 
 # parts of a sweep file that may change while its studies go on
 _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds", "family")
-_NOTES = "scale.changed"  # says what other settings are, which are compared themselves; earlier versions have none
+# say what other settings are, which are compared themselves; earlier versions have none
+_NOTES = ("scale.changed", "transfer.reason")
 
 
 def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:

@@ -144,7 +144,9 @@ def build_check(spec: Sweep, chosen: Mapping[str, Settings]) -> Sweep:
         for factor in FACTORS:
             rates = {path: float(settings[path]) * factor for path in list_rates(settings)}
             arms[name_spot(arm, factor)] = (arm, {**settings, **rates})
+    lacking = _describe_lacking(spec, chosen)
     changed = {"outcome": "check", "settings": {name: settings for name, (_, settings) in arms.items()}}
+    changed |= {"reason": lacking} if lacking else {}
     seed = spec.selection_seeds()[0] - 1  # fresh seeds begin above it
     tree = _leave_out_search(spec, changed, {"seeds": spec.transfer.seeds})
     tree |= {"arms": {name: _set(spec, arm, {**own, "seed": seed}) for name, (arm, own) in arms.items()}}
@@ -186,11 +188,25 @@ def build_size(spec: Sweep, chosen: Mapping[str, Settings], spots: list[Spot]) -
     """Return what a size trains after the spot check: each arm at the `chosen` settings on fresh seeds alone, or the
     search of every arm where one has none or a spot does not hold."""
     assert spec.transfer is not None
-    if not all(spot.holds for spot in spots) or {*spec.own_arms} - {*chosen}:
-        return spec.model_copy(update={"transfer": spec.transfer.model_copy(update={"outcome": "searched"})})
+    if refused := _list_refusals(_describe_lacking(spec, chosen), spots, f"in {spec.transfer.check} "):
+        searched = {"outcome": "searched", "reason": "; ".join(refused)}
+        return spec.model_copy(update={"transfer": spec.transfer.model_copy(update=searched)})
     tree = _leave_out_search(spec, {"outcome": "holds", "settings": chosen}, {})
     tree |= {"arms": {arm: _set(spec, arm, settings) for arm, settings in chosen.items()}}
     return Sweep.from_tree(tree, spec.name)
+
+
+def _describe_lacking(spec: Sweep, chosen: Mapping[str, Settings]) -> str:
+    """Return in words which arms have no `chosen` settings; '' where all have."""
+    assert spec.transfer is not None
+    lacking = [arm for arm in spec.own_arms if arm not in chosen]
+    return f"no trial of {join_words(lacking, 'or')} completed in {spec.transfer.search}" if lacking else ""
+
+
+def _list_refusals(lacking: str, spots: list[Spot], where: str) -> list[str]:
+    """Return in words what refuses the settings: arms that have none, and the spot checks, which were made `where`."""
+    refused = [text for spot in spots if (text := spot.describe())]
+    return [*filter(None, [lacking]), *([where + "; ".join(refused)] if refused else [])]
 
 
 def _leave_out_search(spec: Sweep, transfer: Settings, confirm: Settings) -> Tree:
@@ -222,8 +238,9 @@ def describe_check(record: SweepRecord) -> str:
         return f"{record.title} has ended {done} of {total} runs, and the other sizes wait for it."
     spots, transfer = judge(record), record.spec.transfer
     assert transfer is not None
-    if refused := [text for spot in spots if (text := spot.describe())]:
-        return f"At this size {'; '.join(refused)}: every arm is searched at every size."
+    if refused := _list_refusals(transfer.reason or "", spots, "at this size "):
+        text = "; ".join(refused)
+        return f"{text[0].upper()}{text[1:]}: every arm is searched at every size."
     return (
         f"No arm is better by more than {format_number(spots[0].effect)}, or fails on fewer seeds, at half or twice "
         f"its learning rate: all sizes take over the settings that {transfer.search} chose."

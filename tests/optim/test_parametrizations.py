@@ -224,8 +224,15 @@ ALIGN = {"method": "dpo", "beta": 0.1}
 VIT = {"model": {"kind": "vit", "hidden": 128, "heads": 4}, "data": "digits"}
 REFUSED = {
     "a wider base": (give_base("mup", hidden=64), r"parametrization\.base\.hidden: is wider than the model"),
+    "a base that nobody gave": (
+        {"parametrization.kind": "mup", "model.hidden": 32},
+        r"base\.hidden: is not set, and its default, 64, is wider than the model, whose model\.hidden is 32\. Set it",
+    ),
     "a deeper base": (give_base("complete_p", layers=8), r"parametrization\.base\.layers: is deeper"),
-    "tied embeddings": ({**give_base("mup"), "model.tie_embeddings": True}, r"model\.tie_embeddings: the head has"),
+    "tied embeddings": (
+        {**give_base("mup"), "model.tie_embeddings": True},
+        r"the head has .* Set model\.tie_embeddings=false",
+    ),
     "its own scaling": ({**give_base("mup"), "init": "fan_in"}, r"init\.kind: scales the initial weights by the w"),
     "by depth twice": (
         {**give_base("complete_p"), "init": "scaled"},
@@ -238,7 +245,7 @@ REFUSED = {
     "alignment": ({**give_base("mup"), "align": ALIGN}, r"align: trains a model whose size has been chosen"),
     "a head of the task": (
         {**give_base("mup"), **VIT, "task": "masked_image_modeling"},
-        r"task\.kind: has a head of its own",
+        r"has a head of its own, .* Accepted: image_classification or multilabel_classification; or param.*=standard",
     ),
     "unknown kind": ({"parametrization": "mu_p"}, r"parametrization"),
 }

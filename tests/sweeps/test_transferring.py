@@ -13,6 +13,7 @@ from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
 from ablate.scaling.rungs import build_rungs
 from ablate.sweeps.dry_run import outline_all
+from ablate.sweeps.preparation import list_differences
 from ablate.sweeps.simulated_losses import Valley
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec import audit
@@ -99,6 +100,9 @@ def test_settings_that_hold_are_taken_over_by_all_sizes_and_tested_on_fresh_seed
         assert tested == {1, 2, 3} == {run.params["seed"] for run in searched.confirmed["pre"]}
         assert not tested & {run.params["seed"] for run in records["toy-b-check"].confirmed["pre x1"]}
         assert resolve_from(record.spec, records.__getitem__) is record.spec
+    alpha = chosen["mix"]["norm.alpha"]
+    told = f"the settings that toy-a chose for it (pre lr=0.002, mix lr=0.002 alpha={alpha})."
+    assert told in records["toy-c"].spec.transfer.describe()
 
 
 def test_the_spot_check_may_be_at_the_largest_size(file):
@@ -126,6 +130,10 @@ def test_a_better_neighbour_of_one_arm_has_every_arm_searched_everywhere(file, a
     for spec, expected in zip(specs[2:], plain[1:], strict=True):
         resolved = resolve_from(spec, records.__getitem__)
         assert resolved.transfer.outcome == "searched"
+        told = (
+            f"refused: in toy-b-check {arm} is better by {spots[arm].better[0].gain:.3f} at 2 times its learning rate."
+        )
+        assert resolved.transfer.describe().endswith(told)
         assert resolved.model_copy(update={"transfer": None}) == expected
 
 
@@ -158,10 +166,27 @@ def test_an_arm_that_nothing_trains_is_searched_with_all_others(file):
     check = resolve_from(specs[1], {"toy-a": lost}.__getitem__)
     assert list(check.own_arms) == ["pre x0.5", "pre x1", "pre x2"]
     records = {"toy-a": lost, "toy-b-check": simulate(check, lambda arm, params, seed: 2.0, InMemoryStorage())}
-    assert resolve_from(specs[2], records.__getitem__).transfer.outcome == "searched"
+    size = resolve_from(specs[2], records.__getitem__)
+    assert size.transfer.outcome == "searched"
+    assert size.transfer.describe().endswith("were refused: no trial of mix completed in toy-a.")
+    told = "No trial of mix completed in toy-a: every arm is searched at every size."
+    assert describe_check(records["toy-b-check"]) == told
     nothing = replace(lost, trials={"pre": [], "mix": []}, chosen={})
     with pytest.raises(SweepError, match="No trial of toy-a completed"):
         resolve_from(specs[1], {"toy-a": nothing}.__getitem__)
+
+
+def test_a_reason_is_no_other_sweep(file):
+    """Sizes that began before reasons were kept, or with more seeds of the check, go on."""
+    specs = load_sweeps(file())
+    records = run_all(specs, {**BEST, "b": 8e-3})
+    now = records["toy-c"].spec
+    before = now.model_copy(update={"transfer": now.transfer.model_copy(update={"reason": None})})
+    assert now.transfer.reason
+    assert list_differences(before, now) == []
+    assert before.transfer.describe() == (
+        "Every arm was searched here, as toy-b-check refused the settings that toy-a chose."
+    )
 
 
 def test_a_check_that_has_not_ended_decides_nothing(file):
@@ -185,7 +210,7 @@ def test_what_waits_says_for_what(file, store):
         ({"search": {"transfer": {"from": "b"}, "optimizer.lr": [1e-3]}}, "from the smallest size, a"),
         ({"search": {"transfer": {"from": "aa"}, "optimizer.lr": [1e-3]}}, "Did you mean a"),
         ({"search": {"transfer": {"form": "a"}, "optimizer.lr": [1e-3]}}, "search.transfer.form"),
-        ({"search": {"transfer": {"from": "a"}, "optimizer.weight_decay": [0.1]}}, "pre and mix has none"),
+        ({"search": {"transfer": {"from": "a"}, "optimizer.weight_decay": [0.1]}}, "pre and mix have none"),
         ({"confirm": {"seeds": 3}}, "confirm.effect: is required with search.transfer"),
         ({"confirm": {"effect": 0.1}}, "confirm.seeds: is required with search.transfer"),
         ({"confirm": {"seeds": 3, "effect": 0.1, "at": "grid"}}, "chooses none that another size could take over"),
@@ -232,6 +257,8 @@ def test_a_ladder_says_what_was_taken_over(file, store, capsys):
     assert main(["ladder", str(file()), "--json"]) == 0  # nothing is left to train
     told = json.loads(capsys.readouterr().out)
     assert any(note.startswith("b and c: Nothing was searched here") for note in told["notes"])
+    assert main(["ladder", str(file()), "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("to do: 0 trials, 0 tokens") == 4
     assert main(["sweep", str(file())]) == 0
     assert "all sizes take over the settings that toy-a chose" in " ".join(capsys.readouterr().out.split())
     assert [len(read_sweep(name).list_runs()) for name in records] == [len(r.list_runs()) for r in records.values()]
@@ -284,6 +311,5 @@ def test_a_file_trains_and_a_refused_transfer_is_searched_everywhere(file, store
     assert {name: len(runs) for name, runs in check.confirmed.items()} == dict.fromkeys(check.spec.own_arms, 2)
     assert list(check.spec.own_arms) == ["pre x0.5", "pre x1", "pre x2"]
     assert {arm: len(trials) for arm, trials in size.trials.items()} == {"pre": 2}
-    assert (
-        "Every arm was searched here, as toy-b-check refused the settings that toy-a chose." in report("toy-b").verdict
-    )
+    reason = "in toy-b-check pre fails on all 2 seeds at its chosen settings."
+    assert f"as the settings that toy-a chose were refused: {reason}" in report("toy-b").verdict

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from ablate.experiment.tree import Experiment
-from ablate.training.progress import RunProgress
+from ablate.training.progress import RunProgress, describe_run
 
 
 def show(steps, seconds_per_update, every=10, done=0, **console):
@@ -24,6 +24,18 @@ def show(steps, seconds_per_update, every=10, done=0, **console):
             if step == 1 or step % every == 0 or step == steps:
                 progress.advance(step, 4.5)
     return written.getvalue()
+
+
+def test_the_first_line_says_how_the_learning_rate_is_scaled():
+    model = {"model.hidden": 128, "model.layers": 6, "parametrization.base": {"hidden": 64, "layers": 4}}
+
+    def tell(kind):
+        return describe_run(Experiment.from_mapping({**model, "parametrization.kind": kind, "optimizer.lr": 2e-3}))
+
+    assert "learning rate 0.002, mup from base hidden 64 (m = 2), seed" in tell("mup")
+    assert "0.002, complete_p from base hidden 64, layers 4 (m = 2, k = 1.5), seed" in tell("complete_p")
+    plain = describe_run(Experiment.from_mapping({"optimizer.lr": 2e-3}))
+    assert "learning rate 0.002, seed" in plain
 
 
 def test_each_line_says_the_rate_and_the_time_that_is_left():

@@ -123,7 +123,9 @@ def render_page(report: TransferReport) -> str:
         .get_template("transfer.html.j2")
         .render(
             title=transfer.chain.name,
-            axis=transfer.chain.axis,
+            question=f"does the best learning rate hold over {transfer.chain.axis}?"
+            if len(transfer.chain.rungs) > 1
+            else "the best learning rate",
             findings=state_findings(transfer),
             tables=[tabulate_optima(transfer), *tabulate_losses(transfer)],
             image=embed_image(report.folder / FIGURE),

@@ -18,6 +18,12 @@ from ablate.verdict.sequential import LEAST
 FEWEST_RATES = 3
 """A minimum that is not at the edge has a rate on both sides."""
 
+_TAKES_OVER = (
+    "this file searches one size, and the others take over what was chosen there: ablate sweep and ablate ladder run "
+    "it. To train every learning rate at every size, add search.transfer=null confirm.at=grid to this command, and a "
+    "name of its own (name=...)"
+)
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -41,21 +47,42 @@ class Chain:
         """Return the learning rates of the `k`-th size, ascending."""
         return sorted({float(cell.point[self.path]) for cell in self.rungs[k].spec.cells.values()})  # type: ignore[arg-type]
 
+    def describe_heads(self) -> str:
+        """Return a caveat where the attention heads of some arm differ in width between the sizes; '' where they do
+        not."""
+        widths = [
+            {cell.arm: rung.spec.base(name).model.stack().head_dim for name, cell in rung.spec.cells.items()}
+            for rung in self.rungs
+        ]
+        if all(own == widths[0] for own in widths):
+            return ""
+        own = (
+            f"{join_words(map(str, sorted({*by_arm.values()})), 'or')} at {rung.size}"
+            for rung, by_arm in zip(self.rungs, widths, strict=True)
+        )
+        return (
+            f"The heads differ in width ({', '.join(own)}), and the scale of attention with it, which is a second "
+            "change beside the size: a movement of the best rate may be due to that. Set model.heads so that "
+            "model.hidden / model.heads is the same at every size."
+        )
+
 
 def build_chain(file: str | Path, sizes: Sequence[str] = (), overrides: Mapping[str, Any] | None = None) -> Chain:
     """Return the sizes of a sweep file along one axis.
 
     Args:
         file: the sweep file, with `sizes`.
-        sizes: names of some of them; by default all.
+        sizes: names of some of them, of one to tune its rates alone; by default all.
         overrides: dotted paths, applied to every size.
 
     Raises ConfigError with all that keeps the file from telling whether a learning rate transfers.
     """
     source, divided = str(file), load_trees(file, overrides, None)
-    if divided.word != "size":
+    if divided.word != "size" or len(divided.trees) < 2:
         text = "two sizes or more are needed: a learning rate transfers from one to another"
-        raise ConfigError([Problem("sizes", text)], source)
+        raise ConfigError([Problem("sizes", text, list(divided.trees) if divided.word == "size" else None)], source)
+    if any(_takes_over(tree, overrides or {}) for tree in divided.trees.values()):
+        raise ConfigError([Problem("search.transfer", _TAKES_OVER)], source)
     named = {name: spec for name in divided.trees for spec in load_sweeps(file, overrides, size=name)}
     problems = [
         Problem("--sizes", f"no such size. Accepted: {', '.join(named)}.{did_you_mean(size, named)}", size)
@@ -81,10 +108,15 @@ def arrange_sizes(named: Mapping[str, Sweep], source: str) -> Chain:
     return Chain(f"{stem.removesuffix('-transfer')}-transfer", axis, path, rungs, places)
 
 
+def _takes_over(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> bool:
+    """Return whether a size of a file takes over settings from another."""
+    search = tree.get("search")
+    own = search.get("transfer") if isinstance(search, Mapping) else None
+    return bool(overrides.get("search.transfer", own))
+
+
 def _check_sizes(chosen: Mapping[str, Sweep]) -> list[Problem]:
-    if len(chosen) < 2:
-        text = "two sizes or more are needed: a learning rate transfers from one to another"
-        return [Problem("sizes", text, list(chosen))]
+    """Return what keeps the sizes from being compared."""
     arms = {name: list(spec.own_arms) for name, spec in chosen.items()}
     first = next(iter(arms.values()))
     problems = [

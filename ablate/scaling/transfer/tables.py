@@ -9,12 +9,22 @@ from ablate.scaling.transfer.transfer import ArmTransfer, Cost, Transfer
 from ablate.verdict.statements import format_estimate
 
 _BEYOND: dict[Edge, str] = {"lowest": "lower", "highest": "higher"}
+_SECOND = (
+    "Whether a rate holds at a larger size, a second size shows: the same command with both in --sizes. What has been "
+    "trained is not trained again."
+)
 
 
 def tabulate_optima(transfer: Transfer) -> Table:
-    """Return a row for each arm: its best rate at each size, how it moves, and what the smallest size's costs."""
+    """Return a row for each arm: its best rate at each size and, of several, how it moves and what the smallest size's
+    costs."""
     chain, name = transfer.chain, transfer.chain.path
     sizes = [f"{rung.size}: {chain.axis} {place:,}" for rung, place in zip(chain.rungs, chain.places, strict=True)]
+    title = f"best {name}, with 95 % interval"
+    if len(sizes) < 2:
+        return Table(
+            title, ["arm", *sizes], [[arm, format_optimum(one.optima[0])] for arm, one in transfer.arms.items()]
+        )
     rows = [
         [
             arm,
@@ -28,7 +38,7 @@ def tabulate_optima(transfer: Transfer) -> Table:
     factor = f"log2 of its factor for each doubling of {chain.axis}"
     cost = f"cost of {chain.rungs[0].size}'s rate at {chain.rungs[-1].size} (nats)"
     return Table(
-        f"best {name}, with 95 % interval; slope and cost: {transfer.family} comparisons share an error of 5 %",
+        f"{title}; slope and cost: {transfer.family} comparisons share an error of 5 %",
         ["arm", *sizes, factor, cost, "transfer"],
         rows,
     )
@@ -79,8 +89,24 @@ def _format_losses(one: ArmTransfer, k: int, rate: float) -> str:
 
 
 def state_findings(transfer: Transfer) -> list[str]:
-    """Return what is shown of each arm, and what a search at the smallest size alone saves."""
+    """Return what is shown of each arm, and what a search at the smallest size alone saves; of one size alone the best
+    rates."""
+    if len(transfer.chain.rungs) < 2:
+        return [*(_state_best(transfer, arm, one.optima[0]) for arm, one in transfer.arms.items()), _SECOND]
     return [*(_state_arm(transfer, arm, one) for arm, one in transfer.arms.items()), _state_savings(transfer)]
+
+
+def _state_best(transfer: Transfer, arm: str, optimum: Optimum) -> str:
+    """Return the best rate of an arm at the only size."""
+    size = transfer.chain.rungs[0].size
+    if optimum.rate is None:
+        return f"{arm}: no seed trained at {size}, at any rate."
+    text = f"{arm}: the best {transfer.chain.path} at {size} is {format_optimum(optimum)}"
+    return f"{text}: search {_list_beyond(optimum)} rates." if optimum.at_edge else f"{text}."
+
+
+def _list_beyond(optimum: Optimum) -> str:
+    return join_words(_BEYOND[edge] for edge in optimum.edges)
 
 
 def _state_arm(transfer: Transfer, arm: str, one: ArmTransfer) -> str:
@@ -91,7 +117,7 @@ def _state_slope(transfer: Transfer, one: ArmTransfer) -> str:
     axis = transfer.chain.axis
     if one.slope is None:
         beyond = [
-            f"{rung.size} (search {join_words(_BEYOND[edge] for edge in optimum.edges)} rates)"
+            f"{rung.size} (search {_list_beyond(optimum)} rates)"
             for rung, optimum in zip(transfer.chain.rungs, one.optima, strict=True)
             if optimum.at_edge
         ]
@@ -150,10 +176,11 @@ def _find_unit(transfer: Transfer) -> str:
 def list_caveats(transfer: Transfer) -> list[str]:
     """Return what the runs do not show."""
     chain, caveats = transfer.chain, []
-    if transfer.effect is None:
+    if transfer.effect is None and len(chain.rungs) > 1:
         caveats.append("confirm.effect is not set, so that no rate is said to hold.")
-    if len(chain.rungs) < 3:
+    if len(chain.rungs) == 2:
         caveats.append("Two sizes show a movement, and not whether it goes on.")
+    caveats += [text] if (text := chain.describe_heads()) else []
     for k, rung in enumerate(chain.rungs):
         ended = min(len(one.curves[k]) for one in transfer.arms.values())
         if (absent := rung.spec.confirm.first_seeds - ended) > 0:

@@ -69,13 +69,13 @@ class ArmTransfer:
     """At each size, with a 95 % interval."""
     slope: Estimate | None
     """Base-2 logarithm of the best rate's factor for each doubling of the size, with an interval at the level of the
-    family; None where some size has no best rate between the edges."""
+    family; None for one size, and where some size has no best rate between the edges."""
     cost: Cost | None
-    """None for fewer than three seeds that ended at every rate, and where there is nothing to choose."""
+    """None for one size, for fewer than three seeds that ended at every rate, and where there is nothing to choose."""
     word: str
     """holds, costs, fails more often, or undecided: of the smallest size's rate at the largest."""
     resolution: float
-    """Slope of a best rate that moves by half a step of the grid from the smallest size to the largest."""
+    """Slope of a best rate that moves by half a step of the grid from the smallest size to the largest; 0 for one."""
 
     @property
     def moves(self) -> int:
@@ -92,7 +92,7 @@ class Transfer:
     chain: Chain
     arms: dict[str, ArmTransfer]
     family: int
-    """Intervals and tests that share an error of 5 %."""
+    """Intervals and tests that share an error of 5 %; 0 for one size."""
     effect: float | None
     """The smallest difference of the loss that matters; None: nothing is said to hold."""
     search_items: list[int]
@@ -112,7 +112,8 @@ class Transfer:
 
 
 def fit_transfer(chain: Chain, records: Sequence[SweepRecord]) -> Transfer:
-    """Return what the runs of each size (`records`) show. Raises SweepError where no arm has seeds at two sizes."""
+    """Return what the runs of each size (`records`) show. Raises SweepError where no arm has seeds at two sizes, or at
+    the one there is."""
     curves: dict[str, list[Curves]] = {arm: [] for arm in chain.arms}
     looks: dict[str, list[Looks]] = {arm: [] for arm in chain.arms}
     for record in records:
@@ -124,16 +125,19 @@ def fit_transfer(chain: Chain, records: Sequence[SweepRecord]) -> Transfer:
                     outcomes[float(cell.point[chain.path])] = fresh.outcomes  # type: ignore[arg-type]
                     looks[arm] += [fresh.looks] if fresh.looks else []
             curves[arm].append(read_curves(dict(sorted(outcomes.items()))))
-    if not any(sum(bool(seeds) for seeds in by_size) > 1 for by_size in curves.values()):
+    several = len(chain.rungs) > 1
+    if not any(sum(bool(seeds) for seeds in by_size) > several for by_size in curves.values()):
         raise SweepError(
-            f"{chain.name} needs seeds that ended at every rate at two sizes. To see what failed: ablate status "
+            f"{chain.name} needs seeds that ended at every rate{' at two sizes' if several else ''}. To see what "
+            f"failed: ablate status "
             f"{chain.rungs[0].spec.name}"
         )
-    rates = {arm: compare_rates(by_size[0], by_size[-1]) for arm, by_size in curves.items()}
-    family = count_family(INTERVALS * len(rates), [one.alone + one.other_alone for one in rates.values() if one])
+    rates = {arm: compare_rates(by_size[0], by_size[-1]) if several else None for arm, by_size in curves.items()}
+    tests = [one.alone + one.other_alone for one in rates.values() if one]
+    family = count_family(INTERVALS * len(rates), tests) if several else 0
     effect = find_effect(chain.rungs)
     arms = {
-        arm: judge_arm(by_size, rates[arm], chain.places, _find_level(looks[arm], ALPHA / family), effect)
+        arm: judge_arm(by_size, rates[arm], chain.places, _find_level(looks[arm], ALPHA / max(1, family)), effect)
         for arm, by_size in curves.items()
     }
     items = [rung.items * len(chain.list_rates(k)) for k, rung in enumerate(chain.rungs)]
@@ -154,7 +158,7 @@ def judge_arm(
     Args:
         curves: for each size.
         rates: the comparison of the smallest size's rate with the largest's (`compare_rates`).
-        places: the sizes: width, depth or parameters.
+        places: the sizes: width, depth or parameters. Of one alone nothing moves.
         level: of the intervals and of the test of failures.
         effect: the smallest difference of the loss that matters.
     """
@@ -162,13 +166,15 @@ def judge_arm(
     cost = bound_cost(rates, level) if rates else None
     edges = optima[0].at_edge > 0, optima[-1].at_edge > 0
     step = max((find_step(curve) for by_seed in curves for curve in by_seed.values()), default=0.0)
-    resolution = step / 2 / math.log2(places[-1] / places[0])
+    resolution = step / 2 / math.log2(places[-1] / places[0]) if len(places) > 1 else 0.0
     word = _find_word(cost, effect, edges)
     return ArmTransfer(curves, optima, _fit_slope(optima, places, level), cost, word, resolution)
 
 
 def _fit_slope(optima: Sequence[Optimum], places: Sequence[int], level: float) -> Estimate | None:
     """Return the mean over the seeds of the slope of each seed's line through its best rates."""
+    if len(places) < 2:
+        return None
     shared = set.intersection(*({*one.seeds} for one in optima))
     if len(shared) < LEAST or any(one.at_edge for one in optima) or any(len(one.seeds) > len(shared) for one in optima):
         return None

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ablate.config.base import Config
+from ablate.config.formatting import format_settings, shorten_paths
 from ablate.sweeps.search.space import Choice
 
 FACTORS = (0.5, 1.0, 2.0)
@@ -39,8 +40,9 @@ class Transfer(Config):
     """Name of the sweep that is the spot check."""
     outcome: Literal["check", "holds", "searched"] | None = None
     """What the sweep has come to. check: it is the spot check. holds: its arms take over the settings. searched: its
-    arms are searched like those of any sweep, as the spot check refused the settings of some arm. None: it is not known
-    yet."""
+    arms are searched like those of any sweep, as the settings of some arm were refused. None: it is not known yet."""
+    reason: str | None = None
+    """Which arms were refused, and why; None where none was."""
     settings: dict[str, dict[str, Choice]] = {}
     """Arm -> what it took over."""
 
@@ -53,14 +55,21 @@ class Transfer(Config):
             )
         if self.outcome == "holds":
             return (
-                f"Nothing was searched here: each arm has the settings that {self.search} chose for it. At "
-                f"{self.at}, where {self.check} tried half and twice their learning rate on {self.seeds} seeds, "
-                "none was better by more than confirm.effect, and none failed on fewer seeds; at other sizes that was "
-                "not tried."
+                f"Nothing was searched here: each arm has the settings that {self.search} chose for it "
+                f"({self._format_settings()}). At {self.at}, where {self.check} tried half and twice their learning "
+                f"rate on {self.seeds} seeds, none was better by more than confirm.effect, and none failed on fewer "
+                "seeds; at other sizes that was not tried."
             )
         if self.outcome == "searched":
-            return f"Every arm was searched here, as {self.check} refused the settings that {self.search} chose."
+            if self.reason is None:  # of a sweep that began before reasons were kept
+                return f"Every arm was searched here, as {self.check} refused the settings that {self.search} chose."
+            return f"Every arm was searched here, as the settings that {self.search} chose were refused: {self.reason}."
         return ""
+
+    def _format_settings(self) -> str:
+        """Return 'pre lr=0.004, mix lr=0.006 alpha=0.5'."""
+        names = shorten_paths(path for settings in self.settings.values() for path in settings)
+        return ", ".join(f"{arm} {format_settings(settings, names)}" for arm, settings in self.settings.items())
 
 
 def list_rates(settings: Mapping[str, Any]) -> list[str]:

@@ -27,7 +27,8 @@ def check_transfer(sweep: SweepFields) -> Iterator[Problem]:
         text = "is required with search.transfer: a learning rate that is better by more than it refuses the transfer"
         yield Problem("confirm.effect", text)
     if without := [arm for arm in sweep.own_arms if not list_rates(sweep.space(arm))]:
-        text = f"a learning rate is searched, such as optimizer.lr, and {join_words(without)} has none"
+        lack = f"{join_words(without)} {'have' if without[1:] else 'has'} none"
+        text = f"a learning rate is searched, such as optimizer.lr, and {lack}"
         yield Problem("search.transfer", text)
 
 
@@ -45,7 +46,7 @@ def check_sizes(sizes: Mapping[str, SweepFields]) -> Iterator[Problem]:
         return
     transfer = next(iter(asking.values()))
     wanted = transfer.source
-    for field in ("search", "check", "outcome", "settings"):
+    for field in ("search", "check", "outcome", "reason", "settings"):
         if given := getattr(transfer, field):
             yield Problem(f"search.transfer.{field}", "is set when the sweeps of the file begin: remove it", given)
     if len(asking) < len(sizes):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -74,6 +75,27 @@ def test_what_is_told_is_what_is_true_and_is_written_down(chain, store):
     assert stored == {"transfer.png", "transfer.json", "transfer.txt", "transfer.html"}
 
 
+def test_one_size_has_its_best_rates_and_nothing_that_needs_two(chain, store):
+    alone, records = replace(chain, rungs=chain.rungs[1:], places=chain.places[1:]), run(chain)
+    transfer, both = fit_transfer(alone, records[1:]), fit_transfer(chain, records)
+    assert {arm: one.optima for arm, one in transfer.arms.items()} == {
+        arm: one.optima[1:] for arm, one in both.arms.items()
+    }
+    assert {(one.slope, one.cost, one.moves) for one in transfer.arms.values()} == {(None, None, 0)}
+    assert tabulate_optima(transfer).header == ["arm", "w32: width 32"]
+    content = json.loads((report_transfer(transfer, to_text).folder / "transfer.json").read_text())
+    assert (content["saved_items"], content["saved_operations"], content["comparisons"]) == (0, 0, 0)
+    pre, post, more = content["verdict"]
+    assert pre == "pre: the best optimizer.lr at w32 is 0.002 (n = 4)."  # all seeds have the same, so no interval
+    low, high = both.arms["post"].optima[1].interval
+    assert post == f"post: the best optimizer.lr at w32 is 0.0019 ({low:.2g} ... {high:.2g})."
+    assert "a second size shows" in more
+    failing = {(arm, 0, rate) for arm in ("pre", "post") for rate in RATES if arm == "post" or rate > 0.26e-3}
+    pre, post, _ = state_findings(fit_transfer(alone, run(alone, failing)))
+    assert pre == "pre: the best optimizer.lr at w32 is 0.00025, 4 of 4 at the edge: search lower rates."
+    assert post == "post: no seed trained at w32, at any rate."
+
+
 def test_failures_and_edges_are_in_the_tables(chain):
     failing = {("post", 1, rate) for rate in RATES if rate > 1e-3}
     transfer = fit_transfer(chain, run(chain, failing))
@@ -95,6 +117,8 @@ def test_nothing_that_ended_is_refused(chain):
     records = [simulate(rung.spec, lambda *_: 2.0, InMemoryStorage(), 0) for rung in chain.rungs]
     with pytest.raises(SweepError, match="ended at every rate at two sizes"):
         fit_transfer(chain, records)
+    with pytest.raises(SweepError, match=r"ended at every rate\. To see"):
+        fit_transfer(replace(chain, rungs=chain.rungs[:1], places=chain.places[:1]), records[:1])
 
 
 def test_every_look_at_the_seeds_counts(tmp_path):
@@ -120,11 +144,32 @@ def test_the_verb_trains_and_tells(tmp_path, store, capsys):
     path = tmp_path / "toy.yaml"
     path.write_text(yaml.safe_dump({**FILE, "arms": {"pre": {"norm": "pre"}}}, sort_keys=False))
     words = ["trainer.max_steps=2", "trainer.val_check_interval=2", "data.val_fraction=0.0005"]
+    for verb in ("transfer", "ladder"):
+        with pytest.raises(SystemExit, match="2"):
+            main([verb, str(path), "--sizes", ",", "--dry-run"])
+        told = "--sizes: expected one name or more, with commas between them, given ','"
+        assert told in capsys.readouterr().err
+    assert main(["transfer", str(path), *words, "--sizes", "w16", "--json"]) == 0
+    assert [size["size"] for size in json.loads(capsys.readouterr().out)["sizes"]] == ["w16"]
     assert main(["transfer", str(path), *words, "--dry-run"]) == 0
-    assert "arm pre: 3 points of 2 updates" in capsys.readouterr().out
+    planned = capsys.readouterr().out
+    assert "arm pre: 3 points of 2 updates" in planned
+    assert "to do: 0 trials, 0 tokens" in planned  # those of the size that was tuned
+    assert f"to do: 9 trials, {9 * 2 * 8 * 32:,} tokens" in planned
     assert main(["transfer", str(path), *words, "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert [len(losses) for losses in content["arms"]["pre"]["losses"]] == [3, 3]
     assert content["saved_items"] == 3 * 2 * 8 * 32
+    assert main(["transfer", str(path), *words, "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("to do: 0 trials, 0 tokens") == 2
+    other = f"sqlite:///{tmp_path}/other.db"
+    assert main(["transfer", str(path), *words, "--dry-run", "--json", "--storage", other]) == 0
+    document = json.loads(capsys.readouterr().out)
+    plans = document["sweeps"]
+    assert "notes" not in document
+    assert [plan["sweep"] for plan in plans] == ["toy-wide-w16", "toy-wide-w32"]
+    assert all("to do: 9 trials" in plan["plan"] for plan in plans)
+    assert main(["transfer", str(path), *words, "model.heads=1", "--dry-run", "--storage", other]) == 0
+    assert "Note: The heads differ in width (16 at w16, 32 at w32)" in capsys.readouterr().out
     assert main(["transfer", str(path), "confirm.seeds=2"]) == 2
     assert "3 seeds or more" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 from ablate.config.errors import ConfigError
+from ablate.config.yaml import parse_overrides
 from ablate.scaling.transfer.sizes import build_chain
 
 FILE = {
@@ -54,6 +55,32 @@ def test_some_of_the_sizes(write):
     assert build_chain(write(sizes=sizes), ["w16", "w64"]).places == [16, 64]
 
 
+def test_one_size_is_a_chain_whose_rates_are_tuned(write):
+    chain = build_chain(write(), ["w32"])
+    assert (chain.axis, chain.places, chain.name) == ("width", [32], "toy-wide-transfer")
+    assert chain.rungs[0].spec == build_chain(write()).rungs[1].spec  # so that what it trains counts for both
+
+
+def test_heads_of_two_widths_are_told(write):
+    assert build_chain(write()).describe_heads() == ""
+    sizes = {**FILE["sizes"], "w32": {"model": {"hidden": 32, "heads": 1, "mlp": 96}}}
+    assert "differ in width (16 at w16, 32 at w32)" in build_chain(write(sizes=sizes)).describe_heads()
+    arms = {"pre": {"norm": "pre"}, "two": {"norm": "pre", "model": {"heads": 2}}}  # which is what is compared
+    same = {name: {"model": {"hidden": 16, "layers": layers}} for name, layers in (("d2", 2), ("d4", 4))}
+    assert build_chain(write(arms=arms, sizes=same, factor="model")).describe_heads() == ""
+
+
+@pytest.mark.parametrize("confirm", [{"seeds": 3, "effect": 0.05}, FILE["confirm"]])
+def test_a_file_that_takes_settings_over_is_told_what_to_do(write, confirm):
+    file = write(search={"transfer": {"from": "w16"}, **FILE["search"]}, confirm=confirm)
+    with pytest.raises(ConfigError) as told:
+        build_chain(file)
+    (problem,) = told.value.problems
+    words = "search.transfer=null confirm.at=grid"
+    assert words in problem.message
+    assert build_chain(file, (), parse_overrides(words.split())).places == [16, 32]
+
+
 @pytest.mark.parametrize(
     ("more", "sizes", "words"),
     [
@@ -62,8 +89,8 @@ def test_some_of_the_sizes(write):
         ({"search": {"optimizer.lr": [1e-3, 2e-3]}}, (), "3 rates or more"),
         ({"search": {"optimizer.weight_decay": [0.0, 0.1, 0.2]}}, (), "one learning rate is searched"),
         ({}, ("w99",), "no such size"),
-        ({}, ("w16",), "two sizes or more"),
         ({"sizes": {}}, (), "two sizes or more"),
+        ({"sizes": {"w16": FILE["sizes"]["w16"]}}, ("w16",), "two sizes or more"),
         ({"name": "s", "sizes": {}, "stages": {"a": {}, "b": {}}}, (), "two sizes or more"),
         ({"sizes": {"a": {"model": {"mlp": 48}}, "b": {"model": {"mlp": 96}}}}, (), "two have the same width"),
     ],
