@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.config.errors import ConfigError
+from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.ledger.schema import Bundle, Phase, PublishedSweep, Run
 from ablate.sweeps.records import SweepRecord
@@ -45,8 +46,12 @@ class Cell:
         return self.params.get("seed", self.record.spec.base(self.arm).seed)
 
     def build_experiment(self) -> Experiment:
-        """Return what it trains. Raises ConfigError."""
-        return self.record.spec.at(self.arm, self.params)
+        """Return what it trains, on this machine: what says where a run is computed, logged and copied to is left out.
+        Raises ConfigError."""
+        experiment = self.record.spec.at(self.arm, self.params)
+        fields = type(experiment.trainer).model_fields
+        places = {name: fields[name].get_default() for name in (path.removeprefix("trainer.") for path in HOW)}
+        return experiment.model_copy(update={"trainer": experiment.trainer.model_copy(update=places)})
 
 
 def list_cells(bundle: Bundle, records: Iterable[SweepRecord]) -> list[Cell]:

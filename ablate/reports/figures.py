@@ -9,6 +9,7 @@ from ablate.config.formatting import count_noun, format_number
 from ablate.plots import style
 from ablate.plots.panels import save_png
 from ablate.plots.style import Entry, Looks
+from ablate.reports.bands import caption_bands, collect_bands, draw_bands
 from ablate.reports.charts.effects import caption_effects
 from ablate.reports.effects_figure import draw_effects
 from ablate.reports.failures_figure import CAPTION as FAILURES
@@ -32,8 +33,8 @@ _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way 
 
 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
-    """Write grid.png, effects.png, failures.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one
-    more per other searched number, and curves.png, those that have data; return each path with its caption."""
+    """Write grid.png, effects.png, failures.png, verdict.png, confirmed.png, bands.png, learning_rate.png, alpha.png,
+    one more per other searched number, and curves.png, those that have data; return each path with its caption."""
     metric = record.spec.objective.title
     figures: list[tuple[str, Figure, str]] = []
     if compared := compare_record(record):
@@ -46,6 +47,8 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
         if any(c.difference for c in compared.values()):
             figures.append(("verdict", draw_verdict(record, compared), caption_verdict(record, compared)))
         figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))
+        if bands := collect_bands(record, compared):
+            figures.append(("bands", draw_bands(record, bands), caption_bands(record)))
     for panel in collect_panels(record):
         text = f"{metric} against {label_parameter(panel.path)}, every finished trial of the search; circled: the best."
         figures.append((panel.file, draw_panel(record, panel), text))

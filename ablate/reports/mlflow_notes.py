@@ -3,8 +3,6 @@ of the confirmed seeds as a band, and a description with the verdict, its figure
 
 from __future__ import annotations
 
-import math
-import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from urllib.parse import quote
 
 from ablate import tracking
 from ablate.experiment.metrics import name_in_mlflow
-from ablate.reports.usage import UsageUnit
+from ablate.reports.bands import collect_band
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.records import Compared
 
@@ -22,24 +20,9 @@ if TYPE_CHECKING:
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as the description of a run or an experiment
 BAND = "ablate.band_seeds"  # the tag of a parent run with the seeds whose band it has
-_FIGURES = ("grid", "effects", "verdict", "confirmed", "learning_rate", "curves")  # the first that was drawn is shown
+_FIGURES = ("grid", "effects", "verdict", "confirmed", "learning_rate", "bands", "curves")
+"""The first that was drawn is shown."""
 _BATCH = 900  # metrics in one call; MLflow takes 1000
-
-
-def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int, dict[str, float]]:
-    """Return tokens or images -> the mean, the lowest and the highest objective of an arm's confirmed seeds, over those
-    that trained, where all of them were validated; empty as long as planned seeds have not ended."""
-    if len(compared.outcomes) < compared.planned:
-        return {}
-    unit = UsageUnit.of(record)
-    curves = [
-        {step * unit.per_update(run): value for step, value in run.curve.items() if math.isfinite(value)}
-        for run in record.confirmed.get(arm, ())
-        if (outcome := compared.outcomes.get(run.params.get("seed", -1))) is not None and outcome.trained
-    ]
-    steps = set.intersection(*map(set, curves)) if curves else set()
-    values = {step: [curve[step] for curve in curves] for step in sorted(steps)}
-    return {step: {"mean": statistics.fmean(row), "low": min(row), "high": max(row)} for step, row in values.items()}
 
 
 def log_band(record: SweepRecord, arm: str, compared: Compared) -> None:

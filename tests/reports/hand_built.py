@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ablate.sweeps.records import Candidate, CrossedRuns, SweepRecord
@@ -104,3 +105,12 @@ def build_record(
         looks={} if given is None or isinstance(given, str) else dict.fromkeys(fresh, given),
         trivial_loss=trivial_loss,
     )
+
+
+def add_curves(record):
+    """The record with two validations of each confirmed seed: one above its last loss, and that."""
+    confirmed = {
+        arm: [replace(run, curve={50: (run.value or 9.0) + 1, 100: run.value or 9.0}) for run in runs]
+        for arm, runs in record.confirmed.items()
+    }
+    return replace(record, confirmed=confirmed)

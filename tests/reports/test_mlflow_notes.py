@@ -6,35 +6,11 @@ import pytest
 
 from ablate import tracking
 from ablate.reports import report as module
-from ablate.reports.mlflow_notes import collect_band
-from ablate.sweeps.comparison import compare_record
 
-from .hand_built import build_record
+from .hand_built import add_curves, build_record
 
 PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
 POST = [2.05, 2.10, 2.06, 2.12, None]
-
-
-def add_curves(record):
-    """The record with two validations of each confirmed seed: one above its last loss, and that."""
-    confirmed = {
-        arm: [replace(run, curve={50: (run.value or 9.0) + 1, 100: run.value or 9.0}) for run in runs]
-        for arm, runs in record.confirmed.items()
-    }
-    return replace(record, confirmed=confirmed)
-
-
-def test_the_band_is_over_the_seeds_that_trained():
-    record = add_curves(build_record({"pre": PRE, "post": POST}))
-    band = collect_band(record, "post", compare_record(record)["post"])
-    first, last = band.values()
-    assert last == {"mean": pytest.approx((2.05 + 2.10 + 2.06 + 2.12) / 4), "low": 2.05, "high": 2.12}
-    assert (first["low"], first["high"]) == pytest.approx((3.05, 3.12))
-
-
-def test_there_is_no_band_while_planned_seeds_run():
-    record = add_curves(build_record({"pre": PRE, "post": POST}))
-    assert collect_band(record, "pre", replace(compare_record(record)["pre"], planned=6)) == {}
 
 
 def test_the_parent_has_the_band_once_and_the_experiment_the_verdict(tmp_path, monkeypatch, without_figures):

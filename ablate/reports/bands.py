@@ -1,0 +1,74 @@
+"""The course of an arm's fresh seeds: their mean over training, and the range that they lie in."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ablate.plots import style
+from ablate.reports.labels import choose_looks, label_metric
+from ablate.reports.usage import UsageUnit
+from ablate.sweeps.records import SweepRecord
+from ablate.verdict.records import Compared
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_ARMS = 12
+"""In one figure; more lines cannot be told apart."""
+LEAST_POINTS = 2
+
+
+def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int, dict[str, float]]:
+    """Return tokens or images -> the mean, the lowest and the highest objective of an arm's confirmed seeds, over those
+    that trained, where all of them were validated; empty as long as planned seeds have not ended."""
+    if len(compared.outcomes) < compared.planned:
+        return {}
+    unit = UsageUnit.of(record)
+    curves = [
+        {step * unit.per_update(run): value for step, value in run.curve.items() if math.isfinite(value)}
+        for run in record.confirmed.get(arm, ())
+        if (outcome := compared.outcomes.get(run.params.get("seed", -1))) is not None and outcome.trained
+    ]
+    steps = set.intersection(*map(set, curves)) if curves else set()
+    values = {step: [curve[step] for curve in curves] for step in sorted(steps)}
+    return {step: {"mean": statistics.fmean(row), "low": min(row), "high": max(row)} for step, row in values.items()}
+
+
+def collect_bands(record: SweepRecord, compared: Mapping[str, Compared]) -> dict[str, dict[int, dict[str, float]]]:
+    """Return arm -> its band, of those that were validated twice or more; empty for too many arms for one figure."""
+    bands = {arm: collect_band(record, arm, one) for arm, one in compared.items()}
+    drawn = {arm: band for arm, band in bands.items() if len(band) >= LEAST_POINTS}
+    return drawn if len(drawn) <= MOST_ARMS else {}
+
+
+def caption_bands(record: SweepRecord) -> str:
+    """Return the caption of `draw_bands`."""
+    return (
+        f"{record.spec.objective.title} on fresh seeds during training: the mean of the seeds of each arm that trained "
+        "and, shaded, the range from the lowest to the highest. Failed seeds are left out."
+    )
+
+
+def draw_bands(record: SweepRecord, bands: Mapping[str, Mapping[int, Mapping[str, float]]]) -> Figure:
+    """Return the mean of each arm's fresh seeds against tokens or images, with the range of the seeds."""
+    from matplotlib.ticker import EngFormatter
+
+    noun, objective, looks = UsageUnit.of(record).noun, record.spec.objective, choose_looks(record)
+    figure, axes = style.create_canvas(
+        f"{record.title}: {objective.title} on fresh seeds, against {noun}",
+        "line: mean of the seeds that trained; shaded: from the lowest to the highest",
+    )
+    axes.set_xlabel("updates of the optimizer" if noun == "updates" else f"{noun} trained on")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.set_ylabel(label_metric(objective.metric, record.spec))
+    for arm, band in bands.items():
+        colour = looks[arm][0]
+        places = list(band)
+        lows, means, highs = ([row[name] for row in band.values()] for name in ("low", "mean", "high"))
+        axes.fill_between(places, lows, highs, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(places, means, color=colour, linewidth=1.8)
+    style.add_legend(figure, [style.create_entry(looks[arm], arm, linewidth=2) for arm in bands])
+    return figure
