@@ -11,6 +11,7 @@ import yaml
 from ablate.config import plugins
 from ablate.config.errors import DataError, StoreError, SweepError
 from ablate.ledger import bundles
+from ablate.ledger.cells import list_cells
 from ablate.ledger.places import hide_places
 from ablate.ledger.publish import publish
 from ablate.ledger.schema import SCHEMA
@@ -51,6 +52,8 @@ def test_nothing_of_this_machine_and_no_secret_is_published(run_sweep, tmp_path,
             assert word not in text, name
     bundle = bundles.read_bundle(tmp_path / "out")
     assert bundle.sweeps[0].spec["experiment"]["data"]["files"] == ["books.txt"]
+    cells = list_cells(bundle, bundles.restore_records(bundle, tmp_path / "out").values())
+    assert {cell.build_experiment().trainer.copy_to for cell in cells} == {None}  # a verified run is copied nowhere
 
 
 @pytest.mark.parametrize(
