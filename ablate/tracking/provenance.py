@@ -14,8 +14,8 @@ from pathlib import Path
 _PACKAGES = ("torch", "lightning", "torchmetrics", "timm", "optuna", "mlflow", "datasets")
 _ALIGNING = ("trl", "transformers", "accelerate")  # of alignments alone
 COMPARED = (
-    "ablate.corpus", "ablate.hardware", "ablate.precision", "ablate.compile", "ablate.threads", "ablate.python",
-    "ablate.ranks", "ablate.dirty", "mlflow.source.git.commit",
+    "ablate.corpus", "ablate.hardware", "ablate.processor", "ablate.precision", "ablate.compile", "ablate.threads",
+    "ablate.python", "ablate.ranks", "ablate.dirty", "mlflow.source.git.commit",
     *(f"version.{package}" for package in ("ablate", *_PACKAGES, *_ALIGNING)),
 )  # fmt: skip
 """The tags that should be the same in all runs of a sweep; if they are not, the report says so."""
@@ -27,7 +27,7 @@ def describe_environment() -> dict[str, str]:
     import torch
 
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else _describe_cpu()
-    return {"ablate.hardware": hardware, **describe_software()}
+    return {"ablate.hardware": hardware, "ablate.processor": _identify_processor(), **describe_software()}
 
 
 @cache
@@ -61,6 +61,21 @@ def _run_git(*arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _identify_processor() -> str:
+    """Return what tells processors of one name apart, which round differently: family, model and stepping, and the
+    instructions that PyTorch uses."""
+    import torch
+
+    identity = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in ("cpu family", "model", "stepping"):
+                identity.setdefault(name.strip(), value.strip())
+    words = [f"{name} {value}" for name, value in identity.items()] or [platform.processor() or platform.machine()]
+    return ", ".join([*words, torch.backends.cpu.get_cpu_capability()])
 
 
 def _describe_cpu() -> str:
