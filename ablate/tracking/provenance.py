@@ -68,7 +68,7 @@ def _identify_processor() -> str:
     instructions that PyTorch uses."""
     import torch
 
-    identity = {}
+    identity: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
