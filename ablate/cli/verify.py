@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Check the bundle; 1 if something does not hold."""
     console = build_console(stderr=options.json)
     try:
-        found = verify.verify(
+        verification = verify.verify(
             options.folder,
             cells=None if options.all else options.cells,
             cheapest=options.cheapest,
@@ -59,31 +59,34 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("\nStopped. What was trained is not counted; run it again.", file=sys.stderr)
         return 130
-    if options.record and found.cells and not found.damage:
-        file = checks.write_check(options.folder, found)
+    if options.record and verification.cells and not verification.damage:
+        file = checks.write_check(options.folder, verification)
         print_wrapped(console, f"Written: {file}")
     if options.json:
-        print_json(found.to_dict())
+        print_json(verification.to_dict())
     else:
-        render(found, console)
-    return 0 if found.reproduced else 1
+        render(verification, console)
+    return 0 if verification.reproduced else 1
 
 
-def render(found: verify.Verification, console: Console) -> None:
-    """Print what was found."""
-    for text in (*found.damage, *found.changed):
+def render(verification: verify.Verification, console: Console) -> None:
+    """Print what was verification."""
+    for text in (*verification.damage, *verification.changed):
         print_wrapped(console, f"- {text}")
-    for text in found.left_out:
+    for text in verification.left_out:
         print_wrapped(console, f"Left out: {text}")
-    for name, (then, now) in found.list_surroundings().items():
+    for name, (then, now) in verification.list_surroundings().items():
         print_wrapped(console, f"Differs from the published surroundings: {name}: {then} there, {now} here")
-    good = sum(cell.reproduced for cell in found.cells)
-    exact = sum(cell.word == "bit for bit" for cell in found.cells)
-    counts = f"{good} of {count_noun(len(found.cells), 'run')} reproduced, {exact} bit for bit"
-    trained = f"{counts}; the bundle has {found.of}" if found.cells else "no run was trained"
-    word = "reproduced" if found.reproduced else "NOT reproduced"
-    if not found.cells and found.reproduced:
+    good = sum(cell.reproduced for cell in verification.cells)
+    exact = sum(cell.word == "bit for bit" for cell in verification.cells)
+    counts = f"{good} of {count_noun(len(verification.cells), 'run')} reproduced, {exact} bit for bit"
+    trained = f"{counts}; the bundle has {verification.of}" if verification.cells else "no run was trained"
+    word = "reproduced" if verification.reproduced else "NOT reproduced"
+    if not verification.cells and verification.reproduced:
         word = "undamaged, and its runs show what it says"
-    if found.damage:
-        word, trained = "damaged", f"{count_noun(len(found.damage), 'value')} or file differs; nothing was trained"
-    print_wrapped(console, f"{found.name}: {word} ({trained}).")
+    if verification.damage:
+        word, trained = (
+            "damaged",
+            f"{count_noun(len(verification.damage), 'value')} or file differs; nothing was trained",
+        )
+    print_wrapped(console, f"{verification.name}: {word} ({trained}).")

@@ -13,6 +13,7 @@ from ablate.config import plugins
 from ablate.config.building import load_plugins
 from ablate.config.errors import ConfigError, DataError
 from ablate.config.messages import describe_errors
+from ablate.data.files import hash_file
 from ablate.ledger.records import restore_record
 from ablate.ledger.schema import FILE, SCHEMA, Bundle
 from ablate.sweeps.records import SweepRecord
@@ -95,7 +96,7 @@ def list_damage(folder: str | Path) -> list[str]:
         file = Path(folder) / _check_inside(name)
         if not file.is_file():
             damage.append(f"{name}: the file is missing")
-        elif hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+        elif hash_file(file) != digest:
             damage.append(f"{name}: the file was changed")
     return damage
 
@@ -111,7 +112,8 @@ def _check_inside(name: str) -> str:
 def restore_records(bundle: Bundle, folder: str | Path, trusts_plugins: bool = False) -> dict[str, SweepRecord]:
     """Return size or name -> the record of each sweep of the bundle in `folder`.
 
-    Its plugins are loaded from there. Raises ConfigError where it has some and they are not trusted: loading runs them.
+    Its plugins are loaded from there. Raises DataError where it has some and they are not trusted, as loading runs
+    them.
     """
     if bundle.plugins and not trusts_plugins:
         text = (

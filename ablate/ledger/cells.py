@@ -58,12 +58,12 @@ def list_cells(bundle: Bundle, records: Iterable[SweepRecord]) -> list[Cell]:
     """Return the runs that came to a result at their end, those on fresh seeds of each sweep first."""
     cells = []
     for sweep, record in zip(bundle.sweeps, records, strict=True):
-        found = [
+        ended = [
             cell
             for cell in _iterate(sweep, record, bundle.surroundings)
             if cell.run.status in ("completed", "diverged")
         ]
-        cells += sorted(found, key=lambda cell: cell.phase != "fresh")
+        cells += sorted(ended, key=lambda cell: cell.phase != "fresh")
     return cells
 
 
@@ -94,7 +94,7 @@ def find_obstacle(cell: Cell) -> str:
     except ConfigError as error:
         return str(error)
     for name in ("warm_start", "align"):
-        if getattr(experiment, name, None) is not None:
+        if getattr(experiment, name) is not None:
             return f"it starts from the weights of another run ({name}), which are not in the bundle"
     return ""
 

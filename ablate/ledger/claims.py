@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +23,11 @@ def check_values(bundle: Bundle) -> list[str]:
     """Return the runs whose objective is not the last of their curve."""
     damage = []
     for sweep in bundle.sweeps:
-        for arm, one in sweep.arms.items():
-            for run in (*one.search, *one.fresh):
-                last = run.curve[-1] if run.curve else None
-                if run.status == "completed" and last and last[0] == run.step and last[1] != run.value:
-                    text = f"its objective is {run.value}, and its curve ends at {last[1]}"
-                    damage.append(f"{sweep.name}, {arm}, {run.params}: {text}")
+        for run in sweep.list_runs():
+            last = run.curve[-1] if run.curve else None
+            if run.status == "completed" and last and last[0] == run.step and last[1] != run.value:
+                text = f"its objective is {run.value}, and its curve ends at {last[1]}"
+                damage.append(f"{sweep.name}, {run.params}: {text}")
     return damage
 
 
@@ -70,11 +69,11 @@ def _list_differences(before: Any, now: Any, path: str) -> list[str]:
     return [] if before == now else [f"{path}: {before} is said, and the runs show {now}"]
 
 
-def list_other_kinds(records: Iterable[SweepRecord], trained: Iterable[tuple[Cell, Trained]]) -> list[str]:
+def list_other_kinds(records: Iterable[SweepRecord], trained: Sequence[tuple[Cell, Trained]]) -> list[str]:
     """Return the verdicts that are of another kind with the values of fresh seeds that were found here."""
-    changed, found = [], list(trained)
+    changed = []
     for record in records:
-        own = {(cell.arm, cell.seed): one for cell, one in found if cell.record is record and cell.phase == "fresh"}
+        own = {(cell.arm, cell.seed): one for cell, one in trained if cell.record is record and cell.phase == "fresh"}
         confirmed = {
             arm: [
                 replace(run, status=one.status, value=one.value, metrics=one.metrics, curve=one.curve)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from ablate.ledger.sources import ComparedSource, SourceArm, read_source
 from ablate.reports.plain_values import to_plain
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import Estimate, bound_mean
-from ablate.verdict.outcomes import Outcome
 from ablate.verdict.pairing import pair_outcomes
 from ablate.verdict.sequential import LEAST
 
@@ -48,8 +47,10 @@ class Comparison:
 
     def summarise(self, source: ComparedSource, arm: str) -> tuple[Estimate | None, int, int]:
         """Return the mean over the seeds of an arm that trained, with its 95 % interval, those that failed, and all."""
-        outcomes = source.arms[arm].outcomes if arm in source.arms else {}
-        return summarise(outcomes.values())
+        outcomes = list(source.arms[arm].outcomes.values()) if arm in source.arms else []
+        values = [one.value for one in outcomes if one.trained and one.value is not None]
+        mean = bound_mean(values, ALPHA if len(values) >= LEAST else 0.0) if values else None
+        return mean, sum(not one.trained for one in outcomes), len(outcomes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -100,14 +101,6 @@ def compare_sources(sources: Sequence[ComparedSource]) -> Comparison:
     return Comparison(named, settings, arms, pairs, notes)
 
 
-def summarise(outcomes: Iterable[Outcome]) -> tuple[Estimate | None, int, int]:
-    """Return the mean of those that trained, with its 95 % interval, how many failed, and how many there are."""
-    every = list(outcomes)
-    values = [one.value for one in every if one.trained and one.value is not None]
-    mean = bound_mean(values, ALPHA if len(values) >= LEAST else 0.0) if values else None
-    return mean, sum(not one.trained for one in every), len(every)
-
-
 def _align(sources: Sequence[ComparedSource]) -> list[ComparedSource]:
     """Return the sources, where each has one arm with one name for it, and with labels of which no two are equal."""
     names = list(dict.fromkeys(arm for source in sources for arm in source.arms))
@@ -143,14 +136,14 @@ def _describe(arms: Mapping[str, SourceArm], names: Sequence[str]) -> dict[str, 
 
 
 def _pair(first: ComparedSource, others: Sequence[ComparedSource]) -> list[Pair]:
-    found = [
+    pairings = [
         (source, arm, pair_outcomes(source.arms[arm].outcomes, first.arms[arm].outcomes, None))
         for source in others
         for arm in first.arms
         if arm in source.arms and source.arms[arm].outcomes.keys() & first.arms[arm].outcomes.keys()
     ]
-    level = ALPHA / max(1, len(found))
+    level = ALPHA / max(1, len(pairings))
     return [
         Pair(arm, source.label, pairing.seeds, pairing.failed, pairing.other_failed, pairing.estimate(level))
-        for source, arm, pairing in found
+        for source, arm, pairing in pairings
     ]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ablate.config.formatting import (
     count_noun,
     format_count,
     format_duration,
-    format_number,
     format_setting,
     join_words,
 )
+from ablate.config.markdown import build_table
 from ablate.ledger.over_sizes import OverSizes
 from ablate.ledger.schema import Bundle, PublishedSweep
+from ablate.verdict.intervals import Estimate
+from ablate.verdict.statements import format_estimate
 
 _SETTINGS = ("model.", "data.", "optimizer.", "schedule.", "trainer.max_steps", "trainer.batch_size")
 
@@ -39,7 +42,7 @@ def render(bundle: Bundle, together: OverSizes | None, captions: Mapping[str, st
             for name, caption in captions.items()
         ),
         *(
-            [f"## {table.title}\n\n{_tabulate(table.header, table.rows)}" for table in together.tables]
+            [f"## {table.title}\n\n{build_table(table.header, table.rows)}" for table in together.tables]
             if together
             else []
         ),
@@ -49,7 +52,7 @@ def render(bundle: Bundle, together: OverSizes | None, captions: Mapping[str, st
         _describe_runs(bundle),
         _describe_check(bundle),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
 
 
 def add_notes(page: str, notes: str) -> str:
@@ -73,7 +76,7 @@ def _tabulate_arms(sweep: PublishedSweep) -> str:
                 arm,
                 _format(compared["estimate"]),
                 f"{failures['diverged'] + failures['stuck']} of {failures['n']}" if failures else "-",
-                _format((compared["versus"] or {}).get("difference")),
+                _format((compared["versus"] or {}).get("difference"), sign=True),
                 compared["kind"],
             ]
         )
@@ -88,19 +91,11 @@ def _tabulate_arms(sweep: PublishedSweep) -> str:
         "difference from the baseline",
         "verdict",
     ]
-    return f"## {title}\n\n{_tabulate(header, rows)}"
+    return f"## {title}\n\n{build_table(header, rows)}"
 
 
-def _format(estimate: Mapping[str, float | None] | None) -> str:
-    if not estimate or estimate["mean"] is None:
-        return "-"
-    half = estimate["half_width"]
-    return format_number(estimate["mean"]) + (f" ± {half:.2g}" if half is not None else "")
-
-
-def _tabulate(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+def _format(estimate: Mapping[str, Any] | None, sign: bool = False) -> str:
+    return format_estimate(Estimate(**estimate), sign) if estimate else "-"
 
 
 def _list(texts: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -16,11 +15,12 @@ import yaml
 from ablate.config import plugins
 from ablate.config.errors import StoreError, SweepError
 from ablate.data import data_kinds
+from ablate.data.files import hash_file
 from ablate.ledger import bundles, page
 from ablate.ledger.over_sizes import OverSizes, compare_sizes
 from ablate.ledger.places import find_places, hide_places
 from ablate.ledger.records import publish_record
-from ablate.ledger.runs import PUBLISHED, Surroundings
+from ablate.ledger.runs import Surroundings
 from ablate.ledger.schema import FILE, Bundle, CorpusSource, PublishedSweep, Totals
 from ablate.ledger.studies import Study, find_study
 from ablate.plots.panels import save_png
@@ -68,7 +68,7 @@ def publish(names: Sequence[str], folder: str | Path, *, storage: str | None = N
         except OSError as error:
             text = f"The bundle cannot be written to {folder}: {error.strerror or error}. Choose another folder."
             raise StoreError(text) from None
-    unfinished = [record.title for record in study.records.values() if _has_open_runs(record)]
+    unfinished = [record.title for record in study.records.values() if list_unfinished(record)]
     return Published(folder, bundle, study.not_run, unfinished)
 
 
@@ -94,8 +94,8 @@ def _write(study: Study, content: Path) -> Bundle:
         "question": page.find_question(text),
         "surroundings": surroundings.known,
         "corpora": [corpus.model_dump(mode="json") for corpus in _list_corpora(sweeps, surroundings.known)],
-        "plugins": {name: _hash_file(content / name) for name in copies.values()},
-        "totals": _sum_runs(study.records.values()).model_dump(mode="json"),
+        "plugins": {name: hash_file(content / name) for name in copies.values()},
+        "totals": _sum_runs(sweeps).model_dump(mode="json"),
         "sweeps": [sweep.model_dump(mode="json") for sweep in sweeps],
         "over_sizes": None,
         "files": {},
@@ -109,7 +109,7 @@ def _write(study: Study, content: Path) -> Bundle:
     written = [path for path in sorted(content.iterdir()) if path.is_file()]
     over_sizes = {"kind": together.kind, **together.values} if together else None
     bundle = bundle.model_copy(
-        update={"over_sizes": over_sizes, "files": {path.name: _hash_file(path) for path in written}}
+        update={"over_sizes": over_sizes, "files": {path.name: hash_file(path) for path in written}}
     )
     bundle = bundle.model_copy(update={"digest": bundles.compute_digest(bundles.dump_bundle(bundle))})
     (content / FILE).write_text(bundles.to_json(bundle), encoding="utf-8")
@@ -154,10 +154,13 @@ def _list_corpora(sweeps: Iterable[PublishedSweep], surroundings: Sequence[Mappi
     return list(corpora.values())
 
 
-def _sum_runs(records: Iterable[SweepRecord]) -> Totals:
-    runs = [run for record in records for run in record.list_runs() if run.status in PUBLISHED]
-    seconds = sum(run.seconds or 0.0 for run in runs)
-    return Totals(runs=len(runs), items=sum(run.items for run in runs), seconds=round(seconds, 1))
+def _sum_runs(sweeps: Iterable[PublishedSweep]) -> Totals:
+    runs = [run for sweep in sweeps for run in sweep.list_runs()]
+    return Totals(
+        runs=len(runs),
+        items=sum(run.items for run in runs),
+        seconds=round(sum(run.seconds or 0.0 for run in runs), 1),
+    )
 
 
 def _write_sweep_files(study: Study, text: str, sweeps: Sequence[Mapping[str, Any]], content: Path) -> None:
@@ -205,11 +208,3 @@ def _replace(folder: Path, content: Path) -> None:
     if (notes := folder / NOTES).exists():
         file = folder / PAGE
         file.write_text(page.add_notes(file.read_text("utf-8"), notes.read_text("utf-8")), encoding="utf-8")
-
-
-def _has_open_runs(record: SweepRecord) -> bool:
-    return bool(list_unfinished(record))
-
-
-def _hash_file(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()

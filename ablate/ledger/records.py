@@ -61,17 +61,22 @@ def _publish_arm(record: SweepRecord, arm: str, shared: Mapping[str, Any], surro
     def convert(trials: Sequence[TrialRecord]) -> list[Run]:
         return to_runs(trials, record.trivial_loss, surroundings)
 
-    looks, chosen = record.looks.get(arm), record.chosen.get(arm)
+    looks, chosen, search = record.looks.get(arm), record.chosen.get(arm), convert(record.trials[arm])
+    ended = {run.number for run in search}  # what else belongs to a trial is published with it
     own = resolve_settings(record, arm)
     missing = {path: None for path in shared if path not in own}
     return ArmRuns(
         settings={**{path: value for path, value in own.items() if shared.get(path, ...) != value}, **missing},
-        search=convert(record.trials[arm]),
-        further={str(number): convert(runs) for number, runs in record.rung_seeds.get(arm, {}).items()},
+        search=search,
+        further={
+            str(number): convert(runs) for number, runs in record.rung_seeds.get(arm, {}).items() if number in ended
+        },
         candidates=[
-            CandidateRuns(trial=one.trial.number, runs=convert(one.runs)) for one in record.candidates.get(arm, ())
+            CandidateRuns(trial=one.trial.number, runs=convert(one.runs))
+            for one in record.candidates.get(arm, ())
+            if one.trial.number in ended
         ],
-        chosen=None if chosen is None or record.spec.at_grid else chosen.number,
+        chosen=chosen.number if chosen and chosen.number in ended and not record.spec.at_grid else None,
         fresh=convert(record.confirmed.get(arm, ())),
         looks=SeedLooks(sizes=list(looks.sizes), planned=looks.planned) if looks else None,
         first_effect=record.first_effects.get(arm),

@@ -57,6 +57,11 @@ class Run(Config):
     surroundings: int
     """Index in `Bundle.surroundings`."""
 
+    @property
+    def items(self) -> int:
+        """Tokens or images that it was trained on, the copies included that ended its rungs."""
+        return (self.step + sum(rung.branched for rung in self.rungs)) * self.items_per_update
+
 
 class CandidateRuns(Config):
     """One of the best settings of a search, on selection seeds."""
@@ -155,6 +160,16 @@ class PublishedSweep(Config):
     verdict: Verdict
     cautions: list[str]
     """What the report warns about."""
+
+    def list_runs(self) -> list[Run]:
+        """Return all runs: of the searches, on selection seeds, on fresh seeds, and crossed."""
+        arms = self.arms.values()
+        return [
+            *(run for arm in arms for run in (*arm.search, *arm.fresh)),
+            *(run for arm in arms for runs in arm.further.values() for run in runs),
+            *(run for arm in arms for candidate in arm.candidates for run in candidate.runs),
+            *(run for pair in self.crossed for run in pair.runs),
+        ]
 
 
 class CorpusSource(Config):

@@ -88,7 +88,7 @@ def _read_run(run_id: str) -> ComparedSource:
     seed = settings.pop("seed", 0)
     loss = read_metric(run.data.metrics, LOSS)
     status = run.data.tags.get("ablate.status", "")
-    ended = status in ("completed", "diverged")
+    ended = status == "diverged" or (status == "completed" and loss is not None)
     outcome = Outcome("diverged") if status == "diverged" else Outcome(classify(loss, None), loss)
     name = run.data.tags.get("ablate.arm", "") or "run"
     label = f"{run.info.run_name} ({run_id[:8]})"

@@ -79,14 +79,14 @@ def verify(
         return Verification(bundle.name, damage)
     every = list_cells(bundle, records.values())
     chosen, left_out = _choose(every, len(every) if cells is None else cells, cheapest)
-    checked, found = [], []
+    checked, retrained = [], []
     for number, cell in enumerate(chosen, 1):
         show(f"[{number}/{len(chosen)}] {cell.label}")
         trained = train(cell)
-        found.append((cell, trained))
+        retrained.append((cell, trained))
         checked.append(compare_cell(cell, trained, len(chosen)))
         show(f"  {checked[-1].word}: {checked[-1].why}")
-    changed = claims.list_other_kinds(records.values(), found) if cells is None else []
+    changed = claims.list_other_kinds(records.values(), retrained) if cells is None else []
     return Verification(bundle.name, [], checked, changed, left_out, len(every))
 
 

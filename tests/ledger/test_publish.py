@@ -7,6 +7,7 @@ from pathlib import Path
 import optuna
 import pytest
 import yaml
+from ledger.conftest import run_in_memory
 
 from ablate.config import plugins
 from ablate.config.errors import DataError, StoreError, SweepError
@@ -15,6 +16,7 @@ from ablate.ledger.cells import list_cells
 from ablate.ledger.places import hide_places
 from ablate.ledger.publish import publish
 from ablate.ledger.schema import SCHEMA
+from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.storage import open_storage, storage_url
 
 
@@ -28,9 +30,17 @@ def test_a_bundle_has_the_sweep_its_runs_its_verdict_and_how_to_check_it(bundle)
     values = json.loads((bundle / "bundle.json").read_text())
     assert values["version"] == SCHEMA
     (sweep,) = values["sweeps"]
-    assert sweep["verdict"]["arms"]["mix"]["kind"] == sweep["verdict"]["arms"]["mix"]["kind"]
-    assert len(sweep["arms"]["pre"]["fresh"]) == 4
-    assert values["corpora"] == [] or values["corpora"][0]["settings"]["kind"] == "topics"
+    record = run_in_memory("searched")
+    compared = compare_record(record)
+    assert {arm: one["kind"] for arm, one in sweep["verdict"]["arms"].items()} == {
+        a: c.kind for a, c in compared.items()
+    }
+    for arm, runs in record.confirmed.items():
+        published = {run["params"]["seed"]: (run["ending"], run["value"]) for run in sweep["arms"][arm]["fresh"]}
+        assert published == {seed: (one.ending, one.value) for seed, one in compared[arm].outcomes.items()}
+        assert len(runs) == len(published) == 4
+    assert values["totals"]["runs"] == len(record.list_runs())
+    assert values["totals"]["items"] == sum(run.items for run in record.list_runs())
     page = (bundle / "index.md").read_text()
     assert sweep["verdict"]["text"] in page
     assert "ablate verify FOLDER" in page

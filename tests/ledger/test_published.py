@@ -20,5 +20,5 @@ def test_a_bundle_is_undamaged_and_a_cheap_run_comes_out_again(folder, store):
     (cell,) = verification.cells
     if {*cell.differs} <= {COMMIT}:
         assert cell.word == "bit for bit", cell
-    elif cell.published is not None and cell.value is not None:
-        assert cell.value == pytest.approx(cell.published, rel=0.1), cell
+    else:
+        assert cell.value == pytest.approx(cell.published, rel=0.03), cell  # another rate: 0.1

@@ -13,7 +13,6 @@ from ablate.ledger.runs import Surroundings
 from ablate.ledger.schema import PublishedSweep
 from ablate.reports.report import assemble
 from ablate.sweeps.records import list_rows
-from ablate.sweeps.search.samplers import Tpe
 
 
 def pass_through_json(record):
@@ -74,10 +73,19 @@ def test_settings_are_whole_for_the_first_arm_and_what_differs_for_others():
 
 
 def test_a_bundle_of_earlier_defaults_is_read_with_them():
-    """Up to version 3 of the defaults, a sweep that named no sampler had TPE."""
-    published, _ = pass_through_json(run_in_memory("unconfirmed"))
+    """In version 1 of the defaults, topics were held out in windows; in today's, in blocks."""
+    published, now = pass_through_json(run_in_memory("unconfirmed"))
     assert published.defaults == DEFAULTS
-    tpe = {"kind": "tpe", **{key: value for key, value in Tpe().model_dump(mode="json").items() if key != "kind"}}
-    spec = {**published.spec, "sampler": tpe}
-    old = restore_record(published.model_copy(update={"spec": spec, "defaults": 3}), [{}])
-    assert old.spec.sampler == Tpe()
+    assert "held_out" not in published.spec["experiment"].get("data", {})
+    old = restore_record(published.model_copy(update={"defaults": 1}), [{}])
+    assert [one.spec.base("pre").data.held_out for one in (old, now)] == ["windows", "blocks"]
+
+
+def test_runs_on_further_seeds_are_left_out_until_their_trial_has_ended():
+    record = run_in_memory("rungs")
+    number = next(iter(record.rung_seeds["pre"]))
+    trials = [replace(t, status="running") if t.number == number else t for t in record.trials["pre"]]
+    published, restored = pass_through_json(replace(record, trials={**record.trials, "pre": trials}))
+    assert str(number) not in published.arms["pre"].further
+    assert number not in restored.rung_seeds["pre"]
+    assert len(published.arms["pre"].further) == len(record.rung_seeds["pre"]) - 1

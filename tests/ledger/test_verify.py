@@ -12,6 +12,7 @@ from ablate.config.errors import ConfigError, DataError
 from ablate.ledger import bundles
 from ablate.ledger.cells import list_cells
 from ablate.ledger.publish import publish
+from ablate.ledger.records import judge
 from ablate.ledger.reproduction import compare_cell, predict_seed
 from ablate.ledger.retraining import Trained
 from ablate.ledger.verify import verify
@@ -90,26 +91,20 @@ def test_a_changed_or_missing_file_is_found(bundle, name):
     assert verify(bundle, cells=1, train=refuse).damage == [f"{name}: the file is missing"]
 
 
-def test_a_forgery_that_holds_together_is_found_by_training(bundle, run_sweep):
+def test_a_forgery_that_holds_together_is_found_by_training(bundle):
     """Whoever writes other values and judges them anew deceives all but a training."""
     truth = {cell.label: repeat(cell) for cell in read_cells(bundle)}
     change(bundle, set_value)
     values = json.loads((bundle / "bundle.json").read_text())
     published = bundles.Bundle.model_validate_json(json.dumps(values))
     (record,) = bundles.restore_records(published, bundle).values()
-    change(bundle, lambda v: v["sweeps"][0].update(verdict=bundles_verdict(record)), seal=True)
+    change(bundle, lambda v: v["sweeps"][0].update(verdict=judge(record).model_dump(mode="json")), seal=True)
     verification = verify(bundle, cells=None, train=lambda cell: truth[cell.label])
     assert not verification.damage
     assert not verification.reproduced
     (wrong,) = [cell for cell in verification.cells if not cell.reproduced]
     assert wrong.word == "not reproduced"
     assert "pre" in wrong.label
-
-
-def bundles_verdict(record):
-    from ablate.ledger.records import judge
-
-    return judge(record).model_dump(mode="json")
 
 
 def read_cells(folder):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ablate.cli.pages.markdown import build_table
 from ablate.config.formatting import count_noun, join_words
+from ablate.config.markdown import build_table
 from ablate.ledger.bundles import read_bundle
 from ablate.ledger.checks import read_checks
 from ablate.ledger.schema import FILE, Bundle
@@ -41,11 +41,11 @@ def _describe(folder: Path) -> tuple[str, ...]:
     bundle, checks = read_bundle(folder), read_checks(folder)
     families = sorted({str(sweep.settings.get("model.kind", "")) for sweep in bundle.sweeps})
     sizes = [sweep.size for sweep in bundle.sweeps if sweep.size]
-    found = str(checks.reproduced)
+    reproduced = str(checks.reproduced)
     if checks.cells:
-        found += f" ({count_noun(checks.cells, 'run')})"
+        reproduced += f" ({count_noun(checks.cells, 'run')})"
     if checks.refuted:
-        found += f"; not by {checks.refuted}"
+        reproduced += f"; not by {checks.refuted}"
     title = bundle.question or bundle.name
     return (
         f"[{title}]({folder.name}/index.md)",
@@ -53,7 +53,7 @@ def _describe(folder: Path) -> tuple[str, ...]:
         ", ".join(sizes) or "one",
         f"{bundle.totals.runs:,}",
         _state_verdict(bundle),
-        found,
+        reproduced,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ablate
-from ablate.cli.pages.markdown import build_table
+from ablate.config.markdown import build_table
 from ablate.config.registry import Registry
 from ablate.config.schema import json_schema
 

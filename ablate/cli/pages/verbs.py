@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from ablate.cli import build_parser
-from ablate.cli.pages.markdown import build_table
+from ablate.config.markdown import build_table
 
 _HEAD = """\
 # Command line

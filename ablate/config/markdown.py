@@ -1,4 +1,4 @@
-"""Markdown helpers of the pages."""
+"""Tables in Markdown."""
 
 from __future__ import annotations
 
