@@ -38,7 +38,7 @@ FACTORS |= {f"dispute-{size}": tuple(path for path, _ in RECIPES.values()) for s
 SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
     "data.val_fraction": 0.0005, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
     "trainer.val_check_interval": 2, "trainer.num_workers": 0, "schedule.warmup_steps": 1, "confirm.seeds": 0,
-    "trainer.diagnose.what": [],
+    "trainer.diagnose.what": [], "trainer.compile": False,
 }  # fmt: skip
 PERPLEXITIES = {  # papers.md, section 4: sweep -> arm -> perplexity
     "mixln-table1-71m": {"post": 35.18, "deepnorm": 34.87, "pre": 34.77, "mix": 33.12},
