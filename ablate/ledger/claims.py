@@ -48,6 +48,7 @@ def _list_changes(before: Verdict, now: Verdict) -> list[str]:
     return [
         *_list_differences(before.arms, now.arms, "verdict"),
         *_list_differences(before.effects, now.effects, "effects"),
+        *(_list_differences(before.sensitivities, now.sensitivities, "sensitivities") if before.sensitivities else ()),
     ]
 
 

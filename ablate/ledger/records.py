@@ -157,4 +157,5 @@ def judge(record: SweepRecord) -> Verdict:
         text=data.verdict,
         arms={arm: to_plain(compared.to_dict()) for arm, compared in data.confirmed.items()},
         effects={contrast: to_plain(asdict(effect)) for contrast, effect in data.effects.items()},
+        sensitivities=to_plain(data.seed_sensitivities.to_dict()) if data.seed_sensitivities else None,
     )

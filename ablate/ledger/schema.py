@@ -124,6 +124,9 @@ class Verdict(Config):
     """Arm -> its comparison with the baseline: kind, outcomes of its seeds, mean and difference with intervals."""
     effects: dict[str, dict[str, Any]] = {}
     """Of a factorial: contrast -> its effect."""
+    sensitivities: dict[str, Any] | None = None
+    """Of a sweep that tests each point of a grid of learning rates: the learning-rate sensitivity of each arm over its
+    seeds, and the differences. They share an error of 5 % among themselves."""
 
 
 class Compiled(Config):

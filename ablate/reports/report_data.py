@@ -11,6 +11,7 @@ from ablate.config.formatting import join_words
 from ablate.reports import confirmation, fairness, findings, literature, savings, tokens_to_baseline
 from ablate.reports.downstream import Downstream
 from ablate.reports.importance import compute_importance
+from ablate.reports.seed_sensitivity import SeedSensitivities, compare_sensitivities
 from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
 from ablate.reports.usage import Usage, UsageUnit, sum_usage
 from ablate.sweeps.comparison import compare_record, compare_record_effects
@@ -90,6 +91,11 @@ class ReportData:
     def sensitivities(self) -> dict[str, Sensitivity | None]:
         """Arm -> its learning-rate sensitivity."""
         return {arm: compute_sensitivity(self.record, arm) for arm in self.record.trials}
+
+    @cached_property
+    def seed_sensitivities(self) -> SeedSensitivities | None:
+        """The learning-rate sensitivity over seeds, of a sweep that tests each point of a grid."""
+        return compare_sensitivities(self.record)
 
     @cached_property
     def importance(self) -> dict[str, dict[str, float]]:

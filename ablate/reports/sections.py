@@ -10,7 +10,6 @@ from ablate.config.formatting import (
     count_noun,
     format_duration,
     format_number,
-    format_setting,
     join_words,
     shorten_paths,
 )
@@ -25,7 +24,11 @@ from ablate.reports.literature import PublishedTable
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.savings_section import tabulate_savings
-from ablate.reports.sensitivity import MINIMUM_RATES, Sensitivity
+from ablate.reports.sensitivity_section import (
+    sensitivities_to_plain,
+    tabulate_seed_sensitivities,
+    tabulate_sensitivities,
+)
 from ablate.reports.table import COUNTS, NOTHING, Column, Section, Table
 from ablate.reports.tokens_section import tabulate_tokens
 from ablate.reports.usage_section import tabulate_usage
@@ -161,29 +164,6 @@ def _name_search(report: ReportData) -> str:
     return f"Search results (best of {tried} on {f'{seeds} seeds' if seeds > 1 else 'one seed'}: optimistic)"
 
 
-def tabulate_sensitivities(report: ReportData) -> list[Section]:
-    """Return the learning-rate sensitivity of each arm; nothing if it is unknown for all."""
-    known = report.sensitivities
-    if not any(known.values()):
-        return []
-    columns = [
-        word_column("arm", known),
-        Column("sensitivity", [format_number(s.value) if s else NOTHING for s in known.values()]),
-        Column("n trials", [str(s.n) if s else NOTHING for s in known.values()]),
-        Column("diverged", [str(s.diverged) if s else NOTHING for s in known.values()]),
-        Column("stuck", [str(s.stuck) if s else NOTHING for s in known.values()]),
-        Column("pruned", [str(s.pruned) if s else NOTHING for s in known.values()]),
-        Column(
-            "range", [f"{format_setting(s.low)} to {format_setting(s.high)}" if s else NOTHING for s in known.values()]
-        ),
-    ]
-    return [
-        Section(
-            "Learning-rate sensitivity (Wortsman et al. 2023)", Table(columns), list(_describe_sensitivities(known))
-        )
-    ]
-
-
 def tabulate_importances(report: ReportData) -> list[Section]:
     """Return the importance of each searched parameter; nothing if nothing is searched."""
     record, paths = report.record, list_searched(report.record.spec)
@@ -315,6 +295,7 @@ PARTS = (
     Part(tabulate_published, _published_values, fold="Published results"),
     Part(tabulate_selection, fold=SETTINGS),
     Part(tabulate_sensitivities, fold=SETTINGS),
+    Part(tabulate_seed_sensitivities, sensitivities_to_plain, fold=SETTINGS),
     Part(tabulate_importances, fold=SETTINGS),
     Part(tabulate_search, fold=SEARCH),
     Part(tabulate_trials, _trial_values, fold=SEARCH),
@@ -326,30 +307,6 @@ PARTS = (
 
 
 # ---------------------------------------------------------------------------------------------------- parts
-
-
-def _describe_sensitivities(sensitivities: dict[str, Sensitivity | None]) -> Iterable[str]:
-    known = {arm: s for arm, s in sensitivities.items() if s}
-    if any(s.value is not None for s in known.values()):
-        yield (
-            "The mean, over log learning rates in the searched range, of the loss (at most the initial loss) minus the "
-            "lowest loss, in nats: a lower value means that less tuning is needed."
-        )
-    if failed := [arm for arm, s in known.items() if s.value is None]:
-        yield f"None for {join_words(failed)}: none of the trials trained, and then the losses say nothing of tuning."
-    if any(s.diverged or s.pruned for s in known.values()):
-        yield "A diverged trial counts with the initial loss, a pruned trial with its last reported loss."
-    if any(s.stuck for s in known.values()):
-        yield "A stuck trial, which ended without having learned, counts with its own loss."
-    if hulls := [arm for arm, s in known.items() if s.envelope]:
-        yield (
-            f"For {join_words(hulls)}, which search more parameters, it is computed from the lower convex hull of the "
-            "trials."
-        )
-    if len({(s.low, s.high) for s in known.values()}) > 1:
-        yield "The ranges differ, so that these values cannot be compared."
-    if none := [arm for arm, s in sensitivities.items() if not s]:
-        yield f"None for {join_words(none)}: it needs {MINIMUM_RATES} finished trials at positive learning rates."
 
 
 def _list_reasons(trials: Iterable[TrialRecord]) -> Iterable[str]:

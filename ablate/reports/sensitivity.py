@@ -53,7 +53,9 @@ def compute_sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
         return None
     low, high = min(numbers), max(numbers)
     trials = [t for t in record.trials[arm] if t.status in FINISHED and is_number(t.params.get(LEARNING_RATE))]
-    points = [(float(t.params[LEARNING_RATE]), _cap_loss(t, cap)) for t in trials if t.params[LEARNING_RATE] > 0]
+    points = [
+        (float(t.params[LEARNING_RATE]), cap_loss(_read_loss(t), cap)) for t in trials if t.params[LEARNING_RATE] > 0
+    ]
     if len(points) < MINIMUM_RATES or len({x for x, _ in points}) < 2:
         return None
     envelope = len(record.spec.space(arm)) > 1
@@ -88,6 +90,12 @@ def compute_mean_excess(points: Sequence[XY], low: float, high: float, envelope:
     return area / (b - a) - float(heights.min())
 
 
-def _cap_loss(trial: TrialRecord, cap: float) -> float:
-    reached = find_last_value(trial) if trial.status == "pruned" else trial.value
-    return cap if trial.status == "diverged" or reached is None else min(reached, cap)
+def cap_loss(loss: float | None, cap: float) -> float:
+    """Return the loss that counts: at most that of guessing, `cap`, which a diverged trial (None) counts with."""
+    return cap if loss is None else min(loss, cap)
+
+
+def _read_loss(trial: TrialRecord) -> float | None:
+    if trial.status == "diverged":
+        return None
+    return find_last_value(trial) if trial.status == "pruned" else trial.value

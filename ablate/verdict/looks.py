@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -73,6 +73,12 @@ def find_last_level(looks: Looks, alpha: float, counted: Sequence[bool]) -> floa
     """Return the level of the t-test at the last look, where `counted` says for each seed in order whether it is in the
     mean: the others failed, or were not measured. 0 for fewer than three counted seeds."""
     return nominal_levels(looks, alpha, [sum(counted[:size]) for size in looks.sizes])[-1]
+
+
+def find_lowest_level(looks: Iterable[Looks], alpha: float) -> float:
+    """Return the lowest level at the last of any of the `looks`, for an error of `alpha` over all of them; 0 where no
+    round of seeds is complete."""
+    return min((nominal_levels(own, alpha)[-1] for own in dict.fromkeys(looks)), default=0.0)
 
 
 def sign_levels(looks: Looks, alpha: float, discordant: Sequence[int]) -> tuple[float, ...]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ablate.reports.report import assemble
-from ablate.reports.sections import tabulate_sensitivities
 from ablate.reports.sensitivity import compute_mean_excess, compute_sensitivity
+from ablate.reports.sensitivity_section import tabulate_sensitivities
 from ablate.sweeps.storage import read_sweep
 
 

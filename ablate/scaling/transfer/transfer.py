@@ -20,7 +20,7 @@ from ablate.scaling.transfer.sizes import Chain
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA, compare_failures, count_family
 from ablate.verdict.intervals import Estimate, bound_mean
-from ablate.verdict.looks import Looks, nominal_levels
+from ablate.verdict.looks import Looks, find_lowest_level
 from ablate.verdict.sequential import LEAST
 
 INTERVALS = 2
@@ -137,17 +137,11 @@ def fit_transfer(chain: Chain, records: Sequence[SweepRecord]) -> Transfer:
     family = count_family(INTERVALS * len(rates), tests) if several else 0
     effect = find_effect(chain.rungs)
     arms = {
-        arm: judge_arm(by_size, rates[arm], chain.places, _find_level(looks[arm], ALPHA / max(1, family)), effect)
+        arm: judge_arm(by_size, rates[arm], chain.places, find_lowest_level(looks[arm], ALPHA / max(1, family)), effect)
         for arm, by_size in curves.items()
     }
     items = [rung.items * len(chain.list_rates(k)) for k, rung in enumerate(chain.rungs)]
     return Transfer(chain, arms, family, effect, items)
-
-
-def _find_level(looks: Sequence[Looks], alpha: float) -> float:
-    """Return the lowest level at the last of any of the `looks`, for an error of `alpha` over all of them; 0 where no
-    round of seeds is complete."""
-    return min((nominal_levels(own, alpha)[-1] for own in dict.fromkeys(looks)), default=0.0)
 
 
 def judge_arm(
