@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import ablate
 from ablate.cli.arguments import Verbs, add_verb, parse_names, parse_positive, parse_sizes
-from ablate.cli.measuring import MODELS, THIRDS, add_options, average_thirds, read_options
+from ablate.cli.measuring import MODELS, add_options, format_thirds, read_options
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.formatting import count_noun, format_number, join_words
 from ablate.config.lazy import LazyModule
+from ablate.diagnostics.thirds import THIRDS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,9 +80,7 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     for name, results in diagnosis.results.items():
         kind = measures.measurements[name]
         for column, label in kind.describe_columns(results.values()).items():
-            rows = [
-                (model, *average_thirds(kind.per_layer(r)[column])) for model, r in results.items() if r.has(column)
-            ]
+            rows = [(model, *format_thirds(kind.per_layer(r)[column])) for model, r in results.items() if r.has(column)]
             if rows:
                 console.print(f"\n{name}: {label}", style="bold")
                 console.print(build_table(["model", *THIRDS], rows, right=THIRDS))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import ablate
 from ablate.cli.arguments import Verbs, add_storage, add_verb
-from ablate.cli.measuring import MODELS, THIRDS, add_options, average_thirds, read_options
+from ablate.cli.measuring import MODELS, add_options, format_thirds, read_options
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.lazy import LazyModule
+from ablate.diagnostics.thirds import THIRDS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,7 +60,7 @@ def render(drawing: Drawing, console: Console) -> None:
         tables = drawing.rows[row.key]
         for column, label in row.list_columns(tables).items():
             lines = [
-                (model, str(table.seed_count or ""), *average_thirds(_list_layers(table.mean, column)))
+                (model, str(table.seed_count or ""), *format_thirds(_list_layers(table.mean, column)))
                 for model, table in tables.items()
                 if table.mean.has(column)
             ]

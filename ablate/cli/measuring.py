@@ -4,13 +4,13 @@ line for each layer would be too many."""
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablate.cli.arguments import add_json, add_plugins, add_trust, parse_names, parse_positive, take_plugins
 from ablate.config.formatting import format_number
 from ablate.config.lazy import LazyModule
+from ablate.diagnostics.thirds import average_thirds
 
 if TYPE_CHECKING:
     from ablate.evaluation import layer_removal
@@ -25,7 +25,6 @@ _DATA = (
     "text files, a kind of data, a YAML file or settings such as tokenizer=tokenizer.json seq_len=128 "
     "(default: the validation data of the model's own experiment)"
 )
-THIRDS = ("first third", "middle", "last third")
 
 
 def add_options(parser: argparse.ArgumentParser, folder: str) -> None:
@@ -85,8 +84,6 @@ def read_options(options: argparse.Namespace, models: Sequence[str]) -> tuple[li
     }
 
 
-def average_thirds(values: list[float]) -> list[str]:
-    """Return the means of three parts of nearly equal length; with fewer than three layers the parts overlap."""
-    n = len(values)
-    cuts = [(0, math.ceil(n / 3)), (n // 3, math.ceil(2 * n / 3)), (n - math.ceil(n / 3), n)]
-    return [format_number(math.fsum(values[low:high]) / (high - low)) for low, high in cuts]
+def format_thirds(values: list[float]) -> list[str]:
+    """Return the means over thirds of the depth as text."""
+    return [format_number(mean) for mean in average_thirds(values)]

@@ -122,6 +122,11 @@ class LayerDiagnostics(RunCallback):
         for path in (folder / name for name in (TRAINING, "training.csv", "training.png")):
             tracker.log_file(path, FOLDER)
 
+    def list_layers(self) -> dict[str, list[float | None]]:
+        return {
+            column: [to_json_number(value) for value in course[max(course)]] for column, course in self.history.items()
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; a number that is not finite is null."""
         return {

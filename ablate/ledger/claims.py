@@ -48,7 +48,8 @@ def _list_changes(before: Verdict, now: Verdict) -> list[str]:
     return [
         *_list_differences(before.arms, now.arms, "verdict"),
         *_list_differences(before.effects, now.effects, "effects"),
-        *(_list_differences(before.sensitivities, now.sensitivities, "sensitivities") if before.sensitivities else ()),
+        *_list_differences(before.sensitivities or {}, now.sensitivities or {}, "sensitivities"),
+        *_list_differences(before.layers or {}, now.layers or {}, "layers"),
     ]
 
 

@@ -15,7 +15,7 @@ from ablate.config.formatting import (
 from ablate.config.markdown import build_table
 from ablate.ledger.over_sizes import OverSizes
 from ablate.ledger.schema import Bundle, PublishedSweep
-from ablate.reports.sensitivity_section import MEANING, TITLE
+from ablate.reports.table import Section
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.statements import format_estimate
 
@@ -32,8 +32,8 @@ def find_question(text: str) -> str:
     return " ".join(words)
 
 
-def render(bundle: Bundle, together: OverSizes | None, captions: Mapping[str, str]) -> str:
-    """Return the page. `captions`: file of a figure -> its caption."""
+def render(bundle: Bundle, together: OverSizes | None, captions: Mapping[str, str], sections: Iterable[Section]) -> str:
+    """Return the page. `captions`: file of a figure -> its caption. `sections`: of the report, below the verdict."""
     answers = together.findings if together else [sweep.verdict.text for sweep in bundle.sweeps]
     parts = [
         f"# {bundle.question or bundle.name}",
@@ -48,7 +48,7 @@ def render(bundle: Bundle, together: OverSizes | None, captions: Mapping[str, st
             else []
         ),
         *([] if together else [_tabulate_arms(sweep) for sweep in bundle.sweeps]),
-        *([] if together else [_tabulate_sensitivities(sweep) for sweep in bundle.sweeps]),
+        *map(_render_section, sections),
         "## What this does not show\n\n"
         + _list(dict.fromkeys([*(together.caveats if together else []), *_list_cautions(bundle)])),
         _describe_runs(bundle),
@@ -96,27 +96,9 @@ def _tabulate_arms(sweep: PublishedSweep) -> str:
     return f"## {title}\n\n{build_table(header, rows)}"
 
 
-def _tabulate_sensitivities(sweep: PublishedSweep) -> str:
-    """Return the learning-rate sensitivity of each arm and its differences; nothing where it is not known."""
-    known = sweep.verdict.sensitivities
-    if not known:
-        return ""
-    rows = [[arm, _format(row["estimate"]), f"{row['failed']} of {row['runs']}"] for arm, row in known["rows"].items()]
-    pairs = [
-        [pair["row"], pair["other"], _format(pair["estimate"], sign=True), pair["word"]]
-        for pair in known["differences"]
-    ]
-    span = f"Rates from {format_setting(known['low'])} to {format_setting(known['high'])}. Mean over seeds ± 95 %."
-    parts = [
-        f"## {TITLE}",
-        f"{MEANING} {span}",
-        build_table(["arm", "sensitivity (nats)", "runs that failed"], rows),
-        f"{count_noun(len(pairs), 'difference')} in pairs of seeds, which share an error of 5 % among themselves:"
-        if pairs
-        else "",
-        build_table(["arm", "less", "difference (nats)", ""], pairs) if pairs else "",
-    ]
-    return "\n\n".join(part for part in parts if part)
+def _render_section(section: Section) -> str:
+    table = build_table(section.table.header, section.table.rows) if section.table else ""
+    return "\n\n".join(part for part in (f"## {section.title}", table, *section.sentences) if part)
 
 
 def _format(estimate: Mapping[str, Any] | None, sign: bool = False) -> str:

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,15 @@ from ablate.data.files import hash_file
 from ablate.ledger import bundles, page
 from ablate.ledger.over_sizes import OverSizes, compare_sizes
 from ablate.ledger.places import find_places, hide_places
-from ablate.ledger.records import publish_record
+from ablate.ledger.records import list_sections, publish_record
 from ablate.ledger.runs import Surroundings
 from ablate.ledger.schema import FILE, Bundle, CorpusSource, PublishedSweep, Totals
 from ablate.ledger.studies import Study, find_study
 from ablate.plots.panels import save_png
 from ablate.reports.figures import draw_figures
 from ablate.reports.findings import list_unfinished
+from ablate.reports.layer_seeds import compare_layers
+from ablate.reports.layers_section import CAPTION, draw_layers_over_seeds
 from ablate.sweeps.records import SweepRecord
 
 SWEEP, PAGE, NOTES = "sweep.yaml", "index.md", "notes.md"
@@ -113,7 +115,12 @@ def _write(study: Study, content: Path) -> Bundle:
     )
     bundle = bundle.model_copy(update={"digest": bundles.compute_digest(bundles.dump_bundle(bundle))})
     (content / FILE).write_text(bundles.to_json(bundle), encoding="utf-8")
-    (content / PAGE).write_text(page.render(bundle, together, captions), encoding="utf-8")
+    sections = [
+        replace(section, title=f"{size}: {section.title}") if len(records) > 1 else section
+        for size, record in records.items()
+        for section in list_sections(record)
+    ]
+    (content / PAGE).write_text(page.render(bundle, together, captions, sections), encoding="utf-8")
     _refuse_places(content)
     return bundle
 
@@ -175,13 +182,19 @@ def _write_sweep_files(study: Study, text: str, sweeps: Sequence[Mapping[str, An
 
 
 def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, content: Path) -> dict[str, str]:
-    """Draw the figures of several sizes together or, where there are none, of each sweep; return file -> caption."""
+    """Draw the figures of several sizes together and the layers of each or, where there are none, those of each sweep;
+    return file -> caption."""
+    captions: dict[str, str] = {}
     if together:
         figures = together.draw()
         for name, figure in figures.items():
             save_png(figure, content / name)
-        return dict.fromkeys(figures, "")
-    captions: dict[str, str] = {}
+            captions[name] = ""
+        for size, record in records.items():
+            if layers := compare_layers(record):
+                captions[f"{size}-layers-seeds.png"] = f"{size}: {CAPTION}"
+                save_png(draw_layers_over_seeds(record, layers), content / f"{size}-layers-seeds.png")
+        return captions
     for key, record in records.items():
         for path, caption in draw_figures(record, content).items():
             name = path.name if len(records) == 1 else f"{key}-{path.name}"

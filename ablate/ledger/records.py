@@ -12,8 +12,11 @@ from ablate.ledger.runs import Surroundings, to_runs, to_trial
 from ablate.ledger.schema import ArmRuns, CandidateRuns, Compiled, CrossedPair, PublishedSweep, Run, SeedLooks, Verdict
 from ablate.reports.downstream import Downstream
 from ablate.reports.findings import list_cautions
+from ablate.reports.layers_section import tabulate_layers
 from ablate.reports.plain_values import to_plain
 from ablate.reports.report_data import ReportData
+from ablate.reports.sensitivity_section import tabulate_seed_sensitivities
+from ablate.reports.table import Section
 from ablate.sweeps.records import Candidate, CrossedRuns, SweepRecord
 from ablate.sweeps.seed_studies import stand_for_point
 from ablate.sweeps.spec.sweep import Sweep
@@ -152,10 +155,21 @@ def restore_record(sweep: PublishedSweep, surroundings: list[dict[str, str]]) ->
 
 def judge(record: SweepRecord) -> Verdict:
     """Return what may be said of a sweep, from its runs alone."""
-    data = ReportData(record, Downstream([], {}), [], {}, Path())
+    data = _read_data(record)
     return Verdict(
         text=data.verdict,
         arms={arm: to_plain(compared.to_dict()) for arm, compared in data.confirmed.items()},
         effects={contrast: to_plain(asdict(effect)) for contrast, effect in data.effects.items()},
         sensitivities=to_plain(data.seed_sensitivities.to_dict()) if data.seed_sensitivities else None,
+        layers=to_plain(data.layers.to_dict()) if data.layers else None,
     )
+
+
+def list_sections(record: SweepRecord) -> list[Section]:
+    """Return the sections of the report, beside the verdict, that follow from the runs alone."""
+    data = _read_data(record)
+    return [*tabulate_seed_sensitivities(data), *tabulate_layers(data)]
+
+
+def _read_data(record: SweepRecord) -> ReportData:
+    return ReportData(record, Downstream([], {}), [], {}, Path())

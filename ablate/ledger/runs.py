@@ -49,6 +49,7 @@ def to_run(trial: TrialRecord, trivial_loss: float | None, surroundings: Surroun
         items_per_update=trial.items_per_update,
         reason=trial.reason,
         costs={name: float(value) for name, value in trial.costs.items() if math.isfinite(value)},
+        layers=dict(trial.layers),
         rungs=[
             Rung(
                 updates=rung.updates,
@@ -79,6 +80,7 @@ def to_trial(run: Run, arm: str, surroundings: list[dict[str, str]]) -> TrialRec
         items_per_update=run.items_per_update,
         facts=surroundings[run.surroundings],
         costs=dict(run.costs),
+        layers=dict(run.layers),
         rungs=tuple(
             RungEnd(
                 rung.updates,

@@ -53,6 +53,8 @@ class Run(Config):
     reason: str = ""
     costs: dict[str, float] = {}
     """Operations and bytes by formula."""
+    layers: dict[str, list[float | None]] = {}
+    """What was measured of the layers at the end: number -> its value for each layer."""
     rungs: list[Rung] = []
     surroundings: int
     """Index in `Bundle.surroundings`."""
@@ -127,6 +129,9 @@ class Verdict(Config):
     sensitivities: dict[str, Any] | None = None
     """Of a sweep that tests each point of a grid of learning rates: the learning-rate sensitivity of each arm over its
     seeds, and the differences. They share an error of 5 % among themselves."""
+    layers: dict[str, Any] | None = None
+    """Of runs with `trainer.diagnose`: what the layers of fresh seeds do, and the differences. They share an error of
+    5 % among themselves."""
 
 
 class Compiled(Config):

@@ -18,6 +18,8 @@ from ablate.reports.figure_data import Course, Panel, Point, choose_course_view,
 from ablate.reports.findings import collect_seeds, objective_sign
 from ablate.reports.grid_figure import caption_grid, draw_grid, find_axis
 from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, label_parameter, name_parameter
+from ablate.reports.layer_seeds import compare_layers
+from ablate.reports.layers_section import CAPTION, draw_layers_over_seeds
 from ablate.reports.sensitivity import compute_sensitivity
 from ablate.reports.usage import UsageUnit
 from ablate.reports.verdict_figures import caption_confirmed, caption_verdict, draw_confirmed, draw_verdict
@@ -33,8 +35,9 @@ _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way 
 
 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
-    """Write grid.png, effects.png, failures.png, verdict.png, confirmed.png, bands.png, learning_rate.png, alpha.png,
-    one more per other searched number, and curves.png, those that have data; return each path with its caption."""
+    """Write grid.png, effects.png, failures.png, verdict.png, confirmed.png, bands.png, layers-seeds.png,
+    learning_rate.png, alpha.png, one more per other searched number, and curves.png, those that have data; return each
+    path with its caption."""
     metric = record.spec.objective.title
     figures: list[tuple[str, Figure, str]] = []
     if compared := compare_record(record):
@@ -49,6 +52,8 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
         figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))
         if bands := collect_bands(record, compared):
             figures.append(("bands", draw_bands(record, bands), caption_bands(record)))
+    if layers := compare_layers(record):
+        figures.append(("layers-seeds", draw_layers_over_seeds(record, layers), CAPTION))
     for panel in collect_panels(record):
         text = f"{metric} against {label_parameter(panel.path)}, every finished trial of the search; circled: the best."
         figures.append((panel.file, draw_panel(record, panel), text))

@@ -160,6 +160,7 @@ def _build_folds(report: ReportData, panels: list[Chart], answers: list[Section]
         folds.setdefault(SEARCH, Fold(SEARCH)).charts = panels
     if layers := [path for path in report.figures if path.name.startswith(PREFIX)]:
         shown = [{"uri": embed_image(p), "caption": report.captions.get(p.name, p.stem)} for p in layers]
-        folds[DIAGNOSTICS] = Fold(DIAGNOSTICS, "the layers of the models", figures=shown)
+        fold = folds.setdefault(DIAGNOSTICS, Fold(DIAGNOSTICS))
+        fold.hint, fold.figures = "the layers of the models", shown
     first = [folds.pop(VERDICT)] if VERDICT in folds else []
     return first + list(folds.values())

@@ -11,6 +11,7 @@ from ablate.config.formatting import join_words
 from ablate.reports import confirmation, fairness, findings, literature, savings, tokens_to_baseline
 from ablate.reports.downstream import Downstream
 from ablate.reports.importance import compute_importance
+from ablate.reports.layer_seeds import LayersOverSeeds, compare_layers
 from ablate.reports.seed_sensitivity import SeedSensitivities, compare_sensitivities
 from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
 from ablate.reports.usage import Usage, UsageUnit, sum_usage
@@ -96,6 +97,11 @@ class ReportData:
     def seed_sensitivities(self) -> SeedSensitivities | None:
         """The learning-rate sensitivity over seeds, of a sweep that tests each point of a grid."""
         return compare_sensitivities(self.record)
+
+    @cached_property
+    def layers(self) -> LayersOverSeeds | None:
+        """What the layers of fresh seeds do at the end of training; None where nothing was measured of them."""
+        return compare_layers(self.record)
 
     @cached_property
     def importance(self) -> dict[str, dict[str, float]]:

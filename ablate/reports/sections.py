@@ -20,6 +20,7 @@ from ablate.reports.downstream_table import tabulate
 from ablate.reports.effects_section import effects_to_plain, tabulate_effects
 from ablate.reports.importance import MINIMUM_TRIALS, count_scored
 from ablate.reports.labels import list_searched
+from ablate.reports.layers_section import layers_to_plain, tabulate_layers
 from ablate.reports.literature import PublishedTable
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
@@ -297,6 +298,7 @@ PARTS = (
     Part(tabulate_sensitivities, fold=SETTINGS),
     Part(tabulate_seed_sensitivities, sensitivities_to_plain, fold=SETTINGS),
     Part(tabulate_importances, fold=SETTINGS),
+    Part(tabulate_layers, layers_to_plain, fold=DIAGNOSTICS),
     Part(tabulate_search, fold=SEARCH),
     Part(tabulate_trials, _trial_values, fold=SEARCH),
     Part(tabulate_usage, fold=COST),

@@ -38,6 +38,7 @@ def build_notes(trial: Trial, result: Result) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "items_per_update": result.items_per_update,
         "facts": {key: str(result.facts[key]) for key in COMPARED if key in result.facts},
+        **({"layers": result.layers} if result.layers else {}),
         "costs": {key: result.facts[name] for key, name in COSTS.items() if name in result.facts},
     }
 

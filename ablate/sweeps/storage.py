@@ -273,6 +273,7 @@ def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
         items_per_update=notes.get("items_per_update", 1),
         facts=notes.get("facts", {}),
         costs=notes.get("costs", {}),
+        layers=notes.get("layers", {}),
         rungs=tuple(RungEnd(**rung) for rung in notes.get(RUNGS, ())),
     )
 

@@ -29,6 +29,10 @@ class RunCallback(Callback):
     def publish(self, folder: Path, tracker: Tracker) -> None:
         """Write the final results after training, on rank 0."""
 
+    def list_layers(self) -> dict[str, list[float | None]]:
+        """Return number -> its value for each layer at the end, which the record of a sweep keeps."""
+        return {}
+
 
 class Stop(Exception):  # noqa: N818 - not an error
     """Leaves training early with a status: diverged, pruned, paused or interrupted."""

@@ -88,7 +88,8 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     }
     if torch.cuda.is_available():  # of this process, since the run began
         facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
-    return Ended(status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts)
+    layers = {name: row for callback in prepared.extras for name, row in callback.list_layers().items()}
+    return Ended(status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts, layers)
 
 
 def fit_branch(

@@ -37,6 +37,8 @@ class Result:
     """Parameters, corpus fingerprint, hardware, precision, package versions: tags of the run."""
     items_per_update: int = 1
     """Tokens or images of one update."""
+    layers: dict[str, list[float | None]] = field(default_factory=dict, repr=False)
+    """What `trainer.diagnose` measured at the end: number -> its value for each layer."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -85,6 +87,8 @@ class Ended(NamedTuple):
     """Those of the last validation."""
     facts: dict[str, Any]
     """Further tags of the run."""
+    layers: dict[str, list[float | None]] = {}
+    """Number -> its value for each layer at the end."""
 
 
 @dataclass(frozen=True)

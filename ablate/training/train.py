@@ -57,7 +57,7 @@ def train(
             stack.enter_context(lock_run(folder))
         try:
             with system_metrics.watch_system(tracker, watched):
-                status, reason, step, metrics, facts = procedure.run(experiment, corpus, speed, tracker, hooks)
+                status, reason, step, metrics, facts, layers = procedure.run(experiment, corpus, speed, tracker, hooks)
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
                 tracker.set_tags({"ablate.copy": copy_run(experiment, tracker.run_id)})
         except TakenOverError:  # the run is another process's now
@@ -77,7 +77,7 @@ def train(
             remove(folder / PREVIOUS)
     seconds = time.perf_counter() - begin
     items = experiment.items_per_update
-    return Result(status, metrics, step, tracker.run_id, seconds, reason, facts, items)
+    return Result(status, metrics, step, tracker.run_id, seconds, reason, facts, items, layers)
 
 
 def check_vocabulary(experiment: Experiment, corpus: Corpus) -> None:

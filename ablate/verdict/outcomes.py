@@ -61,6 +61,8 @@ class TrialRecord:
     """Corpus, hardware, precision and versions of the training; those of the last process."""
     costs: dict[str, float] = field(default_factory=dict)
     """Operations and bytes by formula, and measured bytes on a GPU."""
+    layers: dict[str, list[float | None]] = field(default_factory=dict)
+    """What was measured of the layers at the end: number -> its value for each layer."""
     rungs: tuple[RungEnd, ...] = ()
     """How it stood at each rung that it has ended before its end."""
 

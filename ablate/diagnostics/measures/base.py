@@ -99,6 +99,8 @@ class Measurement(ABC):
     """Whether it needs layers that return a hidden state of the shape of their input."""
     uses_scores: ClassVar[bool] = False
     """Whether its numbers depend on `Options.metrics`."""
+    is_positive: ClassVar[bool] = False
+    """Whether its numbers are positive magnitudes, which are compared by their ratio."""
     during_training: ClassVar[bool] = True
     """Whether it can be taken during training; one that costs many updates cannot."""
 

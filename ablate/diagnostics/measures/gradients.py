@@ -28,6 +28,7 @@ class Gradients(Measurement):
 
     name = "gradients"
     title = "Gradient norm of each layer"
+    is_positive = True
     columns = {"gradient_norm": "norm of the gradient with respect to the layer's parameters"}
     needs_targets = True
 

@@ -36,6 +36,7 @@ class Spectral(Measurement):
 
     name = "spectral"
     title = "Spectral norm of the Jacobian from the input of a layer to the output of the last"
+    is_positive = True
     columns = {"spectral_norm": "largest singular value of d y_L / d x_l (identity: 1)"}
     needs_same_shape: ClassVar[bool] = True
     during_training: ClassVar[bool] = False

@@ -25,6 +25,7 @@ class Variance(Measurement):
 
     name = "variance"
     title = "Output variance of each layer"
+    is_positive = True
     columns = {
         "variance": "variance of the layer's output",
         "attention_variance": "variance of the attention's output",
