@@ -115,6 +115,8 @@ def print_coordinates(checks: Mapping[str, Coordinates], console: Console) -> No
     for model, own in checks.items():
         words = join_words(f"{own.describe_flatness(axis)} along the {axis}" for axis in own.courses)
         console.print(f"{model} ({own.facts['parametrization']}): {words}", markup=False)
+        if own.note:
+            console.print(own.note, markup=False)
     console.print(
         f"Activations are those at initialisation, and change that of {count_noun(facts['updates'], 'update')}. Flat: "
         f"all layers within {flatness.FLAT - 1:.0%}, sublayers and logits aside."

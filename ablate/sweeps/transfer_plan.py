@@ -50,6 +50,12 @@ def describe_saving(specs: Sequence[Sweep]) -> Iterator[str]:
     yield (
         f"All sizes together: {with_it:,} {unit} with the transfer, {spent:,} of them for the spot check; {without:,} "
         f"where every size is searched. If the spot check refuses the settings: {without + spent:,}."
+        + (
+            " So the transfer saves nothing here: it pays with longer searches, more sizes, or fewer seeds of its "
+            "check (search.transfer.seeds)."
+            if with_it >= without
+            else ""
+        )
     )
 
 

@@ -241,6 +241,11 @@ def test_a_plan_counts_the_tokens_with_the_transfer_and_without(file):
     assert plans[4].startswith(f"All sizes together: {searched + checked + 2 * tested:,} tokens with the transfer")
     assert f"{3 * searched:,} where every size is searched" in plans[4]
     assert f"refuses the settings: {3 * searched + checked:,}" in plans[4]
+    assert "saves nothing" not in plans[4]
+    dearer = outline_all(
+        load_sweeps(file(search={"transfer": {"from": "a", "seeds": 30}, "optimizer.lr": [1e-3, 2e-3, 4e-3]}))
+    )
+    assert "So the transfer saves nothing here" in dearer[4]
 
 
 def test_sizes_of_a_ladder_include_the_one_that_is_searched(file):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ablate.config.errors import AblateError
-from ablate.config.formatting import count_noun
+from ablate.config.formatting import count_noun, join_words
 from ablate.data.progress import show_progress
 from ablate.diagnostics.coordinates.flatness import FLAT, LAYERS, Flatness, judge
 from ablate.diagnostics.coordinates.recipes import Recipe
@@ -18,6 +18,7 @@ from ablate.diagnostics.coordinates.recording import Course, list_batches, train
 from ablate.diagnostics.coordinates.sizes import AXES, Sizes, choose_sizes, resize
 from ablate.diagnostics.measures.base import to_json_number
 from ablate.diagnostics.opening.data import load_data
+from ablate.norms import Placement
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Coordinates:
     """How it was taken."""
     data: str
     """One line about the data."""
+    note: str = ""
+    """That models of some depths have other placements than those of others; '' if they have the same."""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -105,9 +108,23 @@ def check_coordinates(
     courses = {axis: {getattr(size, axis): trained[size] for size in sizes.of(axis)} for axis in AXES}
     judged = [one for axis in AXES for one in judge(axis, courses[axis])]
     facts = {**_describe(recipe, sizes), "updates": settings.updates, "seeds": settings.seeds, "batch": items}
+    note = describe_placements(experiment.norm, [size.depth for size in sizes.of("depth")])
     return Coordinates(
-        courses, judged, facts, f"batches of {count_noun(items, experiment.task.sample)} of {corpus.description}"
+        courses, judged, facts, f"batches of {count_noun(items, experiment.task.sample)} of {corpus.description}", note
     )
+
+
+def describe_placements(norm: Placement, depths: Sequence[int]) -> str:
+    """Return which depths have layers of which placements, if these differ: Mix-LN of a quarter has no Post-LN layer
+    among two, so that the two are different models; otherwise ''."""
+    by_kinds: dict[str, list[str]] = {}
+    for depth in depths:
+        kinds = join_words(dict.fromkeys(norm.at(index, depth).kind for index in range(depth)))
+        by_kinds.setdefault(kinds, []).append(str(depth))
+    if len(by_kinds) < 2:
+        return ""
+    parts = [f"with {join_words(numbers)} layers {kinds}" for kinds, numbers in by_kinds.items()]
+    return f"Different models over the depth: {'; '.join(parts)}. Choose --depths that all have the same."
 
 
 def _describe(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 
 from ablate.cli import main
 from ablate.config.errors import AblateError
+from ablate.diagnostics.coordinates.check import describe_placements
 from ablate.diagnostics.coordinates.flatness import find_exponent, find_ratio, judge
 from ablate.diagnostics.coordinates.sizes import choose_sizes
 from ablate.diagnostics.run import diagnose
@@ -162,6 +163,21 @@ def test_what_is_refused(store, recipe, tmp_path, what, capsys):
 )
 def test_widths_have_whole_heads(model, widths):
     assert choose_sizes(Experiment.from_mapping({"model": model}).model, (), ()).widths == widths
+
+
+@pytest.mark.parametrize(
+    ("norm", "depths", "words"),
+    [
+        ({"kind": "mix", "alpha": 0.25}, [2, 4, 8], "with 2 layers pre; with 4 and 8 layers post and pre"),
+        ({"kind": "mix", "alpha": 0.25}, [4, 8], ""),
+        ({"kind": "pre"}, [2, 4, 8], ""),
+    ],
+)
+def test_depths_with_other_placements_are_told(norm, depths, words):
+    note = describe_placements(Experiment.from_mapping({"norm": norm}).norm, depths)
+    assert note == (
+        f"Different models over the depth: {words}. Choose --depths that all have the same." if words else ""
+    )
 
 
 def test_exponent_and_ratio():
