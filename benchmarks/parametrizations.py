@@ -2,6 +2,7 @@
 
     python benchmarks/parametrizations.py
     python benchmarks/parametrizations.py --hidden 256 --pairs 60
+    python benchmarks/parametrizations.py --processor     # the time of the processor, on a machine that does other work
 
 Both sides train the same LLaMA on the topics that come with Python. Its base has a quarter of its width, and for
 `complete_p` also half of its depth, so that factors differ from 1. A ratio above 1 is slower than `standard`.
@@ -10,6 +11,7 @@ Both sides train the same LLaMA on the topics that come with Python. Its base ha
 from __future__ import annotations
 
 import argparse
+import time
 
 import torch
 from timing import alternating, between, positive
@@ -40,7 +42,9 @@ def main() -> None:
     parser.add_argument("--hidden", type=positive, nargs="+", default=[64, 256])
     parser.add_argument("--pairs", type=positive, default=40)
     parser.add_argument("--segment", type=positive, default=5, help="updates of a side in its turn")
+    parser.add_argument("--processor", action="store_true", help="time of the processor, not of the clock")
     options = parser.parse_args()
+    clock = time.process_time if options.processor else time.perf_counter
     torch.set_num_threads(1)
     for hidden in options.hidden:
         for kind in KINDS:
@@ -51,7 +55,8 @@ def main() -> None:
                 model = experiment.build_model(corpus.classes, corpus.shape)
                 sides.append(train(model, experiment, corpus, "32-true"))
             ours, theirs = (side.__next__ for side in sides)
-            pairs = alternating(theirs, ours, options.pairs, options.segment)  # so that a ratio is ours over theirs
+            # theirs first, so that a ratio is ours over theirs
+            pairs = alternating(theirs, ours, options.pairs, options.segment, clock=clock)
             spread = pairs.spread()
             print(
                 f"{kind:10} hidden {hidden:4}: {spread.median:.3f} of the time of standard "

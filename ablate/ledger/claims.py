@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,8 @@ from ablate.ledger.schema import Bundle, Verdict
 from ablate.sweeps.records import SweepRecord
 
 _CLOSE = 1e-9
+_KINDS = ("kind", "word", "verdict")
+"""Keys of what is said in a word."""
 _WORDS = ("verdict", "notes")
 """Of what several sizes show, the sentences, whose words change with versions of Ablate."""
 
@@ -71,24 +73,54 @@ def _list_differences(before: Any, now: Any, path: str) -> list[str]:
     return [] if before == now else [f"{path}: {before} is said, and the runs show {now}"]
 
 
-def list_other_kinds(records: Iterable[SweepRecord], trained: Sequence[tuple[Cell, Trained]]) -> list[str]:
-    """Return the verdicts that are of another kind with the values of fresh seeds that were found here."""
+def list_other_kinds(
+    name: str, records: Mapping[str, SweepRecord], trained: Sequence[tuple[Cell, Trained]]
+) -> list[str]:
+    """Return what would be said otherwise, in kind, with the values of fresh seeds that were found here: of each sweep
+    and of the sizes of the study `name` together."""
+    now = {size: _put_values(record, trained) for size, record in records.items()}
     changed = []
-    for record in records:
-        own = {(cell.arm, cell.seed): one for cell, one in trained if cell.record is record and cell.phase == "fresh"}
-        confirmed = {
-            arm: [
-                replace(run, status=one.status, value=one.value, metrics=one.metrics, curve=one.curve)
-                if (one := own.get((arm, run.params["seed"])))
-                else run
-                for run in runs
-            ]
-            for arm, runs in record.confirmed.items()
-        }
-        before, now = judge(record), judge(replace(record, confirmed=confirmed))
-        for part in ("arms", "effects"):
-            for name, old in getattr(before, part).items():
-                new = getattr(now, part)[name]
-                if old["kind"] != new["kind"]:
-                    changed.append(f"{record.name}, {name}: {old['kind']} was published, and here it is {new['kind']}")
+    for size, record in records.items():
+        before, after = (_list_words(judge(one).model_dump()) for one in (record, now[size]))
+        changed += [f"{record.name}, {text}" for text in _list_other_words(before, after)]
+    if len(records) > 1:
+        before, after = (
+            _list_words(together.values) if (together := compare_sizes(name, sizes)) else {} for sizes in (records, now)
+        )
+        changed += [f"over the sizes, {text}" for text in _list_other_words(before, after)]
     return changed
+
+
+def _put_values(record: SweepRecord, trained: Sequence[tuple[Cell, Trained]]) -> SweepRecord:
+    """Return the record with the values of fresh seeds that were found here."""
+    own = {(cell.arm, cell.seed): one for cell, one in trained if cell.record is record and cell.phase == "fresh"}
+    confirmed = {
+        arm: [
+            replace(run, status=one.status, value=one.value, metrics=one.metrics, curve=one.curve)
+            if (one := own.get((arm, run.params["seed"])))
+            else run
+            for run in runs
+        ]
+        for arm, runs in record.confirmed.items()
+    }
+    return replace(record, confirmed=confirmed)
+
+
+def _list_words(values: Any, path: str = "") -> dict[str, str]:
+    """Return path -> what is said there in a word, such as better, grows or holds."""
+    if isinstance(values, Mapping):
+        items = [(f"{path}.{key}" if path else str(key), key, value) for key, value in values.items()]
+    elif isinstance(values, list):
+        items = [(f"{path}[{k}]", None, value) for k, value in enumerate(values)]
+    else:
+        return {}
+    words = {place: value for place, key, value in items if key in _KINDS and isinstance(value, str)}
+    return words | {at: word for place, _, value in items for at, word in _list_words(value, place).items()}
+
+
+def _list_other_words(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    return [
+        f"{path.rpartition('.')[0]}: {word} was published, and here it is {after.get(path, 'not said')}"
+        for path, word in before.items()
+        if after.get(path) != word
+    ]

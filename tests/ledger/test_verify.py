@@ -3,19 +3,26 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from optuna.storages import InMemoryStorage
+from scaling.transfer.test_sizes import FILE
 from sweeps.small import run_here, spec_tree
 
 from ablate.config.errors import ConfigError, DataError
 from ablate.ledger import bundles
 from ablate.ledger.cells import list_cells
+from ablate.ledger.claims import list_other_kinds
 from ablate.ledger.publish import publish
 from ablate.ledger.records import judge
 from ablate.ledger.reproduction import compare_cell, predict_seed
 from ablate.ledger.retraining import Trained
 from ablate.ledger.verify import verify
+from ablate.sweeps.simulation import simulate
+from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 
 
@@ -185,3 +192,30 @@ def test_files_outside_of_the_bundle_are_not_looked_at(bundle):
     change(bundle, lambda values: values["files"].update({"../secret": "0"}), seal=True)
     with pytest.raises(DataError, match="outside of its folder"):
         verify(bundle)
+
+
+def test_with_all_cells_what_the_sizes_show_together_is_judged_anew(write_sweep):
+    """The best rate of Post-LN halves from one size to the other as published, and stays as trained again."""
+    rates = [2.0**k / 1000 for k in range(-2, 5)]
+    parts = {"search": {"optimizer.lr": rates}, "confirm": {"at": "grid", "seeds": 4, "effect": 0.05}}
+    specs = {spec.name.rpartition("-")[2]: spec for spec in load_sweeps(write_sweep({**FILE, **parts}))}
+
+    def lose(arm, params, seed, moves):
+        best = 1.0 if arm == "pre" else 2.0 - moves * (1 + 0.02 * seed)
+        return 2 + 0.05 * (math.log2(params["optimizer.lr"] / 1e-3) - best) ** 2 + 0.01 * math.sin(seed)
+
+    records = {
+        size: simulate(spec, partial(lose, moves=k), InMemoryStorage()) for k, (size, spec) in enumerate(specs.items())
+    }
+    large = records[max(records, key=lambda size: [*specs].index(size))]
+    trained = []
+    for name, runs in large.confirmed.items():
+        for run in runs:
+            params = {**large.spec.cells[name].point}
+            value = lose(large.spec.cells[name].arm, params, run.params["seed"], moves=0)
+            ended = Trained("completed", value, {run.step: value}, {"val/loss": value}, {})
+            trained.append((SimpleNamespace(arm=name, seed=run.params["seed"], record=large, phase="fresh"), ended))
+    changed = list_other_kinds("toy", records, trained)
+    assert "over the sizes, arms.post: costs was published, and here it is holds" in changed
+    assert not [text for text in changed if "arms.pre:" in text and text.startswith("over")]
+    assert list_other_kinds("toy", records, []) == []
