@@ -38,7 +38,7 @@ FACTORS |= {f"dispute-{size}": tuple(path for path, _ in RECIPES.values()) for s
 SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
     "data.val_fraction": 0.0005, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
     "trainer.val_check_interval": 2, "trainer.num_workers": 0, "schedule.warmup_steps": 1, "confirm.seeds": 0,
-    "trainer.diagnose.what": [], "trainer.compile": False,
+    "trainer.diagnose.what": [],
 }  # fmt: skip
 PERPLEXITIES = {  # papers.md, section 4: sweep -> arm -> perplexity
     "mixln-table1-71m": {"post": 35.18, "deepnorm": 34.87, "pre": 34.77, "mix": 33.12},
@@ -366,7 +366,7 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
         data["model.patch_size"] = 2
     if "targets: mask" in file.read_text():  # which digits do not have
         data = {"data.draws": 1, "data.val_draws": 1}
-    small = {**data, **SMALLEST}
+    small = {**data, **SMALLEST} | ({"trainer.compile": False} if "compile: true" in file.read_text() else {})
     staged, several = file.stem.startswith(LATER), file.stem == "rlhf"
     if several:
         pytest.importorskip("trl")
