@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render(verification: verify.Verification, console: Console) -> None:
-    """Print what was verification."""
+    """Print what was checked, and what came of it."""
     for text in (*verification.damage, *verification.changed):
         print_wrapped(console, f"- {text}")
     for text in verification.left_out:
@@ -85,8 +85,6 @@ def render(verification: verify.Verification, console: Console) -> None:
     if not verification.cells and verification.reproduced:
         word = "undamaged, and its runs show what it says"
     if verification.damage:
-        word, trained = (
-            "damaged",
-            f"{count_noun(len(verification.damage), 'value')} or file differs; nothing was trained",
-        )
+        word = "damaged"
+        trained = f"{count_noun(len(verification.damage), 'value')} or file differs; nothing was trained"
     print_wrapped(console, f"{verification.name}: {word} ({trained}).")

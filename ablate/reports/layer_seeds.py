@@ -52,10 +52,7 @@ class LayerDifference:
     @property
     def word(self) -> str:
         """higher, lower, or not shown."""
-        ends = self.estimate.interval if self.estimate else None
-        if ends is None or ends[0] <= 0 <= ends[1]:
-            return "not shown"
-        return "higher" if ends[0] > 0 else "lower"
+        return {1: "higher", -1: "lower", 0: "not shown"}[self.estimate.sign if self.estimate else 0]
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def tabulate_layers(report: ReportData) -> list[Section]:
     ]
     sentences = [
         f"{count_noun(len(shown), 'difference')}, in pairs of seeds that trained: they share an error of 5 %, apart "
-        "from that of the verdict. Of magnitudes it is the factor with its interval.",
+        "from that of the verdict. Magnitudes, such as a variance, have the factor with its interval in its place.",
         "Means over thirds of the depth with their 95 % intervals over seeds. Seeds that failed are left out.",
     ]
     return [*sections, Section("Differences between layers", Table(columns), sentences)]

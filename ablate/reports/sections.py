@@ -298,12 +298,12 @@ PARTS = (
     Part(tabulate_sensitivities, fold=SETTINGS),
     Part(tabulate_seed_sensitivities, sensitivities_to_plain, fold=SETTINGS),
     Part(tabulate_importances, fold=SETTINGS),
-    Part(tabulate_layers, layers_to_plain, fold=DIAGNOSTICS),
     Part(tabulate_search, fold=SEARCH),
     Part(tabulate_trials, _trial_values, fold=SEARCH),
     Part(tabulate_usage, fold=COST),
     Part(tabulate_savings, fold=COST),
     Part(tabulate_confounds, _confound_values, fold=CONFOUNDS),
+    Part(tabulate_layers, layers_to_plain, fold=DIAGNOSTICS),
 )
 """In the order of the terminal, of the page and of report.json: results on fresh seeds before those of the search."""
 

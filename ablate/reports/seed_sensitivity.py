@@ -2,7 +2,7 @@
 the sensitivity (`ablate.reports.sensitivity`) of the curve that each seed has.
 
 Rows are an arm at fixed values of everything else that is searched, such as the warm-up. Differences are paired over
-seeds: of an arm from the baseline at the same other values, and of an arm at other values from itself at those that the
+seeds: an arm less the baseline at the same other values, and an arm at other values less itself at the values that the
 file sets outside of its search. They share an error of 5 % among themselves, apart from that of the verdict.
 """
 
@@ -55,10 +55,7 @@ class SensitivityDifference:
     @property
     def word(self) -> str:
         """more sensitive, less sensitive, or not shown."""
-        ends = self.estimate.interval if self.estimate else None
-        if ends is None or ends[0] <= 0 <= ends[1]:
-            return "not shown"
-        return "more sensitive" if ends[0] > 0 else "less sensitive"
+        return {1: "more sensitive", -1: "less sensitive", 0: "not shown"}[self.estimate.sign if self.estimate else 0]
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def tabulate_seed_sensitivities(report: ReportData) -> list[Section]:
     span = f"Rates from {format_setting(known.low)} to {format_setting(known.high)}, mean over seeds ± 95 %."
     sentences = [f"{MEANING} {span}", "A diverged run counts with the initial loss, a stuck one with its own."]
     if some := [f"{name} ({count_noun(row.untrained, 'seed')})" for name, row in rows.items() if row.untrained]:
-        sentences.append(f"None for {join_words(some)} that trained at no rate: its losses say nothing of tuning.")
+        why = "where seeds trained at no rate, as their losses say nothing of tuning"
+        sentences.append(f"None {why}: {join_words(some)}.")
     sections = [Section(f"{TITLE}, over seeds", Table(columns), sentences)]
     if known.differences:
         pairs = known.differences

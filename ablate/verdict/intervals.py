@@ -27,6 +27,12 @@ class Estimate:
         """The two ends."""
         return None if self.half_width is None else (self.mean - self.half_width, self.mean + self.half_width)
 
+    @property
+    def sign(self) -> int:
+        """1 if the whole interval is above 0, -1 if it is below, 0 if it contains 0 or there is none."""
+        ends = self.interval
+        return 0 if ends is None else (ends[0] > 0) - (ends[1] < 0)
+
 
 @lru_cache(maxsize=65536)
 def find_t_limit(level: float, n: int) -> float:

@@ -1,13 +1,16 @@
 """The bundles of this repository: whole, and a cheap run of each comes out again."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from ablate.ledger.bundles import compute_digest
 from ablate.ledger.schema import FILE
+from ablate.ledger.verify import verify
 
 FOLDERS = sorted(file.parent for file in (Path(__file__).parents[2] / "docs" / "results").glob(f"*/{FILE}"))
 COMMIT = "mlflow.source.git.commit"
@@ -16,8 +19,8 @@ COMMIT = "mlflow.source.git.commit"
 @pytest.mark.parametrize("folder", FOLDERS, ids=[folder.name for folder in FOLDERS])
 def test_a_bundle_is_undamaged_and_a_cheap_run_comes_out_again(folder, store):
     """Bit for bit where machine, versions and corpus are those of then, whatever the commit; elsewhere close to it: the
-    interval of `verify` would fail one time in twenty. In a process of its own, as a user runs it: what other tests
-    compiled before is not there."""
+    interval of `verify` would fail one time in twenty. In a process of its own, as a user runs it, without what other
+    tests have left behind in this one."""
     command = [sys.executable, "-m", "ablate", "verify", str(folder), "--cheapest", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode in (0, 1), done.stderr
@@ -28,3 +31,15 @@ def test_a_bundle_is_undamaged_and_a_cheap_run_comes_out_again(folder, store):
         assert cell["word"] == "bit for bit", cell
     else:
         assert cell["value"] == pytest.approx(cell["published"], rel=0.03), cell  # another rate: 0.1
+
+
+def test_a_sensitivity_that_the_runs_do_not_show_is_found(tmp_path):
+    folder = tmp_path / "bundle"
+    shutil.copytree(next(one for one in FOLDERS if one.name == "transfer-width-lns"), folder)
+    assert verify(folder, cells=0).reproduced
+    values = json.loads((folder / FILE).read_text())
+    values["sweeps"][1]["verdict"]["sensitivities"]["rows"]["lns"]["estimate"]["mean"] *= 1.01
+    values["digest"] = compute_digest(values)
+    (folder / FILE).write_text(json.dumps(values))
+    (damage,) = verify(folder, cells=0).damage
+    assert "sensitivities.rows.lns.estimate.mean" in damage

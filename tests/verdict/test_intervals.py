@@ -36,3 +36,10 @@ def test_the_floor_is_what_rounding_does():
     error = np.round(x, 1) - x
     assert least_sd_of_value(0.1) == pytest.approx(error[0].std(), rel=0.01)
     assert least_sd_of_difference(0.1) == pytest.approx((error[0] - error[1]).std(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("mean", "half_width", "sign"), [(0.3, 0.2, 1), (-0.3, 0.2, -1), (0.1, 0.2, 0), (0.2, 0.2, 0), (0.3, None, 0)]
+)
+def test_the_sign_of_an_interval(mean, half_width, sign):
+    assert Estimate(mean, half_width, 0.1, 5).sign == sign

@@ -86,7 +86,13 @@ class Coordinates:
             for row in self.rows
         ]
         flat = {axis: self.is_flat(axis) for axis in self.courses}
-        return {"flat": flat, "summary": [one.to_dict() for one in self.judged], "rows": rows, "facts": self.facts}
+        return {
+            "flat": flat,
+            "summary": [one.to_dict() for one in self.judged],
+            "rows": rows,
+            "facts": self.facts,
+            "note": self.note,
+        }
 
 
 def check_coordinates(
