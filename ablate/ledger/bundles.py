@@ -25,6 +25,11 @@ def compute_digest(values: dict[str, Any]) -> str:
     return hash_text(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False))
 
 
+def hash_study(bundle: Bundle) -> str:
+    """Return the SHA-256 of the values of a bundle without its digests: figures drawn anew do not change it."""
+    return compute_digest(dump_bundle(bundle.model_copy(update={"files": {}})))
+
+
 def hash_text(text: str) -> str:
     """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()

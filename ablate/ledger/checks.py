@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import DataError, StoreError
-from ablate.ledger.bundles import read_bundle
+from ablate.ledger.bundles import hash_study, read_bundle
 from ablate.ledger.places import hide_places
 from ablate.ledger.verify import Verification
 
@@ -32,7 +32,7 @@ class Checks:
 def write_check(folder: Path, verification: Verification) -> Path:
     """Write a record of a verification into the bundle's folder, and return its file. Raises StoreError."""
     day = datetime.now(timezone.utc).date().isoformat()
-    content = {"day": day, "digest": read_bundle(folder).digest, **hide_places(verification.to_dict())}
+    content = {"day": day, "study": hash_study(read_bundle(folder)), **hide_places(verification.to_dict())}
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     file = folder / FOLDER / f"{day}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     try:
@@ -46,11 +46,11 @@ def write_check(folder: Path, verification: Verification) -> Path:
 def read_checks(folder: Path) -> Checks:
     """Return what the records beside a bundle say; those of an earlier state of it do not count. Raises DataError for
     a file that is no record."""
-    digest, good, bad = read_bundle(folder).digest, [], 0
+    study, good, bad = hash_study(read_bundle(folder)), [], 0
     for file in sorted((folder / FOLDER).glob("*.json")):
         try:
             record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            if record["digest"] != digest:
+            if record["study"] != study:
                 continue
             if record["reproduced"]:
                 good.append([cell["label"] for cell in record["cells"]])

@@ -14,7 +14,7 @@ from ablate.config.formatting import (
 )
 from ablate.config.markdown import build_table
 from ablate.ledger.over_sizes import OverSizes
-from ablate.ledger.schema import Bundle, PublishedSweep
+from ablate.ledger.schema import SWEEP, Bundle, PublishedSweep
 from ablate.reports.table import Section
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.statements import format_estimate
@@ -137,7 +137,22 @@ def _describe_runs(bundle: Bundle) -> str:
 def _describe_check(bundle: Bundle) -> str:
     trust = " --trust-plugins" if bundle.plugins else ""
     lines = [
-        f"ablate verify FOLDER{trust}          # trains one of the runs again; FOLDER is that of this page",
-        f"ablate verify FOLDER --all{trust}    # all of them",
+        (f"ablate verify FOLDER{trust}", "trains one of the runs again; FOLDER is that of this page"),
+        (f"ablate verify FOLDER --all{trust}", "all of them"),
+        *((command, "the whole study anew, as your own") for command in _list_commands(bundle)),
     ]
-    return "## Check it\n\n```bash\n" + "\n".join(lines) + "\n```"
+    width = max(len(command) for command, _ in lines)
+    return "\n".join(
+        ["## Check it", "", "```bash", *(f"{command:{width}}    # {why}" for command, why in lines), "```"]
+    )
+
+
+def _list_commands(bundle: Bundle) -> list[str]:
+    """Return the command that runs the study; none where its sweep file alone is not enough."""
+    if SWEEP not in bundle.files or bundle.plugins:
+        return []
+    verb, sizes = "sweep", ""
+    if bundle.over_sizes:
+        verb = bundle.over_sizes["kind"]
+        sizes = f" --sizes {','.join(str(sweep.size) for sweep in bundle.sweeps)}"
+    return [f"ablate {verb} FOLDER/{SWEEP}{sizes} --workers 2"]

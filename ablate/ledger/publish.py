@@ -6,34 +6,25 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ablate.config import plugins
-from ablate.config.errors import StoreError, SweepError
+from ablate.config.errors import DataError, SweepError
 from ablate.data import data_kinds
 from ablate.data.files import hash_file
-from ablate.ledger import bundles, page
-from ablate.ledger.over_sizes import OverSizes, compare_sizes
-from ablate.ledger.places import find_places, hide_places
-from ablate.ledger.records import list_sections, publish_record
+from ablate.ledger import bundles, claims, page
+from ablate.ledger.folders import check_folder, fill_folder, replace_folder
+from ablate.ledger.places import hide_places
+from ablate.ledger.records import publish_record
 from ablate.ledger.runs import Surroundings
-from ablate.ledger.schema import FILE, Bundle, CorpusSource, PublishedSweep, Totals
-from ablate.ledger.studies import Study, find_study
-from ablate.plots.panels import save_png
-from ablate.reports.figures import draw_figures
+from ablate.ledger.schema import SWEEP, Bundle, CorpusSource, PublishedSweep, Totals
+from ablate.ledger.studies import Study, find_study, keep_published
 from ablate.reports.findings import list_unfinished
-from ablate.reports.layer_seeds import compare_layers
-from ablate.reports.layers_section import CAPTION, draw_layers_over_seeds
 from ablate.sweeps.records import SweepRecord
-
-SWEEP, PAGE, NOTES = "sweep.yaml", "index.md", "notes.md"
-"""The sweep file; the page; and words of the author, which stand at its top."""
-_KEPT = (NOTES, "reproductions")
-"""What stays when a bundle is written anew."""
 
 
 @dataclass(frozen=True)
@@ -46,40 +37,61 @@ class Published:
     """Sweeps of the file that are not in it."""
     unfinished: list[str]
     """Sweeps of it that have open runs."""
+    kept: list[str]
+    """Sizes of it that are from the earlier bundle in the folder."""
 
 
 def publish(names: Sequence[str], folder: str | Path, *, storage: str | None = None) -> Published:
-    """Write the bundle of a study into `folder`, or write an earlier bundle there anew.
+    """Write the bundle of a study into `folder`, or write an earlier bundle there anew: sizes of the same sweep file
+    that it has and the storage has not are kept.
 
     Args:
         names: a sweep file with all of its sizes or stages that were run, or the names of sweeps.
         folder: is created; one that has other files is refused.
         storage: of the sweeps.
 
-    Raises SweepError for an unknown sweep, one without a run that has ended, and a plugin that was changed since; and
-    StoreError if the folder cannot be written.
+    Raises SweepError for an unknown sweep, one without a run that has ended, a plugin that was changed since and sizes
+    of other settings in the folder; DataError if that bundle is damaged; and StoreError if the folder cannot be
+    written.
     """
     folder = Path(folder)
-    study = find_study(names, storage)
-    _check_folder(folder)
+    check_folder(folder)
+    study = keep_published(find_study(names, storage), folder)
     with tempfile.TemporaryDirectory() as temporary:
         content = Path(temporary)
         bundle = _write(study, content)
-        try:
-            _replace(folder, content)
-        except OSError as error:
-            text = f"The bundle cannot be written to {folder}: {error.strerror or error}. Choose another folder."
-            raise StoreError(text) from None
+        replace_folder(folder, content)
     unfinished = [record.title for record in study.records.values() if list_unfinished(record)]
-    return Published(folder, bundle, study.not_run, unfinished)
+    return Published(folder, bundle, study.not_run, unfinished, study.kept)
 
 
-def _check_folder(folder: Path) -> None:
-    """Raise StoreError for a folder that has something else in it."""
-    if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder} is a file. Give a folder: -o FOLDER.")
-    if folder.is_dir() and not (folder / FILE).exists() and any(file.name != NOTES for file in folder.iterdir()):
-        raise StoreError(f"{folder} has other files in it. Give an empty or a new folder: -o FOLDER.")
+def publish_anew(folder: str | Path, output: str | Path | None = None, *, trusts_plugins: bool = False) -> Published:
+    """Write the figures and the page of a bundle anew, from its runs: after its notes were changed, or with the figures
+    of a later version of Ablate.
+
+    Args:
+        folder: the bundle.
+        output: another folder, for a copy without its notes and checks.
+        trusts_plugins: whether the bundle's plugins may be run.
+
+    Raises DataError for what is no bundle, is damaged, or claims what its runs do not show by the rules of this version
+    of Ablate; and StoreError if the folder cannot be written.
+    """
+    folder, output = Path(folder), Path(output or folder)
+    check_folder(output)
+    damage = bundles.list_damage(folder)
+    bundle = bundles.read_bundle(folder)
+    records = bundles.restore_records(bundle, folder, trusts_plugins)
+    if damage := damage or claims.check_verdicts(bundle, records):
+        raise DataError(f"{folder} is damaged, and stays as it is: {damage[0]}. See all of it: ablate verify {folder}")
+    with tempfile.TemporaryDirectory() as temporary:
+        content = Path(temporary)
+        for name in (*bundle.plugins, *(name for name in bundle.files if name.endswith(".yaml"))):
+            (content / name).parent.mkdir(exist_ok=True)
+            shutil.copy(folder / name, content / name)
+        bundle = fill_folder(bundle, content)
+        replace_folder(output, content)
+    return Published(output, bundle, [], [], [])
 
 
 def _write(study: Study, content: Path) -> Bundle:
@@ -105,24 +117,7 @@ def _write(study: Study, content: Path) -> Bundle:
     values = hide_places(bundles.rename_plugins(values, copies))
     _write_sweep_files(study, text, values["sweeps"], content)
     bundle = Bundle.model_validate_json(json.dumps(values))
-    records = bundles.restore_records(bundle, content, trusts_plugins=True)
-    together = compare_sizes(bundle.name, records) if len(records) > 1 else None
-    captions = _draw(records, together, content)
-    written = [path for path in sorted(content.iterdir()) if path.is_file()]
-    over_sizes = {"kind": together.kind, **together.values} if together else None
-    bundle = bundle.model_copy(
-        update={"over_sizes": over_sizes, "files": {path.name: hash_file(path) for path in written}}
-    )
-    bundle = bundle.model_copy(update={"digest": bundles.compute_digest(bundles.dump_bundle(bundle))})
-    (content / FILE).write_text(bundles.to_json(bundle), encoding="utf-8")
-    sections = [
-        replace(section, title=f"{size}: {section.title}") if len(records) > 1 else section
-        for size, record in records.items()
-        for section in list_sections(record)
-    ]
-    (content / PAGE).write_text(page.render(bundle, together, captions, sections), encoding="utf-8")
-    _refuse_places(content)
-    return bundle
+    return fill_folder(bundle, content)
 
 
 def _copy_plugins(records: Iterable[SweepRecord], content: Path) -> dict[str, str]:
@@ -179,45 +174,3 @@ def _write_sweep_files(study: Study, text: str, sweeps: Sequence[Mapping[str, An
         name = SWEEP if len(sweeps) == 1 else f"{sweep['name']}.yaml"
         head = f"# {sweep['name']}, as it was run: the settings of its file and of the command line.\n"
         (content / name).write_text(head + yaml.safe_dump(sweep["spec"], sort_keys=False), encoding="utf-8")
-
-
-def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, content: Path) -> dict[str, str]:
-    """Draw the figures of several sizes together and the layers of each or, where there are none, those of each sweep;
-    return file -> caption."""
-    captions: dict[str, str] = {}
-    if together:
-        figures = together.draw()
-        for name, figure in figures.items():
-            save_png(figure, content / name)
-            captions[name] = ""
-        for size, record in records.items():
-            if layers := compare_layers(record):
-                captions[f"{size}-layers-seeds.png"] = f"{size}: {CAPTION}"
-                save_png(draw_layers_over_seeds(record, layers), content / f"{size}-layers-seeds.png")
-        return captions
-    for key, record in records.items():
-        for path, caption in draw_figures(record, content).items():
-            name = path.name if len(records) == 1 else f"{key}-{path.name}"
-            path.rename(content / name)
-            captions[name] = caption
-    return captions
-
-
-def _refuse_places(content: Path) -> None:
-    """Raise SweepError where a text would publish a folder or a secret of this machine."""
-    for file in sorted(content.rglob("*")):
-        if file.suffix in (".json", ".yaml", ".py", ".md") and (places := find_places(file.read_text("utf-8"))):
-            text = f"{file.name} would publish {', '.join(places)}. Remove it there; nothing was written."
-            raise SweepError(text)
-
-
-def _replace(folder: Path, content: Path) -> None:
-    """Put what was written in the place of an earlier bundle, whose notes and checks stay."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.iterdir():
-        if old.name not in _KEPT:
-            shutil.rmtree(old) if old.is_dir() else old.unlink()
-    shutil.copytree(content, folder, dirs_exist_ok=True)
-    if (notes := folder / NOTES).exists():
-        file = folder / PAGE
-        file.write_text(page.add_notes(file.read_text("utf-8"), notes.read_text("utf-8")), encoding="utf-8")

@@ -13,7 +13,8 @@ from ablate.config.base import Config
 
 SCHEMA = 1
 """Version of the format. A change that an older reader would misread raises it."""
-FILE = "bundle.json"
+FILE, SWEEP = "bundle.json", "sweep.yaml"
+"""Files of a bundle: its values, and the sweep file."""
 
 Phase = Literal["search", "further", "selection", "fresh", "crossed"]
 """What a run was for: the search; the same settings on further seeds of the search; a candidate on a selection seed;

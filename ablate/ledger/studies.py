@@ -1,18 +1,22 @@
-"""The study that a name stands for: the sweeps of a file that were run, and the file."""
+"""The study that a name stands for: the sweeps of a file that were run, here or as published before, and the file."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ablate.config.errors import ConfigError, SweepError
+from ablate.config.errors import ConfigError, DataError, SweepError
+from ablate.config.formatting import join_words
 from ablate.config.yaml import read_yaml
+from ablate.ledger import bundles
+from ablate.ledger.schema import FILE
 from ablate.sweeps.preparation import list_differences
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.library import find_sweep_file, list_parts
+from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 
 
@@ -23,10 +27,61 @@ class Study:
     name: str
     records: dict[str, SweepRecord]
     """Size, or name of a sweep -> its record, in the order in which they run."""
-    file: Path | None
-    """The sweep file, if it is what was run."""
-    not_run: list[str]
-    """Sweeps of the file that the storage does not have."""
+    source: Path | None = None
+    """The sweep file, if one was named."""
+    planned: dict[str, Sweep] = field(default_factory=dict)
+    """The same names -> each sweep of the file."""
+    kept: list[str] = field(default_factory=list)
+    """Names of records that are from an earlier bundle."""
+
+    @property
+    def file(self) -> Path | None:
+        """The sweep file, if it is what was run."""
+        return None if any(map(self.list_changes, self.records)) else self.source
+
+    @property
+    def not_run(self) -> list[str]:
+        """Sweeps of the file that are not among the records."""
+        return [spec.name for name, spec in self.planned.items() if name not in self.records]
+
+    def list_changes(self, name: str) -> list[str]:
+        """Return the settings in which a record differs from the file."""
+        record = self.records[name]
+        return list_differences(record.spec, self.planned[name]) if self.planned and not record.spec.transfer else []
+
+
+def keep_published(study: Study, folder: Path) -> Study:
+    """Return the study with those sweeps of its file that the storage does not have and the bundle in `folder` has: a
+    study may be run on several machines, one size after another.
+
+    Raises DataError for a bundle that is damaged, and SweepError for one of other settings or with plugins.
+    """
+    lacking = [name for name in study.planned if name not in study.records]
+    if not lacking or not (folder / FILE).is_file():
+        return study
+    bundle = bundles.read_bundle(folder)
+    known = {sweep.name for sweep in bundle.sweeps}
+    shared = [name for name in lacking if study.planned[name].name in known]
+    if bundle.name != study.name or not shared:
+        return study
+    elsewhere = "Choose another folder: -o FOLDER."
+    if damage := bundles.list_damage(folder):
+        raise DataError(f"The earlier bundle in {folder} is damaged: {damage[0]}. {elsewhere}")
+    if bundle.plugins:
+        raise SweepError(
+            f"The earlier bundle in {folder} has {join_words(shared)}, which this storage does not have, and plugins, "
+            f"with which it cannot be joined. {elsewhere}"
+        )
+    restored = {record.name: record for record in bundles.restore_records(bundle, folder).values()}
+    records = {**study.records, **{name: restored[study.planned[name].name] for name in shared}}
+    joined = replace(study, records={name: records[name] for name in study.planned if name in records}, kept=shared)
+    for name in shared:
+        if changes := joined.list_changes(name):
+            raise SweepError(
+                f"The earlier bundle in {folder} has {name}, which this storage does not have, with other settings "
+                f"than {study.source} ({changes[0]}). {elsewhere}"
+            )
+    return joined
 
 
 def find_study(names: Sequence[str], storage: str | None = None) -> Study:
@@ -37,7 +92,7 @@ def find_study(names: Sequence[str], storage: str | None = None) -> Study:
     records = [read_sweep(name, storage) for name in names]
     stem = _find_stem([record.name for record in records]) if len(records) > 1 else ""
     keys = [record.name.removeprefix(f"{stem}-") if stem else record.name for record in records]
-    return Study(stem or records[0].name, dict(zip(keys, records, strict=True)), None, [])
+    return Study(stem or records[0].name, dict(zip(keys, records, strict=True)))
 
 
 def _find_stem(names: Sequence[str]) -> str:
@@ -60,16 +115,8 @@ def _read_file(file: Path, storage: str | None) -> Study:
     tree, specs = read_yaml(file), load_sweeps(file)
     name = str(tree["name"])
     run = list_sweeps(storage_url(storage))
-    records = {
-        spec.name.removeprefix(f"{name}-") if list_parts(tree) else spec.name: read_sweep(spec.name, storage)
-        for spec in specs
-        if spec.name in run
-    }
-    not_run = [spec.name for spec in specs if spec.name not in run]
+    planned = {spec.name.removeprefix(f"{name}-") if list_parts(tree) else spec.name: spec for spec in specs}
+    records = {key: read_sweep(spec.name, storage) for key, spec in planned.items() if spec.name in run}
     if not records:
         raise SweepError(f"Nothing of {file} was run: there is no sweep {specs[0].name!r}. Run it: ablate sweep {file}")
-    named = {spec.name: spec for spec in specs}
-    is_same = not any(
-        list_differences(record.spec, named[record.name]) for record in records.values() if not record.spec.transfer
-    )
-    return Study(name, records, file if is_same else None, not_run)
+    return Study(name, records, file, planned)

@@ -7,7 +7,8 @@ from ledger.conftest import build_tree, run_spec
 from sweeps.small import run_here, spec_tree
 
 from ablate.cli import main
-from ablate.ledger.bundles import compute_digest
+from ablate.ledger.bundles import compute_digest, hash_study, read_bundle
+from ablate.ledger.checks import read_checks
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, storage_url
 
@@ -28,9 +29,10 @@ def test_a_sweep_is_published_verified_recorded_damaged_and_compared(small, tmp_
     assert document["reproduced"]
     assert [cell["word"] for cell in document["cells"]] == ["bit for bit"]
     (record,) = (tmp_path / "out" / "reproductions").glob("*.json")
-    assert (
-        json.loads(record.read_text())["digest"] == json.loads((tmp_path / "out" / "bundle.json").read_text())["digest"]
-    )
+    assert json.loads(record.read_text())["study"] == hash_study(read_bundle("out"))
+    assert main(["publish", "out"]) == 0
+    assert "out: small, 1 sweep, 10 runs." in capsys.readouterr().out
+    assert read_checks(tmp_path / "out").reproduced == 1
     assert main(["compare", "out", "small"]) == 0
     printed = capsys.readouterr().out
     assert "No setting differs." in printed
@@ -63,7 +65,7 @@ def test_a_run_that_does_not_come_out_again_ends_with_1(small, tmp_path, capsys)
     [
         (["verify", "nowhere"], "There is no bundle in nowhere"),
         (["publish", "smoll", "-o", "out"], "Did you mean small?"),
-        (["publish", "small"], "the following arguments are required: --output/-o"),
+        (["publish", "small"], "--output: Give the folder of the bundle: ablate publish small -o FOLDER."),
         (["verify", "out", "--cells", "-1"], "--cells: must be a whole number of at least 0"),
         (["compare", "small"], "Name two or more to compare"),
     ],

@@ -7,22 +7,28 @@ from pathlib import Path
 import optuna
 import pytest
 import yaml
-from ledger.conftest import run_in_memory
+from ledger.conftest import ARMS, RATES, TRIVIAL, build_tree, lose, run_in_memory
+from reports.hand_built import add_curves
 
 from ablate.config import plugins
 from ablate.config.errors import DataError, StoreError, SweepError
 from ablate.ledger import bundles
 from ablate.ledger.cells import list_cells
+from ablate.ledger.folders import draw_size
 from ablate.ledger.places import hide_places
-from ablate.ledger.publish import publish
+from ablate.ledger.publish import publish, publish_anew
 from ablate.ledger.schema import SCHEMA
 from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.simulation import simulate
+from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.storage import open_storage, storage_url
 
 
 def read_texts(folder):
     return {
-        str(file.relative_to(folder)): file.read_text("utf-8") for file in folder.rglob("*") if file.suffix != ".png"
+        str(file.relative_to(folder)): file.read_text("utf-8")
+        for file in folder.rglob("*")
+        if file.is_file() and file.suffix != ".png"
     }
 
 
@@ -156,6 +162,113 @@ def test_the_same_runs_give_the_same_files(run_sweep, tmp_path):
         publish(["grid"], tmp_path / name)
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+
+
+def test_a_bundle_is_written_anew_from_its_runs(bundle, tmp_path):
+    before = {file.name: file.read_bytes() for file in bundle.iterdir()}
+    (bundle / "notes.md").write_text("Mix-LN wins.\n")
+    publish_anew(bundle)
+    page = (bundle / "index.md").read_text()
+    assert page.splitlines()[2] == "Mix-LN wins."
+    assert page.replace("Mix-LN wins.\n\n", "").encode() == before.pop("index.md")
+    assert {name: (bundle / name).read_bytes() for name in before} == before
+    publish_anew(bundle, tmp_path / "copy")
+    assert {file.name for file in (tmp_path / "copy").iterdir()} == {*before, "index.md"}
+
+
+def test_figures_drawn_anew_keep_the_checks_of_others(bundle):
+    published = bundles.read_bundle(bundle)
+    redrawn = published.model_copy(update={"files": dict.fromkeys(published.files, "0")})
+    assert bundles.hash_study(redrawn) == bundles.hash_study(published)
+    longer = published.totals.model_copy(update={"items": published.totals.items + 1})
+    assert bundles.hash_study(published.model_copy(update={"totals": longer})) != bundles.hash_study(published)
+
+
+def test_a_damaged_bundle_is_not_written_anew(bundle):
+    file = bundle / "bundle.json"
+    values = json.loads(file.read_text())
+    values["sweeps"][0]["verdict"]["arms"]["mix"]["kind"] = "better"
+    values["digest"] = bundles.compute_digest(values)
+    file.write_text(json.dumps(values))
+    before = {file.name: file.read_bytes() for file in bundle.iterdir()}
+    with pytest.raises(DataError, match=r"is damaged, and stays as it is: searched: verdict.mix.kind: better is said"):
+        publish_anew(bundle)
+    assert {file.name: file.read_bytes() for file in bundle.iterdir()} == before
+
+
+def test_a_bundle_with_plugins_is_written_anew_only_where_they_are_trusted(run_mine, tmp_path):
+    run_mine()
+    publish(["unconfirmed"], tmp_path / "out")
+    before = read_texts(tmp_path / "out")
+    with pytest.raises(DataError, match="--trust-plugins"):
+        publish_anew(tmp_path / "out")
+    publish_anew(tmp_path / "out", trusts_plugins=True)
+    assert read_texts(tmp_path / "out") == before
+
+
+@pytest.fixture
+def run_sizes(write_sweep, store):
+    """run_sizes(*sizes) -> a sweep file of two sizes, of which these are in the store."""
+
+    def run(*sizes, **parts):
+        tree = {**build_tree("grid", name="toy"), "search": {"optimizer.lr": RATES}, "confirm": {"seeds": 3}, **parts}
+        file = write_sweep(tree, sizes={f"l{layers}": {"model.layers": layers} for layers in (2, 4)})
+        for spec in load_sweeps(file):
+            if spec.name.removeprefix("toy-") in sizes:
+                simulate(spec, lose(spec), open_storage(storage_url()), trivial_loss=TRIVIAL)
+        return str(file)
+
+    return run
+
+
+@pytest.fixture
+def move_store(monkeypatch):
+    """move_store(folder): from here on, runs are kept there."""
+
+    def move(folder):
+        folder.mkdir()
+        monkeypatch.setenv("ABLATE_STORE", str(folder))
+
+    return move
+
+
+def test_a_study_over_sizes_has_the_command_that_runs_it(run_sizes, tmp_path):
+    publish([run_sizes("l2", "l4")], tmp_path / "out")
+    page = (tmp_path / "out" / "index.md").read_text()
+    assert "ablate ladder FOLDER/sweep.yaml --sizes l2,l4 --workers 2" in page
+
+
+def test_sizes_that_were_run_on_different_machines_become_one_bundle(run_sizes, move_store, tmp_path):
+    whole, joined = tmp_path / "whole", tmp_path / "joined"
+    file = run_sizes("l2", "l4")
+    publish([file], whole)
+    move_store(tmp_path / "one")
+    run_sizes("l2")
+    assert publish([file], joined).not_run == ["toy-l4"]
+    move_store(tmp_path / "two")
+    run_sizes("l4")
+    published = publish([file], joined)
+    assert (published.kept, published.not_run) == (["l2"], [])
+    assert read_texts(joined) == read_texts(whole)
+
+
+def test_sizes_of_other_settings_or_damaged_are_not_joined(run_sizes, move_store, tmp_path):
+    publish([run_sizes("l2", "l4", objective={"metric": "val/loss", "direction": "minimize"})], tmp_path / "out")
+    move_store(tmp_path / "other")
+    file = run_sizes("l2", search={"optimizer.lr": RATES[:2]})
+    with pytest.raises(SweepError, match=r"has l4, which this storage does not have, with other settings than"):
+        publish([file], tmp_path / "out")
+    file = run_sizes()
+    figure = next((tmp_path / "out").glob("*.png"))
+    figure.write_bytes(b"")
+    with pytest.raises(DataError, match=rf"is damaged: {figure.name}: the file was changed. Choose another folder"):
+        publish([file], tmp_path / "out")
+
+
+def test_of_several_sizes_each_has_its_curves():
+    ((figure, caption),) = draw_size("l2", add_curves(run_in_memory("searched"))).values()
+    assert len(figure.axes[0].lines) == len(ARMS)
+    assert caption.startswith("l2: val/loss on fresh seeds during training")
 
 
 def test_what_cannot_be_published_is_told(run_sweep, tmp_path):

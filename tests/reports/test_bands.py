@@ -1,13 +1,18 @@
 """The course of fresh seeds: mean and range."""
 
+import math
 from dataclasses import replace
 
 import pytest
+from optuna.storages import InMemoryStorage
 
+from ablate.reports import bands
 from ablate.reports.bands import MOST_ARMS, collect_band, collect_bands, draw_bands
 from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.simulation import simulate
 
 from .hand_built import add_curves, build_record
+from .test_seed_sensitivity import RATES, sweep
 
 PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
 POST = [2.05, 2.10, 2.06, 2.12, None]
@@ -28,15 +33,30 @@ def test_there_is_no_band_while_planned_seeds_run():
 
 def test_the_figure_has_a_line_and_a_range_for_each_arm():
     record = add_curves(build_record({"pre": PRE, "post": POST}))
-    bands = collect_bands(record, compare_record(record))
-    assert list(bands) == ["pre", "post"]
-    (axes,) = draw_bands(record, bands).axes
+    drawn = collect_bands(record, compare_record(record))
+    assert list(drawn) == ["pre", "post"]
+    (axes,) = draw_bands(record, drawn).axes
     lines = {line.get_color(): line for line in axes.lines}
     assert len(lines) == 2
     assert [line.get_ydata()[-1] for line in axes.lines] == pytest.approx([sum(PRE) / 5, sum(POST[:4]) / 4])
     assert len(axes.collections) == 2
     ranges = axes.collections[1].get_paths()[0].vertices[:, 1]
     assert (min(ranges), max(ranges)) == pytest.approx((2.05, 3.12))
+
+
+def test_of_a_grid_with_too_many_points_each_arm_is_drawn_at_its_best(monkeypatch):
+    """At the higher rate Mix-LN has the better mean, and a seed that diverges."""
+    monkeypatch.setattr(bands, "MOST_ARMS", 3)
+
+    def lose(arm, params, seed):
+        high = params["optimizer.lr"] == RATES[1]
+        return math.inf if (arm, high, seed % 5) == ("mix", True, 0) else (2.0 if high else 2.1) + seed / 1000
+
+    record = simulate(sweep(warmups=()), lose, InMemoryStorage(), trivial_loss=3.3)
+    drawn = collect_bands(add_curves(record), compare_record(record))
+    rates = {record.spec.cells[cell].arm: record.spec.cells[cell].point["optimizer.lr"] for cell in drawn}
+    assert rates == {"pre": RATES[1], "mix": RATES[0]}
+    assert "at the point of the grid where fewest seeds failed" in bands.caption_bands(record)
 
 
 def test_one_validation_is_no_course_and_many_arms_no_figure():

@@ -1,0 +1,118 @@
+"""The folder of a bundle: its values, figures and page, written as a whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.config.errors import StoreError, SweepError
+from ablate.data.files import hash_file
+from ablate.ledger import bundles, page
+from ablate.ledger.over_sizes import OverSizes, compare_sizes
+from ablate.ledger.places import find_places
+from ablate.ledger.records import list_sections
+from ablate.ledger.schema import FILE, Bundle
+from ablate.plots.panels import save_png
+from ablate.reports.bands import caption_bands, collect_bands, draw_bands
+from ablate.reports.figures import draw_figures
+from ablate.reports.layer_seeds import compare_layers
+from ablate.reports.layers_section import CAPTION, draw_layers_over_seeds
+from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.records import SweepRecord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAGE, NOTES = "index.md", "notes.md"
+"""The page; and words of the author, which stand at its top."""
+_KEPT = (NOTES, "reproductions")
+"""What stays when a bundle is written anew."""
+
+
+def check_folder(folder: Path) -> None:
+    """Raise StoreError for a folder that has something else in it."""
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder} is a file. Give a folder: -o FOLDER.")
+    if folder.is_dir() and not (folder / FILE).exists() and any(file.name != NOTES for file in folder.iterdir()):
+        raise StoreError(f"{folder} has other files in it. Give an empty or a new folder: -o FOLDER.")
+
+
+def fill_folder(bundle: Bundle, content: Path) -> Bundle:
+    """Draw the figures of a bundle and write its values and its page into `content`, which has its sweep files and
+    plugins; return the bundle with what its sizes show together and its digests. Raises SweepError for a text that
+    names a place of this machine."""
+    records = bundles.restore_records(bundle, content, trusts_plugins=True)
+    together = compare_sizes(bundle.name, records) if len(records) > 1 else None
+    captions = _draw(records, together, content)
+    written = [path for path in sorted(content.iterdir()) if path.is_file()]
+    over_sizes = {"kind": together.kind, **together.values} if together else None
+    bundle = bundle.model_copy(
+        update={"over_sizes": over_sizes, "files": {path.name: hash_file(path) for path in written}}
+    )
+    bundle = bundle.model_copy(update={"digest": bundles.compute_digest(bundles.dump_bundle(bundle))})
+    (content / FILE).write_text(bundles.to_json(bundle), encoding="utf-8")
+    sections = [
+        replace(section, title=f"{size}: {section.title}") if len(records) > 1 else section
+        for size, record in records.items()
+        for section in list_sections(record)
+    ]
+    (content / PAGE).write_text(page.render(bundle, together, captions, sections), encoding="utf-8")
+    _refuse_places(content)
+    return bundle
+
+
+def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, content: Path) -> dict[str, str]:
+    """Draw the figures of several sizes together, and the curves and layers of each, or where there are none together
+    those of each sweep; return file -> caption."""
+    if not together:
+        captions = {}
+        for key, record in records.items():
+            for path, caption in draw_figures(record, content).items():
+                name = path.name if len(records) == 1 else f"{key}-{path.name}"
+                path.rename(content / name)
+                captions[name] = caption
+        return captions
+    figures = {name: (figure, "") for name, figure in together.draw().items()}
+    for size, record in records.items():
+        figures |= {f"{size}-{name}": drawn for name, drawn in draw_size(size, record).items()}
+    for name, (figure, _) in figures.items():
+        save_png(figure, content / name)
+    return {name: caption for name, (_, caption) in figures.items()}
+
+
+def draw_size(size: str, record: SweepRecord) -> dict[str, tuple[Figure, str]]:
+    """Return file -> figure and caption, of one of several sizes: its curves over fresh seeds, and its layers."""
+    figures = {}
+    compared = compare_record(record)
+    if compared and (bands := collect_bands(record, compared)):
+        figures["bands.png"] = draw_bands(record, bands), f"{size}: {caption_bands(record)}"
+    if layers := compare_layers(record):
+        figures["layers-seeds.png"] = draw_layers_over_seeds(record, layers), f"{size}: {CAPTION}"
+    return figures
+
+
+def _refuse_places(content: Path) -> None:
+    """Raise SweepError where a text would publish a folder or a secret of this machine."""
+    for file in sorted(content.rglob("*")):
+        if file.suffix in (".json", ".yaml", ".py", ".md") and (places := find_places(file.read_text("utf-8"))):
+            text = f"{file.name} would publish {', '.join(places)}. Remove it there; nothing was written."
+            raise SweepError(text)
+
+
+def replace_folder(folder: Path, content: Path) -> None:
+    """Put what was written in the place of an earlier bundle, whose notes and checks stay. Raises StoreError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.iterdir():
+            if old.name not in _KEPT:
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
+        shutil.copytree(content, folder, dirs_exist_ok=True)
+        if (notes := folder / NOTES).exists():
+            file = folder / PAGE
+            file.write_text(page.add_notes(file.read_text("utf-8"), notes.read_text("utf-8")), encoding="utf-8")
+    except OSError as error:
+        text = f"The bundle cannot be written to {folder}: {error.strerror or error}. Choose another folder."
+        raise StoreError(text) from None
