@@ -24,7 +24,7 @@ else:
 _EXAMPLE = """\
 ablate compare demo demo@2
   ablate compare RUN_ID RUN_ID
-  ablate compare docs/results/demo demo --json"""
+  ablate compare published/demo demo --json"""
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -62,8 +62,8 @@ def render(comparison: compare.Comparison, console: Console) -> None:
     rows = [[arm, *(_describe(comparison, source, arm) for source in comparison.sources)] for arm in comparison.arms]
     console.print(build_table(["arm", *labels], rows))
     if comparison.pairs:
-        console.print(f"\nIn pairs of seeds, minus {labels[0]}; one error of 5 % for all", style="bold")
-        header = ["arm", "in", "seeds", "difference", "failed", f"failed in {labels[0]}"]
+        console.print("\nIn pairs of seeds; one error of 5 % for all", style="bold")
+        header = ["arm", "in", "minus", "seeds", "difference", "failed", "failed there"]
         console.print(build_table(header, [_describe_pair(pair) for pair in comparison.pairs]))
     for row in _list_published(comparison):
         console.print(row)
@@ -82,7 +82,15 @@ def _describe(comparison: compare.Comparison, source: compare.ComparedSource, ar
 
 def _describe_pair(pair: compare.Pair) -> list[str]:
     difference = statements.format_estimate(pair.difference, sign=True) if pair.difference else "none trained in both"
-    return [pair.arm, pair.source, str(pair.seeds), difference, str(pair.failed), str(pair.first_failed)]
+    return [
+        pair.arm,
+        pair.source,
+        pair.reference,
+        str(pair.seeds),
+        difference,
+        str(pair.failed),
+        str(pair.reference_failed),
+    ]
 
 
 def _list_published(comparison: compare.Comparison) -> Iterator[str]:

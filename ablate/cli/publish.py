@@ -13,10 +13,9 @@ from ablate.config.formatting import count_noun, join_words
 from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from ablate.ledger import folders, publish, schema
+    from ablate.ledger import publish, schema
 else:
-    folders, publish = LazyModule("ablate.ledger.folders"), LazyModule("ablate.ledger.publish")
-    schema = LazyModule("ablate.ledger.schema")
+    publish, schema = LazyModule("ablate.ledger.publish"), LazyModule("ablate.ledger.schema")
 
 _EXAMPLE = """\
 ablate publish demo -o published/demo
@@ -73,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if published.unfinished:
         console.print(f"Not finished, and published as it stands: {join_words(published.unfinished)}.")
     console.print(
-        f"Read {published.folder / folders.PAGE}; your own words go into {folders.NOTES} beside it, and stand there "
+        f"Read {published.folder / schema.PAGE}; your own words go into {schema.NOTES} beside it, and stand there "
         f"after the next `ablate publish {published.folder}`. Check it: ablate verify {published.folder}"
     )
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 else:
     checks, verify = LazyModule("ablate.ledger.checks"), LazyModule("ablate.ledger.verify")
 
+_MOST = 10
+"""Differences that are printed."""
 _EXAMPLE = """\
 ablate verify published/demo
   ablate verify published/demo --cells 3
   ablate verify published/demo --cells 0      # the files and what follows from them; trains nothing
+  ablate verify published/demo --only "mix" "seed 3"    # a run of Mix-LN on seed 3
   ablate verify published/demo --all --json"""
 
 
@@ -38,6 +42,13 @@ def add_parser(verbs: Verbs) -> None:
     )
     which.add_argument("--all", action="store_true", help="train all runs again, and judge by them")
     parser.add_argument("--cheapest", action="store_true", help="draw from among the ten cheapest runs")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="TEXT",
+        help="draw from among runs with all of these texts in their names",
+    )
     parser.add_argument("--record", action="store_true", help="write the result into the bundle's reproductions/")
     parser.add_argument(
         "--trust-plugins", action="store_true", help="run the plugins of the bundle: code of its author"
@@ -53,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
             options.folder,
             cells=None if options.all else options.cells,
             cheapest=options.cheapest,
+            only=options.only,
             trusts_plugins=options.trust_plugins,
             show=lambda text: print_wrapped(console, text),
         )
@@ -66,25 +78,33 @@ def run(options: argparse.Namespace) -> int:
         print_json(verification.to_dict())
     else:
         render(verification, console)
-    return 0 if verification.reproduced else 1
+    return 0 if verification.holds else 1
 
 
 def render(verification: verify.Verification, console: Console) -> None:
-    """Print what was checked, and what came of it."""
-    for text in (*verification.damage, *verification.changed):
+    """Print what was found, and what came of it."""
+    found = [*verification.damage, *verification.changed]
+    for text in found[:_MOST]:
         print_wrapped(console, f"- {text}")
+    if len(found) > _MOST:
+        print_wrapped(console, f"- and {len(found) - _MOST} more, which --json lists")
     for text in verification.left_out:
         print_wrapped(console, f"Left out: {text}")
     for name, (then, now) in verification.list_surroundings().items():
         print_wrapped(console, f"Differs from the published surroundings: {name}: {then} there, {now} here")
-    good = sum(cell.reproduced for cell in verification.cells)
-    exact = sum(cell.word == "bit for bit" for cell in verification.cells)
-    counts = f"{good} of {count_noun(len(verification.cells), 'run')} reproduced, {exact} bit for bit"
-    trained = f"{counts}; the bundle has {verification.of}" if verification.cells else "no run was trained"
-    word = "reproduced" if verification.reproduced else "NOT reproduced"
-    if not verification.cells and verification.reproduced:
-        word = "undamaged, and its runs show what it says"
+    print_wrapped(console, f"{verification.name}: {_conclude(verification)}.")
+
+
+def _conclude(verification: verify.Verification) -> str:
+    """Return the result in one sentence."""
     if verification.damage:
-        word = "damaged"
-        trained = f"{count_noun(len(verification.damage), 'value')} or file differs; nothing was trained"
-    print_wrapped(console, f"{verification.name}: {word} ({trained}).")
+        return f"damaged ({count_noun(len(verification.damage), 'difference')}); nothing was trained"
+    if not verification.cells:
+        return "undamaged, and its runs show what it says; no run was trained"
+    words = Counter(cell.word for cell in verification.cells)
+    counts = ", ".join(f"{count} {word}" for word, count in words.items())
+    trained = f"{count_noun(len(verification.cells), 'run')} of {verification.of} trained again: {counts}"
+    if verification.holds:
+        return f"reproduced ({trained})"
+    decided = words["not reproduced"] or verification.changed
+    return f"{'NOT reproduced' if decided else 'neither reproduced nor refuted'} ({trained})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,7 +16,7 @@ from ablate.config.errors import ConfigError, DataError
 from ablate.config.messages import describe_errors
 from ablate.data.files import hash_file
 from ablate.ledger.records import restore_record
-from ablate.ledger.schema import FILE, SCHEMA, Bundle
+from ablate.ledger.schema import CHECKS, FILE, SCHEMA, Bundle
 from ablate.sweeps.records import SweepRecord
 
 
@@ -63,6 +64,8 @@ def _indent(value: Any, depth: int) -> str:
 def read_values(folder: str | Path) -> dict[str, Any]:
     """Return the values of the bundle in `folder`, unchecked but for what they are. Raises DataError."""
     file = Path(folder) / FILE
+    if Path(folder).is_file():
+        raise DataError(f"{folder} is a file. Give the folder that it is in: {Path(folder).parent}.")
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -90,19 +93,26 @@ def read_bundle(folder: str | Path) -> Bundle:
         raise ConfigError(describe_errors(Bundle, values, error), str(Path(folder) / FILE)) from None
 
 
-def list_damage(folder: str | Path) -> list[str]:
-    """Return what was changed in the files of a bundle since it was published."""
-    values = read_values(folder)
+def list_damage(folder: str | Path, free: Collection[str] = ()) -> list[str]:
+    """Return what was changed in the files of a bundle since it was published, and files that it did not have. Those
+    named in `free` may be others."""
+    folder, values = Path(folder), read_values(folder)
     damage = []
     if compute_digest(values) != values.get("digest"):
         damage.append(f"{FILE}: its values are not those that were published (the digest differs)")
     expected = {**values.get("files", {}), **values.get("plugins", {})}
     for name, digest in expected.items():
-        file = Path(folder) / _check_inside(name)
+        file = folder / _check_inside(name)
+        if name in free:
+            continue
         if not file.is_file():
             damage.append(f"{name}: the file is missing")
         elif hash_file(file) != digest:
             damage.append(f"{name}: the file was changed")
+    names = {str(file.relative_to(folder).as_posix()) for file in folder.rglob("*") if file.is_file()}
+    for name in sorted(names - {FILE, *expected, *free}):
+        if not name.startswith((f"{CHECKS}/", ".")) and "/." not in name:
+            damage.append(f"{name}: the file was not published with it")
     return damage
 
 

@@ -14,7 +14,7 @@ from ablate.ledger.schema import Bundle, Phase, PublishedSweep, Run
 from ablate.sweeps.records import SweepRecord
 
 CHEAP = 10
-"""Of so many of the cheapest cells one is drawn."""
+"""A cheap cell is drawn from so many of the cheapest, and all that are as cheap."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,11 @@ def find_obstacle(cell: Cell) -> str:
 def shuffle_cells(cells: Sequence[Cell], count: int, cheapest: bool = False) -> list[Cell]:
     """Return the cells in the order in which `count` of them are to be trained: at random, so that nobody knows
     beforehand which they are, those on fresh seeds, which the verdict is from, before others. With `cheapest` only the
-    cheapest ten, or `count` if that is more."""
-    if cheapest:
-        cells = sorted(cells, key=_measure_cost)[: max(CHEAP, count)]
+    cheapest ten, or `count` if that is more, and those that cost no more than they."""
+    if cheapest and cells:
+        costs = sorted(map(_measure_cost, cells))
+        most = costs[min(max(CHEAP, count), len(costs)) - 1]
+        cells = [cell for cell in cells if _measure_cost(cell) <= most]
     drawn = random.SystemRandom().sample(cells, len(cells))
     return sorted(drawn, key=lambda cell: cell.phase != "fresh")
 

@@ -12,9 +12,8 @@ from typing import Any
 from ablate.config.errors import DataError, StoreError
 from ablate.ledger.bundles import hash_study, read_bundle
 from ablate.ledger.places import hide_places
+from ablate.ledger.schema import CHECKS
 from ablate.ledger.verify import Verification
-
-FOLDER = "reproductions"
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Checks:
     reproduced: int
     """Records in which all came out again, of the bundle as it is now."""
     refuted: int
-    """Records in which some did not."""
+    """Records in which some did not, or in which another verdict came of them."""
     cells: int
     """Different runs that came out again."""
 
@@ -34,7 +33,7 @@ def write_check(folder: Path, verification: Verification) -> Path:
     day = datetime.now(timezone.utc).date().isoformat()
     content = {"day": day, "study": hash_study(read_bundle(folder)), **hide_places(verification.to_dict())}
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    file = folder / FOLDER / f"{day}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+    file = folder / CHECKS / f"{day}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     try:
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
@@ -47,14 +46,14 @@ def read_checks(folder: Path) -> Checks:
     """Return what the records beside a bundle say; those of an earlier state of it do not count. Raises DataError for
     a file that is no record."""
     study, good, bad = hash_study(read_bundle(folder)), [], 0
-    for file in sorted((folder / FOLDER).glob("*.json")):
+    for file in sorted((folder / CHECKS).glob("*.json")):
         try:
             record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             if record["study"] != study:
                 continue
             if record["reproduced"]:
                 good.append([cell["label"] for cell in record["cells"]])
-            else:
+            elif record["changed_verdicts"] or any(cell["word"] == "not reproduced" for cell in record["cells"]):
                 bad += 1
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{file} is no record of a verification: {error!r}.") from None

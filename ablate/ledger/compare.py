@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ablate.config.errors import SweepError
@@ -21,16 +21,17 @@ MOST_VALUES = 4
 
 @dataclass(frozen=True)
 class Pair:
-    """An arm in a source, against the same arm in the first."""
+    """An arm in a source, against the same arm in the reference: in the first study, of the same size if it has it."""
 
     arm: str
     source: str
+    reference: str
     seeds: int
     """That both have."""
     failed: int
-    first_failed: int
+    reference_failed: int
     difference: Estimate | None
-    """This minus the first, over the seeds on which both trained; with an interval from three pairs on."""
+    """This minus the reference, over the seeds on which both trained; with an interval from three pairs on."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class Comparison:
 
 
 def compare(names: Sequence[str], *, storage: str | None = None, trusts_plugins: bool = False) -> Comparison:
-    """Return the comparison of runs, sweeps and bundles, each with the first. Raises SweepError for fewer than two, and
+    """Return the comparison of runs, sweeps and bundles, each with the first, size by size where both have several; of
+    one bundle alone, of its sizes with the first. Raises SweepError for fewer than two, and
     for a name that is none of these."""
     sources = [source for name in names for source in read_source(name, storage, trusts_plugins)]
     if len(sources) < 2:
@@ -83,17 +85,20 @@ def compare(names: Sequence[str], *, storage: str | None = None, trusts_plugins:
 
 
 def compare_sources(sources: Sequence[ComparedSource]) -> Comparison:
-    """Return the comparison of each source with the first. Where each has one arm, these are compared whatever their
+    """Return the comparison of the sources, as `compare`. Where each has one arm, these are compared whatever their
     names are."""
     named = _align(sources)
     arms = list(dict.fromkeys(arm for source in named for arm in source.arms))
     settings = _list_settings(named)
-    notes = []
-    first, *rest = named
-    alike = [source for source in rest if source.metric == first.metric]
-    pairs = _pair(first, alike)
-    if len(alike) < len(rest):
-        notes.append(f"Sources with another objective than {first.metric} are not set in pairs with the first.")
+    notes = ["Intervals of means are of one look at the data; those of reports and bundles count all looks."]
+    metric, matched = named[0].metric, _match(named)
+    alike = [(source, reference) for source, reference in matched if source.metric == metric]
+    pairs = _pair(alike)
+    if len(alike) < len(matched):
+        notes.append(f"Sources with another objective than {metric} are not set in pairs with the first.")
+    for source, reference in alike:
+        if pairs and source.label not in [pair.source for pair in pairs]:
+            notes.append(f"No arm of {source.label} has a seed in {reference.label}: nothing of it is in pairs.")
     if any(path.startswith("data.") for path in settings):
         notes.append("The sources differ in their data: losses on different data say nothing about the arms.")
     if not pairs:
@@ -110,7 +115,7 @@ def _align(sources: Sequence[ComparedSource]) -> list[ComparedSource]:
         double = sum(other.label == source.label for other in sources) > 1
         arms = {" / ".join(names): next(iter(source.arms.values()))} if single else source.arms
         label = f"{source.label} ({number})" if double else source.label
-        aligned.append(ComparedSource(label, source.metric, arms, source.published))
+        aligned.append(replace(source, label=label, arms=arms))
     return aligned
 
 
@@ -135,15 +140,32 @@ def _describe(arms: Mapping[str, SourceArm], names: Sequence[str]) -> dict[str, 
     }
 
 
-def _pair(first: ComparedSource, others: Sequence[ComparedSource]) -> list[Pair]:
+def _match(sources: Sequence[ComparedSource]) -> list[tuple[ComparedSource, ComparedSource]]:
+    """Return each source with its reference: in the first study the source of the same size, or the first one."""
+    first = [source for source in sources if source.study == sources[0].study]
+    by_size = {source.size: source for source in first}
+    if others := [source for source in sources if source.study != first[0].study]:
+        return [(source, by_size.get(source.size, first[0])) for source in others]
+    return [(source, first[0]) for source in first[1:]]
+
+
+def _pair(matched: Sequence[tuple[ComparedSource, ComparedSource]]) -> list[Pair]:
     pairings = [
-        (source, arm, pair_outcomes(source.arms[arm].outcomes, first.arms[arm].outcomes, None))
-        for source in others
-        for arm in first.arms
-        if arm in source.arms and source.arms[arm].outcomes.keys() & first.arms[arm].outcomes.keys()
+        (source, reference, arm, pair_outcomes(source.arms[arm].outcomes, reference.arms[arm].outcomes, None))
+        for source, reference in matched
+        for arm in reference.arms
+        if arm in source.arms and source.arms[arm].outcomes.keys() & reference.arms[arm].outcomes.keys()
     ]
     level = ALPHA / max(1, len(pairings))
     return [
-        Pair(arm, source.label, pairing.seeds, pairing.failed, pairing.other_failed, pairing.estimate(level))
-        for source, arm, pairing in pairings
+        Pair(
+            arm,
+            source.label,
+            reference.label,
+            pairing.seeds,
+            pairing.failed,
+            pairing.other_failed,
+            pairing.estimate(level),
+        )
+        for source, reference, arm, pairing in pairings
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,7 @@ from ablate.data.files import hash_file
 from ablate.ledger import bundles, page
 from ablate.ledger.over_sizes import OverSizes, compare_sizes
 from ablate.ledger.places import find_places
-from ablate.ledger.records import list_sections
-from ablate.ledger.schema import FILE, Bundle
+from ablate.ledger.schema import CHECKS, FILE, NOTES, PAGE, SWEEP, Bundle
 from ablate.plots.panels import save_png
 from ablate.reports.bands import caption_bands, collect_bands, draw_bands
 from ablate.reports.figures import draw_figures
@@ -26,11 +24,6 @@ from ablate.sweeps.records import SweepRecord
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PAGE, NOTES = "index.md", "notes.md"
-"""The page; and words of the author, which stand at its top."""
-_KEPT = (NOTES, "reproductions")
-"""What stays when a bundle is written anew."""
-
 
 def check_folder(folder: Path) -> None:
     """Raise StoreError for a folder that has something else in it."""
@@ -41,27 +34,30 @@ def check_folder(folder: Path) -> None:
 
 
 def fill_folder(bundle: Bundle, content: Path) -> Bundle:
-    """Draw the figures of a bundle and write its values and its page into `content`, which has its sweep files and
-    plugins; return the bundle with what its sizes show together and its digests. Raises SweepError for a text that
+    """Draw the figures of a bundle and write its page and its values into `content`, which has its sweep files, plugins
+    and notes; return the bundle with what its sizes show together and its digests. Raises SweepError for a text that
     names a place of this machine."""
     records = bundles.restore_records(bundle, content, trusts_plugins=True)
     together = compare_sizes(bundle.name, records) if len(records) > 1 else None
-    captions = _draw(records, together, content)
-    written = [path for path in sorted(content.iterdir()) if path.is_file()]
     over_sizes = {"kind": together.kind, **together.values} if together else None
-    bundle = bundle.model_copy(
-        update={"over_sizes": over_sizes, "files": {path.name: hash_file(path) for path in written}}
-    )
+    captions = _draw(records, together, content)
+    bundle = bundle.model_copy(update={"over_sizes": over_sizes, "files": _hash_files(content)})
+    text = page.render(bundle, records, together, captions, _read(content / SWEEP))
+    (content / PAGE).write_text(page.add_notes(text, _read(content / NOTES)), encoding="utf-8")
+    bundle = bundle.model_copy(update={"files": _hash_files(content)})
     bundle = bundle.model_copy(update={"digest": bundles.compute_digest(bundles.dump_bundle(bundle))})
     (content / FILE).write_text(bundles.to_json(bundle), encoding="utf-8")
-    sections = [
-        replace(section, title=f"{size}: {section.title}") if len(records) > 1 else section
-        for size, record in records.items()
-        for section in list_sections(record)
-    ]
-    (content / PAGE).write_text(page.render(bundle, together, captions, sections), encoding="utf-8")
     _refuse_places(content)
     return bundle
+
+
+def _hash_files(content: Path) -> dict[str, str]:
+    """Return name -> SHA-256 of the files of a bundle beside its values and its plugins."""
+    return {path.name: hash_file(path) for path in sorted(content.iterdir()) if path.is_file() and path.name != FILE}
+
+
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, content: Path) -> dict[str, str]:
@@ -102,17 +98,22 @@ def _refuse_places(content: Path) -> None:
             raise SweepError(text)
 
 
+def copy_notes(folder: Path, content: Path) -> None:
+    """Copy the author's notes of the bundle in `folder`, if there are any."""
+    if (folder / NOTES).exists():
+        shutil.copy(folder / NOTES, content / NOTES)
+
+
 def replace_folder(folder: Path, content: Path) -> None:
     """Put what was written in the place of an earlier bundle, whose notes and checks stay. Raises StoreError."""
+    kept = {NOTES, CHECKS}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
-            if old.name not in _KEPT:
+            if old.name not in kept:
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
-        shutil.copytree(content, folder, dirs_exist_ok=True)
-        if (notes := folder / NOTES).exists():
-            file = folder / PAGE
-            file.write_text(page.add_notes(file.read_text("utf-8"), notes.read_text("utf-8")), encoding="utf-8")
+        there = [NOTES] if (folder / NOTES).exists() else []
+        shutil.copytree(content, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*there))
     except OSError as error:
         text = f"The bundle cannot be written to {folder}: {error.strerror or error}. Choose another folder."
         raise StoreError(text) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,44 +15,61 @@ from ablate.config.formatting import (
 )
 from ablate.config.markdown import build_table
 from ablate.ledger.over_sizes import OverSizes
-from ablate.ledger.schema import SWEEP, Bundle, PublishedSweep
+from ablate.ledger.records import list_sections
+from ablate.ledger.schema import FILE, SWEEP, Bundle, PublishedSweep
 from ablate.reports.table import Section
+from ablate.reports.usage import UsageUnit
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.verdict_summary import summarise_verdict
 from ablate.verdict.intervals import Estimate
+from ablate.verdict.outcomes import state_rule
 from ablate.verdict.statements import format_estimate
 
+_VERSIONS = {"Python": "ablate.python", "torch": "version.torch", "commit of Ablate": "mlflow.source.git.commit"}
 _SETTINGS = ("model.", "data.", "optimizer.", "schedule.", "trainer.max_steps", "trainer.batch_size")
 
 
 def find_question(text: str) -> str:
     """Return the first paragraph of the comment at the top of a sweep file; "" if there is none."""
-    words = []
-    for line in text.splitlines():
-        if not line.startswith("# "):
-            break
-        words.append(line.removeprefix("# ").strip())
-    return " ".join(words)
+    return next(iter(_read_paragraphs(text)), "")
 
 
-def render(bundle: Bundle, together: OverSizes | None, captions: Mapping[str, str], sections: Iterable[Section]) -> str:
-    """Return the page. `captions`: file of a figure -> its caption. `sections`: of the report, below the verdict."""
-    answers = together.findings if together else [sweep.verdict.text for sweep in bundle.sweeps]
+def _read_paragraphs(text: str) -> list[str]:
+    """Return the paragraphs of the comment at the top of a sweep file, without its commands."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    words = ["" if line.startswith("#   ") else line[1:].strip() for line in lines]
+    paragraphs = "\n".join(words).split("\n\n")
+    return [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]
+
+
+def render(
+    bundle: Bundle,
+    records: Mapping[str, SweepRecord],
+    together: OverSizes | None,
+    captions: Mapping[str, str],
+    text: str,
+) -> str:
+    """Return the page. `captions`: file of a figure -> its caption. `text`: the sweep file, "" if there is none."""
     parts = [
         f"# {bundle.question or bundle.name}",
-        "\n\n".join(answers),
+        "\n\n".join(together.findings if together else map(_answer, bundle.sweeps, records.values())),
         *(
-            f"![{caption or bundle.name}]({name})" + (f"\n\n{caption}" if caption else "")
+            f"![{bundle.name}: {name}]({name})" + (f"\n\n{caption}" if caption else "")
             for name, caption in captions.items()
         ),
         *(
             [f"## {table.title}\n\n{build_table(table.header, table.rows)}" for table in together.tables]
             if together
-            else []
+            else [_tabulate_arms(sweep) for sweep in bundle.sweeps]
         ),
-        *([] if together else [_tabulate_arms(sweep) for sweep in bundle.sweeps]),
-        *map(_render_section, sections),
-        "## What this does not show\n\n"
-        + _list(dict.fromkeys([*(together.caveats if together else []), *_list_cautions(bundle)])),
-        _describe_runs(bundle),
+        *(
+            _render_section(section, f"{size}: " if len(records) > 1 else "")
+            for size, record in records.items()
+            for section in list_sections(record)
+        ),
+        "## What this does not show\n\n" + _list(_list_limits(bundle, records, together)),
+        _quote_plan(text),
+        _describe_runs(bundle, records),
         _describe_check(bundle),
     ]
     return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
@@ -59,13 +77,47 @@ def render(bundle: Bundle, together: OverSizes | None, captions: Mapping[str, st
 
 def add_notes(page: str, notes: str) -> str:
     """Return the page with the author's words below its title."""
+    if not notes.strip():
+        return page
     title, _, rest = page.partition("\n\n")
     return f"{title}\n\n{notes.strip()}\n\n{rest}"
 
 
-def _list_cautions(bundle: Bundle) -> list[str]:
+def _answer(sweep: PublishedSweep, record: SweepRecord) -> str:
+    """Return the answer in one line, and then the whole verdict."""
+    summary = summarise_verdict(record)
+    return sweep.verdict.text if sweep.verdict.text.startswith(summary) else f"**{summary}**\n\n{sweep.verdict.text}"
+
+
+def _list_limits(bundle: Bundle, records: Mapping[str, SweepRecord], together: OverSizes | None) -> list[str]:
+    """Return what the verdict is not about: other lengths and models; what counts as a failure; and the cautions of
+    each sweep."""
+    lengths = dict.fromkeys(_describe_length(record) for record in records.values())
+    limits = [
+        f"Shown for these models, this data and this length of training alone: {join_words(filter(None, lengths))}.",
+        *(together.caveats if together else dict.fromkeys(state_rule(r.trivial_loss) for r in records.values())),
+    ]
     several = len(bundle.sweeps) > 1
-    return [f"{sweep.name}: {text}" if several else text for sweep in bundle.sweeps for text in sweep.cautions]
+    cautions = [f"{sweep.name}: {text}" if several else text for sweep in bundle.sweeps for text in sweep.cautions]
+    return list(dict.fromkeys([*limits, *cautions]))
+
+
+def _describe_length(record: SweepRecord) -> str:
+    """Return the length of the longest run: updates, and tokens or images."""
+    if not (runs := [run for run in record.list_runs() if run.step]):
+        return ""
+    unit, longest = UsageUnit.of(record), max(runs, key=lambda run: run.step)
+    updates = f"{longest.step} updates"
+    amount = longest.step * unit.per_update(longest)
+    return updates if unit.noun == "updates" else f"{updates} ({format_count(amount)} {unit.noun})"
+
+
+def _quote_plan(text: str) -> str:
+    """Return what the sweep file says of itself, below its question."""
+    paragraphs = _read_paragraphs(text)[1:]
+    return (
+        "## The words of the sweep file\n\n" + "\n\n".join(f"> {words}" for words in paragraphs) if paragraphs else ""
+    )
 
 
 def _tabulate_arms(sweep: PublishedSweep) -> str:
@@ -96,9 +148,9 @@ def _tabulate_arms(sweep: PublishedSweep) -> str:
     return f"## {title}\n\n{build_table(header, rows)}"
 
 
-def _render_section(section: Section) -> str:
+def _render_section(section: Section, head: str) -> str:
     table = build_table(section.table.header, section.table.rows) if section.table else ""
-    return "\n\n".join(part for part in (f"## {section.title}", table, *section.sentences) if part)
+    return "\n\n".join(part for part in (f"## {head}{section.title}", table, *section.sentences) if part)
 
 
 def _format(estimate: Mapping[str, Any] | None, sign: bool = False) -> str:
@@ -106,15 +158,14 @@ def _format(estimate: Mapping[str, Any] | None, sign: bool = False) -> str:
 
 
 def _list(texts: Iterable[str]) -> str:
-    return "\n".join(f"- {text}" for text in texts) or "- See the limits of the runs below."
+    return "\n".join(f"- {text}" for text in texts)
 
 
-def _describe_runs(bundle: Bundle) -> str:
-    """Return what was run, where, and what it took."""
-    totals = bundle.totals
-    amount = f"{count_noun(totals.runs, 'run')}, {format_count(totals.items)} tokens or images"
-    hardware = join_words(sorted({facts.get("ablate.hardware", "unknown") for facts in bundle.surroundings}))
-    first = bundle.sweeps[0]
+def _describe_runs(bundle: Bundle, records: Mapping[str, SweepRecord]) -> str:
+    """Return what was run, where, of which versions, and what it took."""
+    totals, first = bundle.totals, bundle.sweeps[0]
+    units = join_words(dict.fromkeys(UsageUnit.of(record).noun for record in records.values()))
+    amount = f"{count_noun(totals.runs, 'run')}, {format_count(totals.items)} {units}"
     settings = {
         path: value for path, value in first.settings.items() if path.startswith(_SETTINGS) and value is not None
     }
@@ -124,14 +175,24 @@ def _describe_runs(bundle: Bundle) -> str:
         for corpus in bundle.corpora
     ]
     of = f" ({first.name})" if len(bundle.sweeps) > 1 else ""
+    versions = [f"{name} {_list_values(bundle, key)}" for name, key in _VERSIONS.items()]
+    sweep_file = f"Sweep file: [{SWEEP}]({SWEEP}). " if SWEEP in bundle.files else ""
+    hardware = _list_values(bundle, "ablate.hardware")
     return "## What was run\n\n" + _list(
         [
             f"{amount}, {format_duration(totals.seconds)} of training in sum, on {hardware}.",
             *corpora,
+            f"{join_words(versions)}.",
             f"Settings of the first arm{of}: {shown}.",
-            "Sweep file, every seed and every curve: [bundle.json](bundle.json).",
+            f"{sweep_file}Every seed and every curve: [{FILE}]({FILE}).",
         ]
     )
+
+
+def _list_values(bundle: Bundle, key: str) -> str:
+    """Return the values of a fact of the surroundings."""
+    values = sorted({facts[key] for facts in bundle.surroundings if key in facts})
+    return join_words(value[:10] if key.endswith("commit") else value for value in values) or "unknown"
 
 
 def _describe_check(bundle: Bundle) -> str:

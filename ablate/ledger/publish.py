@@ -17,11 +17,11 @@ from ablate.config.errors import DataError, SweepError
 from ablate.data import data_kinds
 from ablate.data.files import hash_file
 from ablate.ledger import bundles, claims, page
-from ablate.ledger.folders import check_folder, fill_folder, replace_folder
+from ablate.ledger.folders import check_folder, copy_notes, fill_folder, replace_folder
 from ablate.ledger.places import hide_places
 from ablate.ledger.records import publish_record
-from ablate.ledger.runs import Surroundings
-from ablate.ledger.schema import SWEEP, Bundle, CorpusSource, PublishedSweep, Totals
+from ablate.ledger.runs import PUBLISHED, Surroundings
+from ablate.ledger.schema import NOTES, PAGE, SWEEP, Bundle, CorpusSource, PublishedSweep, Totals
 from ablate.ledger.studies import Study, find_study, keep_published
 from ablate.reports.findings import list_unfinished
 from ablate.sweeps.records import SweepRecord
@@ -59,6 +59,7 @@ def publish(names: Sequence[str], folder: str | Path, *, storage: str | None = N
     study = keep_published(find_study(names, storage), folder)
     with tempfile.TemporaryDirectory() as temporary:
         content = Path(temporary)
+        copy_notes(folder, content)
         bundle = _write(study, content)
         replace_folder(folder, content)
     unfinished = [record.title for record in study.records.values() if list_unfinished(record)]
@@ -71,7 +72,7 @@ def publish_anew(folder: str | Path, output: str | Path | None = None, *, trusts
 
     Args:
         folder: the bundle.
-        output: another folder, for a copy without its notes and checks.
+        output: another folder, for a copy without its checks.
         trusts_plugins: whether the bundle's plugins may be run.
 
     Raises DataError for what is no bundle, is damaged, or claims what its runs do not show by the rules of this version
@@ -79,13 +80,14 @@ def publish_anew(folder: str | Path, output: str | Path | None = None, *, trusts
     """
     folder, output = Path(folder), Path(output or folder)
     check_folder(output)
-    damage = bundles.list_damage(folder)
+    damage = bundles.list_damage(folder, free=(PAGE, NOTES))
     bundle = bundles.read_bundle(folder)
     records = bundles.restore_records(bundle, folder, trusts_plugins)
     if damage := damage or claims.check_verdicts(bundle, records):
         raise DataError(f"{folder} is damaged, and stays as it is: {damage[0]}. See all of it: ablate verify {folder}")
     with tempfile.TemporaryDirectory() as temporary:
         content = Path(temporary)
+        copy_notes(folder, content)
         for name in (*bundle.plugins, *(name for name in bundle.files if name.endswith(".yaml"))):
             (content / name).parent.mkdir(exist_ok=True)
             shutil.copy(folder / name, content / name)
@@ -95,7 +97,9 @@ def publish_anew(folder: str | Path, output: str | Path | None = None, *, trusts
 
 
 def _write(study: Study, content: Path) -> Bundle:
-    """Write all files of the bundle into the empty folder `content`."""
+    """Write all files of the bundle into the folder `content`, which has the notes."""
+    if not any(run.status in PUBLISHED for record in study.records.values() for run in record.list_runs()):
+        raise SweepError(f"No run of {study.name} has ended, so there is nothing to publish. Run it first.")
     copies = _copy_plugins(study.records.values(), content)
     surroundings = Surroundings()
     sweeps = [

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ablate.config.formatting import format_number
 from ablate.ledger.cells import Cell
 from ablate.ledger.retraining import Trained
 from ablate.verdict.intervals import find_t_limit
@@ -15,10 +16,14 @@ from ablate.verdict.outcomes import LOSS, classify
 ALPHA = 0.05
 """Error of all cells together: that one which was trained elsewhere is said not to come out again, though it does."""
 LEAST_PEERS = 2
+ROUNDING = 1e-4
+"""Share of the published value by which one may differ that is said to agree to rounding."""
 _HARMLESS = ("ablate.dirty", "version.mlflow", "version.optuna")
 """Facts that change no number of a run."""
 
-Word = Literal["bit for bit", "within the seeds", "not reproduced", "cannot be compared"]
+Word = Literal["bit for bit", "to rounding", "within the seeds", "not reproduced", "cannot be compared"]
+_GOOD = ("bit for bit", "to rounding", "within the seeds")
+_CORPUS = "ablate.corpus"
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,15 @@ class Checked:
     @property
     def reproduced(self) -> bool:
         """Whether it came out again."""
-        return self.word in ("bit for bit", "within the seeds")
+        return self.word in _GOOD
 
 
 def compare_cell(cell: Cell, trained: Trained, count: int) -> Checked:
     """Return whether a cell came out again: bit for bit, where hardware, versions and corpus are those of then; else
-    within the seeds: its value lies in the interval that holds, with an error of 5 % for all `count` cells together, a
-    further seed of the same settings (Student's t, from the other seeds)."""
+    within the seeds: it differs from the published value by no more than two seeds of the same settings do, with an
+    error of 5 % for all `count` cells together (Student's t, from the other seeds). Where training amplifies rounding
+    until nothing but the settings are shared, that is how far a true one lies away; mostly it lies closer. On another
+    corpus nothing can be said."""
     facts, run = cell.facts, cell.run
     keys = dict.fromkeys([*facts, *trained.facts])
     differs = {
@@ -70,6 +77,9 @@ def _judge_cell(cell: Cell, trained: Trained, ending: str, elsewhere: bool, coun
         at = f"{len(curve)} values of its curve" if len(curve) > 1 else "its value"
         return "bit for bit", f"{at}, {_format(run.value, run.ending)}"
     told = f"published {_format(run.value, run.ending)}, here {_format(trained.value, ending)}"
+    there, here = cell.facts.get(_CORPUS), trained.facts.get(_CORPUS)
+    if there and here and there != here:
+        return "cannot be compared", f"{told}, on another corpus ({here[:12]}..., not {there[:12]}...)"
     if not elsewhere:
         return "not reproduced", f"{told}, though hardware, versions and corpus are the same"
     if run.ending != ending:
@@ -78,22 +88,23 @@ def _judge_cell(cell: Cell, trained: Trained, ending: str, elsewhere: bool, coun
         return "not reproduced", f"{told}, as no other seed of these settings did"
     if run.value is None or trained.value is None:
         return "within the seeds", f"{told}, in another way"
+    distance = abs(trained.value - run.value)
+    if distance <= ROUNDING * abs(run.value):
+        return "to rounding", told
     values = [peer.value for peer in cell.peers if peer.ending == ending and peer.value is not None]
     if len(values) < LEAST_PEERS:
         return "cannot be compared", f"{told}; too few other seeds show how far seeds lie apart"
-    low, high = predict_seed(values, ALPHA / count)
-    within = low <= trained.value <= high
-    span = f"a further seed lies in {low:.4f} ... {high:.4f}"
-    return ("within the seeds" if within else "not reproduced"), f"{told}; {span}"
+    limit = bound_distance(values, ALPHA / count)
+    word: Word = "within the seeds" if distance <= limit else "not reproduced"
+    return word, f"{told}; two seeds lie up to {format_number(limit)} apart"
 
 
-def predict_seed(values: Sequence[float], level: float) -> tuple[float, float]:
-    """Return the interval that one more value of the same normal distribution misses with the probability `level`."""
+def bound_distance(values: Sequence[float], level: float) -> float:
+    """Return the distance that two more values of the same normal distribution exceed with the probability `level`."""
     n = len(values)
     mean = math.fsum(values) / n
     sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    half = find_t_limit(level, n) * sd * math.sqrt(1 + 1 / n)
-    return mean - half, mean + half
+    return find_t_limit(level, n) * sd * math.sqrt(2)
 
 
 def _is_same(published: Mapping[int, float | None], curve: Mapping[int, float]) -> bool:

@@ -13,8 +13,10 @@ from ablate.config.base import Config
 
 SCHEMA = 1
 """Version of the format. A change that an older reader would misread raises it."""
-FILE, SWEEP = "bundle.json", "sweep.yaml"
-"""Files of a bundle: its values, and the sweep file."""
+FILE, SWEEP, PAGE, NOTES = "bundle.json", "sweep.yaml", "index.md", "notes.md"
+"""Files of a bundle: its values, the sweep file, the page, and words of the author, which stand at its top."""
+CHECKS = "reproductions"
+"""Folder of the records of those who have trained runs of it again."""
 
 Phase = Literal["search", "further", "selection", "fresh", "crossed"]
 """What a run was for: the search; the same settings on further seeds of the search; a candidate on a selection seed;

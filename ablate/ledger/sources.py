@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,10 @@ class ComparedSource:
     arms: Mapping[str, SourceArm]
     published: list[PublishedTable] = field(default_factory=list)
     """The figures of papers beside its own."""
+    study: str = ""
+    """What was named: several sizes of a bundle share it."""
+    size: str | None = None
+    """Of a bundle with several, which."""
 
 
 def read_source(name: str, storage: str | None = None, trusts_plugins: bool = False) -> list[ComparedSource]:
@@ -53,7 +57,11 @@ def read_source(name: str, storage: str | None = None, trusts_plugins: bool = Fa
     if (Path(name) / FILE).is_file():
         bundle = bundles.read_bundle(name)
         records = bundles.restore_records(bundle, name, trusts_plugins)
-        return [_describe_sweep(f"{name}: {record.title}", record) for record in records.values()]
+        sizes = [(size if len(records) > 1 else None, record) for size, record in records.items()]
+        return [
+            replace(_describe_sweep(f"{name} {size}" if size else name, record), study=name, size=size)
+            for size, record in sizes
+        ]
     if _RUN.fullmatch(name):
         return [_read_run(name)]
     known = list_sweeps(storage_url(storage))
@@ -69,7 +77,7 @@ def _describe_sweep(label: str, record: SweepRecord) -> ComparedSource:
     arms = {
         arm: SourceArm(fresh.outcomes, resolve_settings(record, arm)) for arm, fresh in collect_outcomes(record).items()
     }
-    return ComparedSource(label, record.spec.objective.metric, arms, compare_published(record))
+    return ComparedSource(label, record.spec.objective.metric, arms, compare_published(record), study=label)
 
 
 def _read_run(run_id: str) -> ComparedSource:
@@ -92,4 +100,4 @@ def _read_run(run_id: str) -> ComparedSource:
     outcome = Outcome("diverged") if status == "diverged" else Outcome(classify(loss, None), loss)
     name = run.data.tags.get("ablate.arm", "") or "run"
     label = f"{run.info.run_name} ({run_id[:8]})"
-    return ComparedSource(label, LOSS, {name: SourceArm({int(seed): outcome} if ended else {}, settings)})
+    return ComparedSource(label, LOSS, {name: SourceArm({int(seed): outcome} if ended else {}, settings)}, study=run_id)

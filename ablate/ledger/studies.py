@@ -11,7 +11,7 @@ from ablate.config.errors import ConfigError, DataError, SweepError
 from ablate.config.formatting import join_words
 from ablate.config.yaml import read_yaml
 from ablate.ledger import bundles
-from ablate.ledger.schema import FILE
+from ablate.ledger.schema import FILE, NOTES, PAGE
 from ablate.sweeps.preparation import list_differences
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.files import load_sweeps
@@ -65,7 +65,7 @@ def keep_published(study: Study, folder: Path) -> Study:
     if bundle.name != study.name or not shared:
         return study
     elsewhere = "Choose another folder: -o FOLDER."
-    if damage := bundles.list_damage(folder):
+    if damage := bundles.list_damage(folder, free=(PAGE, NOTES)):
         raise DataError(f"The earlier bundle in {folder} is damaged: {damage[0]}. {elsewhere}")
     if bundle.plugins:
         raise SweepError(

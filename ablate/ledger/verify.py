@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ablate.config.errors import DataError
+from ablate.config.formatting import join_words
 from ablate.ledger import bundles, claims
 from ablate.ledger.cells import Cell, find_obstacle, list_cells, shuffle_cells
 from ablate.ledger.reproduction import Checked, compare_cell
@@ -29,9 +31,14 @@ class Verification:
     """Cells of the bundle."""
 
     @property
-    def reproduced(self) -> bool:
-        """Whether nothing was found against it."""
+    def holds(self) -> bool:
+        """Whether nothing was found against it, and all runs that were trained came out again."""
         return not self.damage and not self.changed and all(cell.reproduced for cell in self.cells)
+
+    @property
+    def reproduced(self) -> bool | None:
+        """Whether runs of it came out again; None if none was trained and nothing was found against it."""
+        return self.holds if self.cells or not self.holds else None
 
     def list_surroundings(self) -> dict[str, tuple[str, str]]:
         """Return fact -> as published, and here, of those in which the runs here differ from theirs."""
@@ -55,6 +62,7 @@ def verify(
     *,
     cells: int | None = 1,
     cheapest: bool = False,
+    only: Sequence[str] = (),
     trusts_plugins: bool = False,
     train: Callable[[Cell], Trained] = train_cell,
     show: Callable[[str], None] = lambda text: None,
@@ -65,11 +73,13 @@ def verify(
         folder: the bundle.
         cells: how many runs, drawn at random; None: all; 0: none.
         cheapest: whether they are drawn from among the cheapest.
+        only: they are drawn from among those that have all of these texts in their labels.
         trusts_plugins: whether the bundle's plugins may be run.
         train: trains a cell; by default as an experiment here.
         show: is told what goes on.
 
-    Raises DataError and ConfigError for what is no bundle, and for plugins that are not trusted.
+    Raises DataError and ConfigError for what is no bundle, for plugins that are not trusted, and where no run is as
+    `only` says.
     """
     damage = bundles.list_damage(folder)
     bundle = bundles.read_bundle(folder)
@@ -77,17 +87,31 @@ def verify(
     damage += [*claims.check_values(bundle), *claims.check_verdicts(bundle, records)]
     if damage:
         return Verification(bundle.name, damage)
+    show("Files: as published. Verdict: follows from the runs.")
     every = list_cells(bundle, records.values())
-    chosen, left_out = _choose(every, len(every) if cells is None else cells, cheapest)
+    named = [cell for cell in every if all(text in cell.label for text in only)]
+    if not named:
+        raise DataError(f"No run of {bundle.name} is called {join_words(only)}. One of its runs is {every[0].label!r}.")
+    chosen, left_out = _choose(named, len(named) if cells is None else cells, cheapest)
     checked, retrained = [], []
     for number, cell in enumerate(chosen, 1):
         show(f"[{number}/{len(chosen)}] {cell.label}")
-        trained = train(cell)
+        trained = _train(cell, train)
         retrained.append((cell, trained))
         checked.append(compare_cell(cell, trained, len(chosen)))
         show(f"  {checked[-1].word}: {checked[-1].why}")
-    changed = claims.list_other_kinds(bundle.name, records, retrained) if cells is None else []
+    changed = claims.list_other_kinds(bundle.name, records, retrained) if len(chosen) == len(every) else []
     return Verification(bundle.name, [], checked, changed, left_out, len(every))
+
+
+def _train(cell: Cell, train: Callable[[Cell], Trained]) -> Trained:
+    """Return what a cell came to here. Raises DataError with the corpus that it needs, if its data is not here."""
+    try:
+        return train(cell)
+    except DataError as error:
+        corpus = cell.facts.get("ablate.corpus", "not known")
+        known = f"No corpus is part of a bundle; the SHA-256 of this one is {corpus}."
+        raise DataError(f"{cell.label} cannot be trained here: {error} {known}") from None
 
 
 def _choose(every: Sequence[Cell], count: int, cheapest: bool) -> tuple[list[Cell], list[str]]:

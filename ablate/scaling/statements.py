@@ -13,13 +13,26 @@ from ablate.verdict.sequential import LEAST
 
 
 def state_findings(ladder: Ladder) -> list[str]:
-    """Return the results: how each difference changes with size, the curves' predictions, and the failures."""
+    """Return the results: the sizes at which each difference is shown, how it changes with size, the curves'
+    predictions, and the failures."""
     pairs = ladder.compared.pairs
-    sentences = [_state_trend(ladder, arm, pair.trend) for arm, pair in pairs.items()]
+    sentences = [text for arm, pair in pairs.items() if (text := _state_differences(ladder, arm, pair))]
+    sentences += [_state_trend(ladder, arm, pair.trend) for arm, pair in pairs.items()]
     sentences += _state_curves(ladder)
     sentences += [_state_failures(ladder, name, arm) for name, arm in ladder.compared.arms.items()]
     sentences += [text for arm, pair in pairs.items() if (text := _state_failures_apart(ladder, arm, pair))]
     return [*sentences, _state_family(ladder)]
+
+
+def _state_differences(ladder: Ladder, arm: str, pair: SizedPair) -> str:
+    """Return the sizes at which an arm is shown to have another loss than the baseline; empty if there are none."""
+    signs = [versus.difference.sign if versus.difference else 0 for versus in pair.measured]
+    shown = {
+        word: join_words(rung.size for rung, one in zip(ladder.rungs, signs, strict=True) if one == sign)
+        for word, sign in (("lower", -1), ("higher", 1))
+    }
+    parts = [f"{word} than that of {ladder.baseline} at {sizes}" for word, sizes in shown.items() if sizes]
+    return f"The loss of {arm} is {join_words(parts)}, each at its own settings." if parts else ""
 
 
 def _state_trend(ladder: Ladder, arm: str, trend: Trend | None) -> str:

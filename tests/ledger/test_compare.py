@@ -37,7 +37,7 @@ def test_differences_are_those_of_pairs_of_seeds(run_sweep):
     assert pair.difference.mean == pytest.approx(np.mean(differences), abs=1e-12)
     failing = next(pair for pair in comparison.pairs if pair.arm == "post lr=0.009")
     assert failing.difference is None
-    assert (failing.failed, failing.first_failed) == (4, 4)
+    assert (failing.failed, failing.reference_failed) == (4, 4)
 
 
 def test_all_intervals_share_the_error(run_sweep):

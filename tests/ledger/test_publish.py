@@ -2,6 +2,7 @@
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -12,7 +13,7 @@ from reports.hand_built import add_curves
 
 from ablate.config import plugins
 from ablate.config.errors import DataError, StoreError, SweepError
-from ablate.ledger import bundles
+from ablate.ledger import bundles, studies
 from ablate.ledger.cells import list_cells
 from ablate.ledger.folders import draw_size
 from ablate.ledger.places import hide_places
@@ -22,6 +23,7 @@ from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.storage import open_storage, storage_url
+from ablate.sweeps.verdict_summary import summarise_verdict
 
 
 def read_texts(folder):
@@ -51,7 +53,7 @@ def test_a_bundle_has_the_sweep_its_runs_its_verdict_and_how_to_check_it(bundle)
     assert sweep["verdict"]["text"] in page
     assert "ablate verify FOLDER" in page
     assert yaml.safe_load((bundle / "sweep.yaml").read_text())["arms"]["post"]["norm"] == "post"
-    assert set(values["files"]) == {file.name for file in bundle.iterdir()} - {"bundle.json", "index.md"}
+    assert set(values["files"]) == {file.name for file in bundle.iterdir()} - {"bundle.json"}
 
 
 def test_nothing_of_this_machine_and_no_secret_is_published(run_sweep, tmp_path, monkeypatch):
@@ -171,9 +173,13 @@ def test_a_bundle_is_written_anew_from_its_runs(bundle, tmp_path):
     page = (bundle / "index.md").read_text()
     assert page.splitlines()[2] == "Mix-LN wins."
     assert page.replace("Mix-LN wins.\n\n", "").encode() == before.pop("index.md")
+    values = json.loads(before.pop("bundle.json"))
     assert {name: (bundle / name).read_bytes() for name in before} == before
+    anew = bundles.read_bundle(bundle)
+    assert bundles.hash_study(anew) == bundles.hash_study(bundles.Bundle.model_validate_json(json.dumps(values)))
+    assert bundles.list_damage(bundle) == []
     publish_anew(bundle, tmp_path / "copy")
-    assert {file.name for file in (tmp_path / "copy").iterdir()} == {*before, "index.md"}
+    assert read_texts(tmp_path / "copy") == read_texts(bundle)
 
 
 def test_figures_drawn_anew_keep_the_checks_of_others(bundle):
@@ -269,6 +275,30 @@ def test_of_several_sizes_each_has_its_curves():
     ((figure, caption),) = draw_size("l2", add_curves(run_in_memory("searched"))).values()
     assert len(figure.axes[0].lines) == len(ARMS)
     assert caption.startswith("l2: val/loss on fresh seeds during training")
+
+
+def test_the_page_begins_with_the_answer_and_has_the_words_of_the_sweep_file(run_sweep, write_sweep, store, tmp_path):
+    file = write_sweep(build_tree("searched"))
+    head = "# Which wins?\n#\n#   ablate sweep it.yaml\n#\n# Planned before\n# any run.\n"
+    file.write_text(head + file.read_text())
+    record = run_sweep("searched")
+    bundle = publish([str(file)], tmp_path / "out").bundle
+    page = (tmp_path / "out" / "index.md").read_text()
+    assert page.startswith(f"# Which wins?\n\n**{summarise_verdict(record)}**\n\n{bundle.sweeps[0].verdict.text}\n")
+    assert "> Planned before any run.\n" in page
+    limits = page.partition("## What this does not show")[2].partition("## ")[0]
+    assert "this length of training alone: " in limits
+    assert "A seed fails when it diverges or is stuck" in limits
+    assert "ablate sweep FOLDER/sweep.yaml --workers 2" in page
+
+
+def test_a_sweep_none_of_whose_runs_has_ended_is_not_published(run_sweep, tmp_path, monkeypatch):
+    record = run_sweep("searched")
+    empty = replace(record, trials={arm: [] for arm in record.trials}, confirmed={}, candidates={}, crossed={})
+    monkeypatch.setattr(studies, "read_sweep", lambda *_: empty)
+    with pytest.raises(SweepError, match="No run of searched has ended, so there is nothing to publish"):
+        publish(["searched"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_published_is_told(run_sweep, tmp_path):

@@ -14,11 +14,11 @@ from sweeps.small import run_here, spec_tree
 
 from ablate.config.errors import ConfigError, DataError
 from ablate.ledger import bundles
-from ablate.ledger.cells import list_cells
+from ablate.ledger.cells import list_cells, shuffle_cells
 from ablate.ledger.claims import list_other_kinds
 from ablate.ledger.publish import publish
 from ablate.ledger.records import judge
-from ablate.ledger.reproduction import compare_cell, predict_seed
+from ablate.ledger.reproduction import bound_distance, compare_cell
 from ablate.ledger.retraining import Trained
 from ablate.ledger.verify import verify
 from ablate.sweeps.simulation import simulate
@@ -60,7 +60,24 @@ def test_cells_are_drawn_from_fresh_seeds_and_only_as_many_as_asked_for(bundle):
     assert {len(cells) for cells in labels} == {2}
     assert all("(fresh)" in cell.label for cells in labels for cell in cells)
     assert len({cell.label for cells in labels for cell in cells}) > 4
-    assert verify(bundle, cells=0, train=refuse).reproduced
+    unchecked = verify(bundle, cells=0, train=refuse)
+    assert unchecked.holds
+    assert unchecked.reproduced is None
+
+
+def test_a_run_is_named(bundle):
+    (cell,) = verify(bundle, cells=1, only=["mix", "seed 3", "(fresh)"], train=repeat).cells
+    assert " mix" in cell.label
+    assert "seed 3 (fresh)" in cell.label
+    with pytest.raises(DataError, match=r"No run of searched is called maximal\. One of its runs is 'searched: "):
+        verify(bundle, only=["maximal"], train=repeat)
+
+
+def test_a_cheap_run_is_drawn_from_all_that_are_as_cheap(bundle):
+    """All runs of the bundle take the same."""
+    cells = read_cells(bundle)
+    drawn = {cell.label for _ in range(30) for cell in shuffle_cells(cells, 1, cheapest=True)}
+    assert drawn == {cell.label for cell in cells}
 
 
 def set_value(values):
@@ -89,7 +106,21 @@ def test_a_changed_value_is_found_even_where_the_digest_was_made_anew(bundle, ed
     assert not verification.reproduced
 
 
-@pytest.mark.parametrize("name", ["sweep.yaml", "confirmed.png"])
+def test_files_that_were_not_published_are_found(bundle):
+    (bundle / "reproductions").mkdir()
+    (bundle / "reproductions" / "one.json").write_text("{}")
+    (bundle / ".hidden").write_text("")
+    assert verify(bundle, cells=0).damage == []
+    (bundle / "notes.md").write_text("Better than all others.")
+    (bundle / "plugins").mkdir()
+    (bundle / "plugins" / "more.py").write_text("")
+    assert verify(bundle, cells=0).damage == [
+        "notes.md: the file was not published with it",
+        "plugins/more.py: the file was not published with it",
+    ]
+
+
+@pytest.mark.parametrize("name", ["sweep.yaml", "confirmed.png", "index.md"])
 def test_a_changed_or_missing_file_is_found(bundle, name):
     content = (bundle / name).read_bytes()
     (bundle / name).write_bytes(content + b"\n")
@@ -119,21 +150,50 @@ def read_cells(folder):
     return list_cells(published, bundles.restore_records(published, folder).values())
 
 
-def test_elsewhere_a_value_may_lie_where_a_further_seed_would(bundle):
+def move(cell, value=None, **facts):
+    """What a run comes to on other hardware."""
+    trained = repeat(cell)
+    value = trained.value if value is None else value
+    return replace(trained, value=value, facts={"ablate.hardware": "another", **facts})
+
+
+def test_elsewhere_a_value_may_lie_as_far_away_as_another_seed(bundle):
     cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh")
-    there = replace(repeat(cell), facts={"ablate.hardware": "another"})
     values = [peer.value for peer in cell.peers]
     assert len(values) == 3
-    sd, mean = np.std(values, ddof=1), np.mean(values)
-    limit = 4.302653 * sd * math.sqrt(1 + 1 / 3)  # Student's t with two degrees of freedom, 97.5 %
+    limit = 4.302653 * np.std(values, ddof=1) * math.sqrt(2)  # Student's t with two degrees of freedom, 97.5 %
     for distance, word in ((0.98, "within the seeds"), (1.02, "not reproduced"), (-1.02, "not reproduced")):
-        value = float(mean + distance * limit)
-        checked = compare_cell(cell, replace(there, value=value), 1)
+        checked = compare_cell(cell, move(cell, float(cell.run.value + distance * limit)), 1)
         assert checked.word == word, checked
         assert checked.differs == {"ablate.hardware": ("not known", "another")}
     here = replace(repeat(cell), value=cell.run.value + 1e-7)
     assert compare_cell(cell, here, 1).word == "not reproduced"
-    assert compare_cell(cell, there, 1).word == "bit for bit"
+    assert compare_cell(cell, move(cell), 1).word == "bit for bit"
+
+
+def test_a_forged_value_is_found_elsewhere_too_though_what_came_out_lies_among_the_other_seeds(bundle):
+    """And it does not vouch for the other seeds of its settings, which it makes lie far apart."""
+    cells = [cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh"]
+    cell, true = cells[0], cells[0].run.value
+    forged = replace(cell, run=cell.run.model_copy(update={"value": true - 0.4}))
+    assert compare_cell(forged, move(cell, true + 1e-6), 1).word == "not reproduced"
+
+
+def test_a_value_that_lies_apart_from_the_other_seeds_comes_out_to_rounding(bundle):
+    cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh")
+    far = replace(cell, run=cell.run.model_copy(update={"value": cell.run.value + 0.5}))
+    assert compare_cell(far, move(cell, far.run.value * (1 + 0.9e-4)), 1).word == "to rounding"
+    alone = replace(far, peers=())
+    assert compare_cell(alone, move(cell, far.run.value * (1 + 0.9e-4)), 1).word == "to rounding"
+    assert compare_cell(alone, move(cell, far.run.value * (1 + 1.1e-4)), 1).word == "cannot be compared"
+
+
+def test_on_another_corpus_nothing_is_said(bundle):
+    cell = replace(read_cells(bundle)[0], facts={"ablate.corpus": "a" * 64})
+    checked = compare_cell(cell, move(cell, cell.run.value + 0.001, **{"ablate.corpus": "b" * 64}), 1)
+    assert checked.word == "cannot be compared"
+    assert "on another corpus (bbbbbbbbbbbb..., not aaaaaaaaaaaa...)" in checked.why
+    assert not checked.reproduced
 
 
 def test_an_ending_that_no_other_seed_had_is_not_reproduced(bundle):
@@ -143,16 +203,13 @@ def test_an_ending_that_no_other_seed_had_is_not_reproduced(bundle):
     )
     assert {peer.ending for peer in post.peers} >= {"stuck"}
     for cell, word in ((pre, "not reproduced"), (post, "within the seeds")):
-        there = replace(repeat(cell), value=3.29, metrics={"val/loss": 3.29}, facts={"ablate.hardware": "another"})
+        there = replace(move(cell, 3.29), metrics={"val/loss": 3.29})
         assert compare_cell(cell, there, 1).word == word
 
 
-def test_a_further_seed_is_missed_as_often_as_said():
-    drawn = np.random.default_rng(0).normal(size=(4000, 5))
-    missed = 0
-    for *values, further in drawn.tolist():
-        low, high = predict_seed(values, 0.1)
-        missed += not low <= further <= high
+def test_two_seeds_lie_farther_apart_as_often_as_said():
+    drawn = np.random.default_rng(0).normal(size=(4000, 6))
+    missed = sum(abs(one - other) > bound_distance(peers, 0.1) for one, other, *peers in drawn.tolist())
     assert abs(missed / 4000 - 0.1) < 3 * math.sqrt(0.1 * 0.9 / 4000)
 
 
@@ -171,9 +228,19 @@ def test_a_run_is_trained_again_bit_for_bit_and_a_false_setting_is_found(store, 
     assert [cell.word for cell in verify(folder, cells=1).cells] == ["not reproduced"]
 
 
+def test_a_corpus_that_is_not_here_is_told(bundle):
+    def miss(cell):
+        raise DataError("There is no file books.txt.")
+
+    with pytest.raises(DataError, match=r"cannot be trained here: There is no file books.txt. No corpus is part of a"):
+        verify(bundle, train=miss)
+
+
 def test_what_is_no_bundle_is_told(bundle, tmp_path):
     with pytest.raises(DataError, match="There is no bundle in"):
         verify(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=rf"bundle.json is a file. Give the folder that it is in: {bundle}"):
+        verify(bundle / "bundle.json")
     (tmp_path / "bundle.json").write_text('{"format": "ablate bundle", "version": 99}')
     with pytest.raises(DataError, match="has version 99 of the format"):
         verify(tmp_path)

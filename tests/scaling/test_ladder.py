@@ -128,6 +128,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     )
     text = say(found)
     assert "post and pre: the difference grows with size, from -0." in text
+    assert text.startswith("The loss of post is lower than that of pre at s, m, 9m and 20m, each at its own settings.")
     assert "At 35m the curves predict a difference of post to pre of -0." in text
     assert "times the parameters of the largest size trained" in text
     assert "that requires 5 sizes" in text
@@ -145,6 +146,14 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
 
     stored = {item.path for item in tracking.client().list_artifacts(made.mlflow["run_id"])}
     assert stored == {"ladder.png", "ladder-differences.png", "ladder.json", "ladder.txt"}
+
+
+def test_the_sizes_at_which_a_difference_is_shown_are_told(file):
+    known = build_rungs(file(), ["s", "m", "9m"])
+    gaps = {known[0].parameters: 0.1, known[1].parameters: 0.0, known[2].parameters: -0.1}
+    text = say(fit_ladder("toy-ladder", known, run(known, gaps.get)))
+    assert text.startswith("The loss of post is lower than that of pre at 9m and higher than that of pre at s, each at")
+    assert "The loss of post" not in say(fit_ladder("toy-ladder", known, run(known, lambda n: 0.0)))
 
 
 def test_three_sizes_are_not_extrapolated(file):
