@@ -79,12 +79,13 @@ def example_files(registries, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{page}: {command[:60]}" for page, command in COMMANDS])
 def test_commands_are_understood(page, command, example_files):
-    """Each is parsed, its settings are validated, and its sweep is read as the verb would read it."""
+    """Each is parsed, its settings are validated, and its sweep is read as the verb would read it. FOLDER is that of a
+    page."""
     example_files(page)
-    given = parse(command)
+    given = parse(command.replace("FOLDER/", f"{(ROOT / page).parent}/"))
     words = [*filter(None, [getattr(given, "file", None), *getattr(given, "words", [])])]
     named = words[0] if words and "=" not in words[0] else None
-    if given.verb in ("sweep", "ladder", "plan") and named and named not in PLACEHOLDERS:
+    if given.verb in ("sweep", "ladder", "transfer", "plan") and named and named not in PLACEHOLDERS:
         file, part = find_sweep_file(named)
         size, factor = getattr(given, "size", None) or part, getattr(given, "scale", 1.0)
         load_sweeps(file, parse_overrides(words[1:]), size=size, factor=factor)
