@@ -119,7 +119,7 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
     metric = record.spec.objective.metric
     bounds = find_difference_bounds(metric)
     baseline_name = style.escape_math(name_baseline(record))
-    axes.set_xlabel(f"{label_metric(metric, record.spec)}: difference to {baseline_name}")
+    axes.set_xlabel(f"{label_metric(metric, record.spec)}:\ndifference to {baseline_name}")
     if effect:
         axes.axvspan(-effect, effect, color=_SHADE, linewidth=0, zorder=0.5)
     axes.axvline(0, color="black", linewidth=1, zorder=1)
@@ -151,6 +151,7 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
                 va="center",
                 fontsize=8.5,
                 transform=axes.get_yaxis_transform(),
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},  # over the line at zero
             )
     crossed = [d for c in compared.values() if c.crossed and (d := c.crossed.difference)]
     known = [*(c.difference for c in compared.values() if c.difference), *crossed]
@@ -195,7 +196,7 @@ def _create_pair(title: str, subtitle: str) -> tuple[Figure, Axes, Axes]:
     side.set_axisbelow(True)
     side.set_xlim(-8, 108)
     side.set_xticks([0, 50, 100])
-    side.set_xlabel("failed seeds (%)")
+    side.set_xlabel("failed\nseeds (%)")
     side.tick_params(axis="y", labelleft=False, length=0)
     axes.grid(False, axis="y")
     return figure, axes, side
