@@ -77,7 +77,8 @@ def _describe(comparison: compare.Comparison, source: compare.ComparedSource, ar
     mean, failed, seeds = comparison.summarise(source, arm)
     if not seeds:
         return "no seed ended"
-    return f"{statements.format_estimate(mean) if mean else 'none trained'} ({failed} of {seeds} failed)"
+    failures = f", {failed} failed" if failed else ""
+    return f"{statements.format_estimate(mean) if mean else 'none trained'} (n = {seeds - failed}{failures})"
 
 
 def _describe_pair(pair: compare.Pair) -> list[str]:

@@ -59,7 +59,7 @@ def read_source(name: str, storage: str | None = None, trusts_plugins: bool = Fa
         records = bundles.restore_records(bundle, name, trusts_plugins)
         sizes = [(size if len(records) > 1 else None, record) for size, record in records.items()]
         return [
-            replace(_describe_sweep(f"{name} {size}" if size else name, record), study=name, size=size)
+            replace(_describe_sweep(f"{bundle.name} {size}" if size else name, record), study=name, size=size)
             for size, record in sizes
         ]
     if _RUN.fullmatch(name):
