@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ablate.ledger.bundles import compute_digest
+from ablate.ledger.bundles import compute_digest, read_bundle, restore_records
+from ablate.ledger.cells import list_cells
+from ablate.ledger.reproduction import bound_distance
 from ablate.ledger.schema import FILE
 from ablate.ledger.verify import verify
 
@@ -18,9 +20,9 @@ COMMIT = "mlflow.source.git.commit"
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=[folder.name for folder in FOLDERS])
 def test_a_bundle_is_undamaged_and_a_cheap_run_comes_out_again(folder, store):
-    """Bit for bit where machine, versions and corpus are those of then, whatever the commit; elsewhere close to it: the
-    interval of `verify` would fail one time in twenty. In a process of its own, as a user runs it, without what other
-    tests have left behind in this one."""
+    """Bit for bit where machine, versions and corpus are those of then, whatever the commit; elsewhere close to it, or
+    as far away as two seeds lie apart at most one time in a thousand, where `verify` has one in twenty. In a process of
+    its own, as a user runs it, without what other tests have left behind in this one."""
     command = [sys.executable, "-m", "ablate", "verify", str(folder), "--cheapest", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode in (0, 1), done.stderr
@@ -29,8 +31,17 @@ def test_a_bundle_is_undamaged_and_a_cheap_run_comes_out_again(folder, store):
     (cell,) = verification["cells"]
     if {*cell["differs"]} <= {COMMIT}:
         assert cell["word"] == "bit for bit", cell
-    else:
-        assert cell["value"] == pytest.approx(cell["published"], rel=0.03), cell  # another rate: 0.1
+    elif cell["value"] is not None and cell["published"] is not None:
+        near = max(0.03 * cell["published"], bound_seeds(folder, cell["label"]))
+        assert abs(cell["value"] - cell["published"]) <= near, cell
+
+
+def bound_seeds(folder, label):
+    """How far two seeds of a run's settings lie apart, but for one pair in a thousand."""
+    bundle = read_bundle(folder)
+    (cell,) = [one for one in list_cells(bundle, restore_records(bundle, folder).values()) if one.label == label]
+    values = [peer.value for peer in cell.peers if peer.value is not None]
+    return bound_distance(values, 0.001) if len(values) > 1 else 0.0
 
 
 def test_a_sensitivity_that_the_runs_do_not_show_is_found(tmp_path):
