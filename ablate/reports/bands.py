@@ -12,14 +12,18 @@ from ablate.reports.findings import objective_sign
 from ablate.reports.labels import choose_looks, label_metric
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
+from ablate.verdict.outcomes import LOSS
 from ablate.verdict.records import Compared
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_ARMS = 12
 """In one figure; more lines cannot be told apart."""
 LEAST_POINTS = 2
+_ABOVE = 1.05
+"""Of the loss of a model that knows frequencies alone: the top of the axis."""
 
 
 def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int, dict[str, float]]:
@@ -91,5 +95,17 @@ def draw_bands(record: SweepRecord, bands: Mapping[str, Mapping[int, Mapping[str
         lows, means, highs = ([row[name] for row in band.values()] for name in ("low", "mean", "high"))
         axes.fill_between(places, lows, highs, color=colour, alpha=0.18, linewidth=0)
         axes.plot(places, means, color=colour, linewidth=1.8)
+    _cut_early(axes, record, bands)
     style.add_legend(figure, [style.create_entry(looks[arm], arm, linewidth=2) for arm in bands])
     return figure
+
+
+def _cut_early(axes: Axes, record: SweepRecord, bands: Mapping[str, Mapping[int, Mapping[str, float]]]) -> None:
+    """Cut the axis above the loss of a model that knows frequencies alone: how far above it a seed begins says little,
+    and would flatten the rest."""
+    trivial = record.trivial_loss
+    if record.spec.objective.metric != LOSS or trivial is None or not math.isfinite(trivial):
+        return
+    lowest = min(row["low"] for band in bands.values() for row in band.values())
+    if axes.get_ylim()[1] > _ABOVE * trivial > lowest:
+        axes.set_ylim(lowest - 0.04 * (_ABOVE * trivial - lowest), _ABOVE * trivial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.formatting import count_noun, format_number
@@ -74,8 +75,11 @@ def draw_layers_over_seeds(record: SweepRecord, known: LayersOverSeeds) -> Figur
             places = range(1, len(layers) + 1)
             panel.fill_between(places, [*map(min, layers)], [*map(max, layers)], color=colour, alpha=0.18, linewidth=0)
             panel.plot(places, [math.fsum(values) / len(values) for values in layers], color=colour, linewidth=1.6)
-        if all(value > 0 for one in arms.values() for values in one.seeds.values() for value in values):
+        numbers = [value for one in arms.values() for values in one.seeds.values() for value in values]
+        if all(value > 0 for value in numbers):
             panel.set_yscale("log")
+        elif near := statistics.median(map(abs, numbers)):  # linear below: some are negative
+            panel.set_yscale("symlog", linthresh=near)
         panel.set_xlabel("layer", fontsize=8)
         tick_layers(panel)
     drawn = dict.fromkeys(arm for numbers in known.numbers.values() for arm in numbers)

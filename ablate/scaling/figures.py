@@ -11,12 +11,15 @@ from ablate.config.formatting import count_noun, format_count
 from ablate.plots import style
 from ablate.scaling.fits import Curve, Gap
 from ablate.scaling.ladder import Ladder
+from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import LOSS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MOST_TIMES = 4
+"""An interval that is so many times as wide as the median one does not set the range of the axis."""
 APART = 0.025
 """Horizontal offset between arms at the same size, as a share of the decades on the axis."""
 
@@ -26,7 +29,7 @@ def draw_losses(ladder: Ladder) -> Figure:
     seeds = count_noun(max(rung.spec.confirm.most_seeds for rung in ladder.rungs), "fresh seed")
     figure, axes = style.create_canvas(
         f"{ladder.name}: {LOSS} against size",
-        f"{seeds} per size; points: seeds that trained; curves with 95 % intervals",
+        f"{seeds} per size; light: each that trained; strong: their mean with its 95 % interval{_name_curves(ladder)}",
     )
     figure.set_size_inches(style.SIZE[0], 1.35 * style.SIZE[1])
     grid = figure.add_gridspec(2, 1, height_ratios=(3, 1.2))
@@ -34,8 +37,10 @@ def draw_losses(ladder: Ladder) -> Figure:
     below = figure.add_subplot(grid[1], sharex=axes)
     axes.set_ylabel(f"{LOSS} (nats)")
     looks = style.choose_looks(ladder.compared.arms)
+    places = _spread_arms(ladder, list(ladder.compared.arms))
     for name, arm in ladder.compared.arms.items():
-        _draw_seeds(axes, ladder, arm.losses, looks[name])
+        _draw_seeds(axes, ladder, arm.losses, looks[name], places[name])
+        _draw_means(axes, ladder, arm.estimates, looks[name], places[name])
         _draw_curve(axes, ladder, arm.curve, looks[name])
     _draw_failures(below, ladder, looks)
     _set_sizes(below, ladder)
@@ -49,24 +54,19 @@ def draw_differences(ladder: Ladder) -> Figure:
     compared = ladder.compared
     figure, axes = style.create_canvas(
         f"{ladder.name}: difference to {style.escape_math(ladder.baseline)} against size",
-        f"below 0: better; bars: intervals of {count_noun(compared.family, 'comparison')} that share 5 %; "
-        "bands: 95 % of the curves",
+        f"below 0: better; light: each seed; bars: intervals of {count_noun(compared.family, 'comparison')} that share "
+        f"5 %{_name_curves(ladder)}",
     )
     axes.set_ylabel(f"{LOSS} minus that of {style.escape_math(ladder.baseline)} (nats)")
     axes.axhline(0, color="black", linewidth=0.8)
     looks = style.choose_looks(compared.arms)
     places = _spread_arms(ladder, list(compared.pairs))
     for name, pair in compared.pairs.items():
-        colour, marker = looks[name]
-        _draw_seeds(axes, ladder, pair.differences, looks[name], places[name], mean=False)
+        _draw_seeds(axes, ladder, pair.differences, looks[name], places[name])
+        _draw_means(axes, ladder, [versus.difference for versus in pair.measured], looks[name], places[name])
         _draw_curve(axes, ladder, pair.gap, looks[name])
-        for rung, versus in zip(ladder.rungs, pair.measured, strict=True):
-            if versus.difference:
-                axes.errorbar(
-                    rung.parameters * places[name], versus.difference.mean, versus.difference.half_width,
-                    fmt=marker, color=colour, markersize=6, capsize=3, zorder=3,
-                )  # fmt: skip
     _set_sizes(axes, ladder)
+    _limit_height(axes, ladder, places, looks)
     style.add_legend(figure, [style.create_entry(looks[arm], arm) for arm in compared.pairs])
     return figure
 
@@ -105,22 +105,69 @@ def _set_sizes(axes: Axes, ladder: Ladder) -> None:
     axes.minorticks_off()
 
 
+def _name_curves(ladder: Ladder) -> str:
+    has_curves = any(arm.curve for arm in ladder.compared.arms.values())
+    return "; curves with their 95 % intervals" if has_curves else ""
+
+
 def _draw_seeds(
-    axes: Axes,
-    ladder: Ladder,
-    by_size: Sequence[Mapping[int, float]],
-    look: tuple[str, str],
-    place: float = 1.0,
-    mean: bool = True,
+    axes: Axes, ladder: Ladder, by_size: Sequence[Mapping[int, float]], look: tuple[str, str], place: float
 ) -> None:
-    """Draw a point for each seed, and the mean."""
+    """Draw a point for each seed."""
     colour, marker = look
     for rung, by_seed in zip(ladder.rungs, by_size, strict=True):
-        if by_seed:
-            values, x = list(by_seed.values()), rung.parameters * place
-            axes.plot([x] * len(values), values, marker, color=colour, alpha=0.35, markersize=4, zorder=2)
-            if mean:
-                axes.plot(x, float(np.mean(values)), marker, color=colour, markersize=7, zorder=3)
+        values, x = list(by_seed.values()), rung.parameters * place
+        axes.plot([x] * len(values), values, marker, color=colour, alpha=0.35, markersize=4, zorder=2)
+
+
+def _draw_means(
+    axes: Axes, ladder: Ladder, estimates: Sequence[Estimate | None], look: tuple[str, str], place: float
+) -> None:
+    """Draw the means with their intervals."""
+    colour, marker = look
+    for rung, one in zip(ladder.rungs, estimates, strict=True):
+        if one:
+            x = rung.parameters * place
+            axes.errorbar(x, one.mean, one.half_width, fmt=marker, color=colour, markersize=6, capsize=3, zorder=3)
+
+
+def _limit_height(axes: Axes, ladder: Ladder, places: Mapping[str, float], looks: style.Looks) -> None:
+    """Leave intervals out of the range of the axis that are several times as wide as the others, and write beside them
+    how many seeds lie beyond it."""
+    known = [
+        (arm, k, versus.difference)
+        for arm, pair in ladder.compared.pairs.items()
+        for k, versus in enumerate(pair.measured)
+        if versus.difference and versus.difference.interval
+    ]
+    widths = [one.half_width for _, _, one in known if one.half_width is not None]
+    limit = MOST_TIMES * float(np.median(widths)) if widths else 0.0
+    wide = [(arm, k) for arm, k, one in known if one.half_width is not None and one.half_width > limit]
+    ends = [end for arm, k, one in known if one.interval and (arm, k) not in wide for end in one.interval]
+    if not wide or not ends:
+        return
+    seeds = [
+        value
+        for arm, pair in ladder.compared.pairs.items()
+        for k, by_seed in enumerate(pair.differences)
+        if (arm, k) not in wide
+        for value in by_seed.values()
+    ]
+    low, high = min(*ends, *seeds, 0.0), max(*ends, *seeds, 0.0)
+    pad = 0.12 * (high - low)
+    axes.set_ylim(low - pad, high + pad)
+    for arm, k in wide:
+        values, x = ladder.compared.pairs[arm].differences[k].values(), ladder.rungs[k].parameters * places[arm]
+        for count, y, arrow in (
+            (sum(value > high + pad for value in values), high + pad, "↑"),
+            (sum(value < low - pad for value in values), low - pad, "↓"),
+        ):
+            if count:
+                text = f"{arrow} {count_noun(count, 'seed')}"
+                axes.annotate(
+                    text, (x, y), (5, -10 if arrow == "↑" else 4), textcoords="offset points", fontsize=8,
+                    color=looks[arm][0],
+                )  # fmt: skip
 
 
 def _draw_curve(axes: Any, ladder: Ladder, fit: Curve | Gap | None, look: tuple[str, str]) -> None:
