@@ -44,6 +44,15 @@ def test_the_figure_has_a_line_and_a_range_for_each_arm():
     assert (min(ranges), max(ranges)) == pytest.approx((2.05, 3.12))
 
 
+def test_the_axis_ends_a_little_above_the_loss_of_frequencies():
+    record = replace(add_curves(build_record({"pre": PRE, "post": POST})), trivial_loss=2.5)
+    (axes,) = draw_bands(record, collect_bands(record, compare_record(record))).axes
+    assert axes.get_ylim()[1] == pytest.approx(1.05 * 2.5)
+    assert axes.get_ylim()[0] < min(PRE)
+    free = draw_bands(replace(record, trivial_loss=5.5), collect_bands(record, compare_record(record)))
+    assert 3.1 < free.axes[0].get_ylim()[1] < 3.5
+
+
 def test_of_a_grid_with_too_many_points_each_arm_is_drawn_at_its_best(monkeypatch):
     """At the higher rate Mix-LN has the better mean, and a seed that diverges."""
     monkeypatch.setattr(bands, "MOST_ARMS", 3)

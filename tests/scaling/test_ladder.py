@@ -12,6 +12,7 @@ from ablate.cli import main
 from ablate.cli.ladder import to_text
 from ablate.config.errors import ConfigError, SweepError
 from ablate.models import models
+from ablate.scaling.figures import draw_differences
 from ablate.scaling.ladder import fit_ladder
 from ablate.scaling.report import report_ladder
 from ablate.scaling.rungs import build_rungs, count_parameters
@@ -168,6 +169,17 @@ def test_three_sizes_are_not_extrapolated(file):
     assert losses.rows[-1] == ["1b, by the curves", losses.rows[-1][1], "", "-", "-"]
     assert differences.header == ["size", "post, difference to pre"]
     assert [row[0] for row in differences.rows] == ["s", "m", "9m"]
+
+
+def test_seeds_far_away_do_not_flatten_the_figure_and_are_counted(file):
+    known = build_rungs(file(confirm={"seeds": 6}), ["s", "m", "9m"])
+    records = run(known, lambda n: -0.1)
+    large = records[2]
+    far = [replace(one, value=one.value + (k < 2)) for k, one in enumerate(large.confirmed["post"])]
+    records[2] = replace(large, confirmed={**large.confirmed, "post": far})
+    (axes,) = draw_differences(fit_ladder("toy-ladder", known, records)).axes
+    assert -0.2 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0.1
+    assert "↑ 2 seeds" in [text.get_text() for text in axes.texts]
 
 
 def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
