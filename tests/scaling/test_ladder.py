@@ -175,7 +175,11 @@ def test_seeds_far_away_do_not_flatten_the_figure_and_are_counted(file):
     known = build_rungs(file(confirm={"seeds": 6}), ["s", "m", "9m"])
     records = run(known, lambda n: -0.1)
     large = records[2]
-    far = [replace(one, value=one.value + (k < 2)) for k, one in enumerate(large.confirmed["post"])]
+    far = [
+        replace(one, value=loss, metrics={**one.metrics, "val/loss": loss})
+        for k, one in enumerate(large.confirmed["post"])
+        for loss in [one.value + (k < 2)]
+    ]
     records[2] = replace(large, confirmed={**large.confirmed, "post": far})
     (axes,) = draw_differences(fit_ladder("toy-ladder", known, records)).axes
     assert -0.2 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0.1
