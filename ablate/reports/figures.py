@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BAND = 0.09  # of the height: kept free at the bad edge for trials without a place on the scale
+_MOST_ROWS = 40
+"""Of a figure with a row for each arm."""
 _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way off the scale
 
 
@@ -47,9 +49,10 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
             figures.append(("effects", draw_effects(record, effects), caption_effects(record, effects)))
         if has_failures(record, compared):
             figures.append(("failures", draw_failures(record, compared), FAILURES))
-        if any(c.difference for c in compared.values()):
+        if any(c.difference for c in compared.values()) and len(compared) <= _MOST_ROWS:
             figures.append(("verdict", draw_verdict(record, compared), caption_verdict(record, compared)))
-        figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))
+        if len(compared) <= _MOST_ROWS:
+            figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))
         if bands := collect_bands(record, compared):
             figures.append(("bands", draw_bands(record, bands), caption_bands(record)))
     if layers := compare_layers(record):

@@ -61,7 +61,7 @@ def list_confirmed(compared: Mapping[str, Compared], panel: Panel) -> Iterator[C
 def chart_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> Chart | None:
     """Return the results on fresh seeds at each point of a grid, against the one number that it varies; None if there
     is no such number, or no seed trained."""
-    path, cells = find_axis(record), record.spec.cells
+    path, cells = find_axis(record, most_columns=1), record.spec.cells
     seeds = [o.value for c in compared.values() for o in c.outcomes.values() if o.trained and o.value is not None]
     if path is None or not seeds:
         return None
