@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ablate.plots import style
-from ablate.reports.findings import objective_sign
 from ablate.reports.labels import choose_looks, label_metric
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
@@ -45,26 +44,11 @@ def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int,
 def collect_bands(record: SweepRecord, compared: Mapping[str, Compared]) -> dict[str, dict[int, dict[str, float]]]:
     """Return arm -> its band, of those that were validated twice or more. Of a grid with too many points for one
     figure, each arm at its best point; empty for too many arms."""
-    shown = compared if len(compared) <= MOST_ARMS else _pick_points(record, compared)
+    best = [cell for arm in record.spec.own_arms if (cell := record.pick_point(arm)) in compared]
+    shown = compared if len(compared) <= MOST_ARMS else best
     bands = {arm: collect_band(record, arm, compared[arm]) for arm in shown}
     drawn = {arm: band for arm, band in bands.items() if len(band) >= LEAST_POINTS}
     return drawn if len(drawn) <= MOST_ARMS else {}
-
-
-def _pick_points(record: SweepRecord, compared: Mapping[str, Compared]) -> list[str]:
-    """Return each arm's best point of a grid: where fewest seeds failed and, of those, with the best mean."""
-    sign = objective_sign(record)
-
-    def rank(cell: str) -> tuple[int, float]:
-        one = compared[cell]
-        failed = sum(not outcome.trained for outcome in one.outcomes.values())
-        return failed, sign * one.estimate.mean if one.estimate else math.inf
-
-    by_arm: dict[str, list[str]] = {}
-    for cell in compared:
-        if cell in record.spec.cells:
-            by_arm.setdefault(record.spec.cells[cell].arm, []).append(cell)
-    return [min(cells, key=rank) for cells in by_arm.values()]
 
 
 def caption_bands(record: SweepRecord) -> str:

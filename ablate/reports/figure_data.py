@@ -35,6 +35,8 @@ class Point:
     """The objective; for a pruned trial the last reported value; None for a diverged trial."""
     best: bool
     """Whether it is the best of its arm."""
+    settled: bool
+    """Whether it is the one that was tested on fresh seeds or, before that, the best of its arm."""
     lr: float | None
     """The learning rate, if it was searched."""
 
@@ -123,8 +125,18 @@ def _build_panel(record: SweepRecord, path: str, file: str, fixed: dict[str, dic
 def _collect_points(record: SweepRecord, path: str, fixed: dict[str, dict[str, float]], log: bool) -> list[Point]:
     """Return the finished trials that have a number under `path`; on a logarithmic scale, one above zero."""
     bests = {arm: record.best(arm) for arm in record.trials}
+    settled = {arm: one.number for arm in record.trials if (one := record.settled(arm))}
     return [
-        Point(arm, t.number, t.status, float(x), _find_height(t), t is bests[arm], t.params.get(LEARNING_RATE))
+        Point(
+            arm,
+            t.number,
+            t.status,
+            float(x),
+            _find_height(t),
+            t is bests[arm],
+            t.number == settled.get(arm),
+            t.params.get(LEARNING_RATE),
+        )
         for arm, trials in record.trials.items()
         for t in trials
         if t.status in FINISHED and is_number(x := t.params.get(path, fixed[arm].get(path)))

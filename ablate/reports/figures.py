@@ -58,7 +58,8 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
     if layers := compare_layers(record):
         figures.append(("layers-seeds", draw_layers_over_seeds(record, layers), CAPTION))
     for panel in collect_panels(record):
-        text = f"{metric} against {label_parameter(panel.path)}, every finished trial of the search; circled: the best."
+        text = f"{metric} against {label_parameter(panel.path)}, every finished trial of the search; "
+        text += f"circled: {_name_circled(record)}."
         figures.append((panel.file, draw_panel(record, panel), text))
     if trials := collect_courses(record):
         text = f"{metric} against {UsageUnit.of(record).noun}, every trial of the search; strong: the best of each arm."
@@ -74,12 +75,16 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
 # ---------------------------------------------------------------------------------------------------- parameters
 
 
+def _name_circled(record: SweepRecord) -> str:
+    return "the trial of each arm that was tested on fresh seeds" if record.chosen else "the best trial of each arm"
+
+
 def draw_panel(record: SweepRecord, panel: Panel) -> Figure:
     """Return the objective against one parameter."""
     objective, looks = record.spec.objective, choose_looks(record)
     figure, axes = style.create_canvas(
         f"{record.title}: {record.spec.objective.title} against {name_parameter(panel.path)}",
-        f"{_describe_evidence(record, [p.arm for p in panel.points])}; circled: the best of each arm",
+        f"{_describe_evidence(record, [p.arm for p in panel.points])}; circled: {_name_circled(record)}",
     )
     axes.set_xlabel(label_parameter(panel.path))
     axes.set_ylabel(label_metric(objective.metric, record.spec))
@@ -112,7 +117,7 @@ def _draw_point(axes: Axes, p: Point, y: float, looks: Looks, shade: str | None 
     elif p.status == "diverged":
         axes.plot(p.x, y, marker, markerfacecolor="none", markeredgecolor=colour, markersize=6.5, zorder=3)
     else:
-        if p.best:
+        if p.settled:
             axes.plot(p.x, y, "o", markerfacecolor="none", markeredgecolor="black", markersize=13, zorder=3.5)
         size = 6 if away else 7
         axes.plot(p.x, y, marker, color=colour, markeredgecolor="white", markeredgewidth=0.5, markersize=size, zorder=3)
@@ -191,7 +196,9 @@ def draw_courses(record: SweepRecord, trials: list[Course]) -> Figure:
             axes.plot(course.xs, course.ys, color=colour, linewidth=0.9, alpha=0.35, zorder=2)
         if course in ends:
             y = edge if is_off(course.ys[-1], view, sign) else course.ys[-1]
-            _draw_point(axes, Point(course.arm, course.number, course.status, course.xs[-1], y, False, None), y, looks)
+            _draw_point(
+                axes, Point(course.arm, course.number, course.status, course.xs[-1], y, False, False, None), y, looks
+            )
     best = {course.arm: course for course in trials if course.best}
     values = {arm: trial.value for arm in best if (trial := record.best(arm))}
     entries = [
