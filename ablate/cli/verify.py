@@ -41,7 +41,7 @@ def add_parser(verbs: Verbs) -> None:
         "--cells", type=parse_whole, default=1, metavar="N", help="runs to train again, drawn at random (default: 1)"
     )
     which.add_argument("--all", action="store_true", help="train all runs again, and judge by them")
-    parser.add_argument("--cheapest", action="store_true", help="draw from among the ten cheapest runs")
+    parser.add_argument("--cheapest", action="store_true", help="draw from the ten cheapest runs, ties included")
     parser.add_argument(
         "--only",
         nargs="+",

@@ -76,8 +76,8 @@ class Comparison:
 
 def compare(names: Sequence[str], *, storage: str | None = None, trusts_plugins: bool = False) -> Comparison:
     """Return the comparison of runs, sweeps and bundles, each with the first, size by size where both have several; of
-    one bundle alone, of its sizes with the first. Raises SweepError for fewer than two, and
-    for a name that is none of these."""
+    one bundle alone, its sizes with the first. Raises SweepError for fewer than two, and for a name that is none of
+    these."""
     sources = [source for name in names for source in read_source(name, storage, trusts_plugins)]
     if len(sources) < 2:
         raise SweepError("Name two or more to compare: ids of runs, names of sweeps, folders of bundles.")

@@ -14,10 +14,7 @@ from ablate.ledger.over_sizes import OverSizes, compare_sizes
 from ablate.ledger.places import find_places
 from ablate.ledger.schema import CHECKS, FILE, NOTES, PAGE, SWEEP, Bundle
 from ablate.plots.panels import save_png
-from ablate.reports.bands import caption_bands, collect_bands, draw_bands
-from ablate.reports.figures import draw_figures
-from ablate.reports.layer_seeds import compare_layers
-from ablate.reports.layers_section import CAPTION, draw_layers_over_seeds
+from ablate.reports.figures import draw_figures, draw_over_seeds
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
 
@@ -41,19 +38,15 @@ def fill_folder(bundle: Bundle, content: Path) -> Bundle:
     together = compare_sizes(bundle.name, records) if len(records) > 1 else None
     over_sizes = {"kind": together.kind, **together.values} if together else None
     captions = _draw(records, together, content)
-    bundle = bundle.model_copy(update={"over_sizes": over_sizes, "files": _hash_files(content)})
+    bundle = bundle.model_copy(update={"over_sizes": over_sizes})
     text = page.render(bundle, records, together, captions, _read(content / SWEEP))
     (content / PAGE).write_text(page.add_notes(text, _read(content / NOTES)), encoding="utf-8")
-    bundle = bundle.model_copy(update={"files": _hash_files(content)})
+    files = {path.name: hash_file(path) for path in sorted(content.iterdir()) if path.is_file()}
+    bundle = bundle.model_copy(update={"files": files})
     bundle = bundle.model_copy(update={"digest": bundles.compute_digest(bundles.dump_bundle(bundle))})
     (content / FILE).write_text(bundles.to_json(bundle), encoding="utf-8")
     _refuse_places(content)
     return bundle
-
-
-def _hash_files(content: Path) -> dict[str, str]:
-    """Return name -> SHA-256 of the files of a bundle beside its values and its plugins."""
-    return {path.name: hash_file(path) for path in sorted(content.iterdir()) if path.is_file() and path.name != FILE}
 
 
 def _read(file: Path) -> str:
@@ -73,7 +66,7 @@ def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, conten
         return captions
     figures = {name: (figure, "") for name, figure in together.draw().items()}
     for size, record in records.items():
-        figures |= {f"{size}-{name}": drawn for name, drawn in draw_size(size, record).items()}
+        figures |= draw_size(size, record)
     for name, (figure, _) in figures.items():
         save_png(figure, content / name)
     return {name: caption for name, (_, caption) in figures.items()}
@@ -81,13 +74,8 @@ def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, conten
 
 def draw_size(size: str, record: SweepRecord) -> dict[str, tuple[Figure, str]]:
     """Return file -> figure and caption, of one of several sizes: its curves over fresh seeds, and its layers."""
-    figures = {}
-    compared = compare_record(record)
-    if compared and (bands := collect_bands(record, compared)):
-        figures["bands.png"] = draw_bands(record, bands), f"{size}: {caption_bands(record)}"
-    if layers := compare_layers(record):
-        figures["layers-seeds.png"] = draw_layers_over_seeds(record, layers), f"{size}: {CAPTION}"
-    return figures
+    drawn = draw_over_seeds(record, compare_record(record))
+    return {f"{size}-{name}.png": (figure, f"{size}: {caption}") for name, figure, caption in drawn}
 
 
 def _refuse_places(content: Path) -> None:

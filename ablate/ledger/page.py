@@ -69,8 +69,8 @@ def render(
         ),
         "## What this does not show\n\n" + _list(_list_limits(bundle, records, together)),
         _quote_plan(text),
-        _describe_runs(bundle, records),
-        _describe_check(bundle),
+        _describe_runs(bundle, records, has_file=bool(text)),
+        _describe_check(bundle, has_file=bool(text)),
     ]
     return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
 
@@ -161,7 +161,7 @@ def _list(texts: Iterable[str]) -> str:
     return "\n".join(f"- {text}" for text in texts)
 
 
-def _describe_runs(bundle: Bundle, records: Mapping[str, SweepRecord]) -> str:
+def _describe_runs(bundle: Bundle, records: Mapping[str, SweepRecord], has_file: bool) -> str:
     """Return what was run, where, of which versions, and what it took."""
     totals, first = bundle.totals, bundle.sweeps[0]
     units = join_words(dict.fromkeys(UsageUnit.of(record).noun for record in records.values()))
@@ -176,7 +176,7 @@ def _describe_runs(bundle: Bundle, records: Mapping[str, SweepRecord]) -> str:
     ]
     of = f" ({first.name})" if len(bundle.sweeps) > 1 else ""
     versions = [f"{name} {_list_values(bundle, key)}" for name, key in _VERSIONS.items()]
-    sweep_file = f"Sweep file: [{SWEEP}]({SWEEP}). " if SWEEP in bundle.files else ""
+    sweep_file = f"Sweep file: [{SWEEP}]({SWEEP}). " if has_file else ""
     hardware = _list_values(bundle, "ablate.hardware")
     return "## What was run\n\n" + _list(
         [
@@ -195,25 +195,24 @@ def _list_values(bundle: Bundle, key: str) -> str:
     return join_words(value[:10] if key.endswith("commit") else value for value in values) or "unknown"
 
 
-def _describe_check(bundle: Bundle) -> str:
+def _describe_check(bundle: Bundle, has_file: bool) -> str:
+    """Return the commands that check the bundle and, where its sweep file is enough for that, run the study."""
     trust = " --trust-plugins" if bundle.plugins else ""
     lines = [
         (f"ablate verify FOLDER{trust}", "trains one of the runs again; FOLDER is that of this page"),
         (f"ablate verify FOLDER --all{trust}", "all of them"),
-        *((command, "the whole study anew, as your own") for command in _list_commands(bundle)),
     ]
+    if has_file and not bundle.plugins:
+        lines.append((_name_command(bundle), "the whole study anew, as your own"))
     width = max(len(command) for command, _ in lines)
     return "\n".join(
         ["## Check it", "", "```bash", *(f"{command:{width}}    # {why}" for command, why in lines), "```"]
     )
 
 
-def _list_commands(bundle: Bundle) -> list[str]:
-    """Return the command that runs the study; none where its sweep file alone is not enough."""
-    if SWEEP not in bundle.files or bundle.plugins:
-        return []
-    verb, sizes = "sweep", ""
-    if bundle.over_sizes:
-        verb = bundle.over_sizes["kind"]
-        sizes = f" --sizes {','.join(str(sweep.size) for sweep in bundle.sweeps)}"
-    return [f"ablate {verb} FOLDER/{SWEEP}{sizes} --workers 2"]
+def _name_command(bundle: Bundle) -> str:
+    """Return the command that runs the study."""
+    if not bundle.over_sizes:
+        return f"ablate sweep FOLDER/{SWEEP} --workers 2"
+    sizes = ",".join(str(sweep.size) for sweep in bundle.sweeps)
+    return f"ablate {bundle.over_sizes['kind']} FOLDER/{SWEEP} --sizes {sizes} --workers 2"

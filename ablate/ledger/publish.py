@@ -72,7 +72,7 @@ def publish_anew(folder: str | Path, output: str | Path | None = None, *, trusts
 
     Args:
         folder: the bundle.
-        output: another folder, for a copy without its checks.
+        output: another folder, for a copy without its checks; notes that are there stay.
         trusts_plugins: whether the bundle's plugins may be run.
 
     Raises DataError for what is no bundle, is damaged, or claims what its runs do not show by the rules of this version
@@ -87,7 +87,7 @@ def publish_anew(folder: str | Path, output: str | Path | None = None, *, trusts
         raise DataError(f"{folder} is damaged, and stays as it is: {damage[0]}. See all of it: ablate verify {folder}")
     with tempfile.TemporaryDirectory() as temporary:
         content = Path(temporary)
-        copy_notes(folder, content)
+        copy_notes(output if (output / NOTES).exists() else folder, content)
         for name in (*bundle.plugins, *(name for name in bundle.files if name.endswith(".yaml"))):
             (content / name).parent.mkdir(exist_ok=True)
             shutil.copy(folder / name, content / name)

@@ -100,7 +100,7 @@ def verify(
         retrained.append((cell, trained))
         checked.append(compare_cell(cell, trained, len(chosen)))
         show(f"  {checked[-1].word}: {checked[-1].why}")
-    changed = claims.list_other_kinds(bundle.name, records, retrained) if len(chosen) == len(every) else []
+    changed = claims.list_other_kinds(bundle.name, records, retrained) if cells is None else []
     return Verification(bundle.name, [], checked, changed, left_out, len(every))
 
 

@@ -44,8 +44,9 @@ def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int,
 def collect_bands(record: SweepRecord, compared: Mapping[str, Compared]) -> dict[str, dict[int, dict[str, float]]]:
     """Return arm -> its band, of those that were validated twice or more. Of a grid with too many points for one
     figure, each arm at its best point; empty for too many arms."""
-    best = [cell for arm in record.spec.own_arms if (cell := record.pick_point(arm)) in compared]
-    shown = compared if len(compared) <= MOST_ARMS else best
+    shown = list(compared)
+    if len(shown) > MOST_ARMS:
+        shown = [cell for arm in record.spec.own_arms if (cell := record.pick_point(arm)) in compared]
     bands = {arm: collect_band(record, arm, compared[arm]) for arm in shown}
     drawn = {arm: band for arm, band in bands.items() if len(band) >= LEAST_POINTS}
     return drawn if len(drawn) <= MOST_ARMS else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from ablate.reports.usage import UsageUnit
 from ablate.reports.verdict_figures import caption_confirmed, caption_verdict, draw_confirmed, draw_verdict
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
+from ablate.verdict.records import Compared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,10 +55,7 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
             figures.append(("verdict", draw_verdict(record, compared), caption_verdict(record, compared)))
         if len(compared) <= _MOST_ROWS:
             figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))
-        if bands := collect_bands(record, compared):
-            figures.append(("bands", draw_bands(record, bands), caption_bands(record)))
-    if layers := compare_layers(record):
-        figures.append(("layers-seeds", draw_layers_over_seeds(record, layers), CAPTION))
+    figures += draw_over_seeds(record, compared)
     for panel in collect_panels(record):
         text = f"{metric} against {label_parameter(panel.path)}, every finished trial of the search; "
         text += f"circled: {_name_circled(record)}."
@@ -70,6 +69,17 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
         save_png(figure, path)
         captions[path] = text
     return captions
+
+
+def draw_over_seeds(record: SweepRecord, compared: Mapping[str, Compared]) -> list[tuple[str, Figure, str]]:
+    """Return name, figure and caption of what fresh seeds did during training and what their layers do at its end,
+    where that is known."""
+    figures = []
+    if bands := collect_bands(record, compared):
+        figures.append(("bands", draw_bands(record, bands), caption_bands(record)))
+    if layers := compare_layers(record):
+        figures.append(("layers-seeds", draw_layers_over_seeds(record, layers), CAPTION))
+    return figures
 
 
 # ---------------------------------------------------------------------------------------------------- parameters

@@ -180,6 +180,10 @@ def test_a_bundle_is_written_anew_from_its_runs(bundle, tmp_path):
     assert bundles.list_damage(bundle) == []
     publish_anew(bundle, tmp_path / "copy")
     assert read_texts(tmp_path / "copy") == read_texts(bundle)
+    (tmp_path / "copy" / "notes.md").write_text("Mix-LN loses.\n")
+    publish_anew(bundle, tmp_path / "copy")
+    assert "Mix-LN loses." in (tmp_path / "copy" / "index.md").read_text()
+    assert bundles.list_damage(tmp_path / "copy") == []
 
 
 def test_figures_drawn_anew_keep_the_checks_of_others(bundle):

@@ -14,6 +14,7 @@ from sweeps.small import run_here, spec_tree
 
 from ablate.config.errors import ConfigError, DataError
 from ablate.ledger import bundles
+from ablate.ledger import verify as verifying
 from ablate.ledger.cells import list_cells, shuffle_cells
 from ablate.ledger.claims import list_other_kinds
 from ablate.ledger.publish import publish
@@ -106,6 +107,21 @@ def test_a_changed_value_is_found_even_where_the_digest_was_made_anew(bundle, ed
     assert not verification.reproduced
 
 
+def test_all_runs_are_judged_by_though_one_of_them_cannot_be_trained(bundle, monkeypatch):
+    """All of Mix-LN come out half a nat higher."""
+    left_out = next(cell.label for cell in read_cells(bundle) if cell.phase == "search")
+    monkeypatch.setattr(verifying, "find_obstacle", lambda cell: "not here" if cell.label == left_out else "")
+
+    def worsen(cell):
+        trained = repeat(cell)
+        return replace(trained, value=trained.value + 0.5) if cell.arm == "mix" else trained
+
+    verification = verify(bundle, cells=None, train=worsen)
+    assert verification.left_out == [f"{left_out}: not here"]
+    assert len(verification.cells) == verification.of - 1
+    assert any("mix" in text for text in verification.changed)
+
+
 def test_files_that_were_not_published_are_found(bundle):
     (bundle / "reproductions").mkdir()
     (bundle / "reproductions" / "one.json").write_text("{}")
@@ -172,7 +188,6 @@ def test_elsewhere_a_value_may_lie_as_far_away_as_another_seed(bundle):
 
 
 def test_a_forged_value_is_found_elsewhere_too_though_what_came_out_lies_among_the_other_seeds(bundle):
-    """And it does not vouch for the other seeds of its settings, which it makes lie far apart."""
     cells = [cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh"]
     cell, true = cells[0], cells[0].run.value
     forged = replace(cell, run=cell.run.model_copy(update={"value": true - 0.4}))
