@@ -62,11 +62,7 @@ def render(
             if together
             else [_tabulate_arms(sweep) for sweep in bundle.sweeps]
         ),
-        *(
-            _render_section(section, f"{size}: " if len(records) > 1 else "")
-            for size, record in records.items()
-            for section in list_sections(record)
-        ),
+        *_render_sections({size: list_sections(record) for size, record in records.items()}),
         "## What this does not show\n\n" + _list(_list_limits(bundle, records, together)),
         _quote_plan(text),
         _describe_runs(bundle, records, has_file=bool(text)),
@@ -148,9 +144,24 @@ def _tabulate_arms(sweep: PublishedSweep) -> str:
     return f"## {title}\n\n{build_table(header, rows)}"
 
 
-def _render_section(section: Section, head: str) -> str:
+def _render_sections(sections: Mapping[str, list[Section]]) -> list[str]:
+    """Return the sections of one sweep, or those of several sizes, which are folded: there may be twenty tables."""
+    if len(sections) == 1:
+        return [_render_section(section, "## {}") for listed in sections.values() for section in listed]
+    folded = [_fold_sections(size, listed) for size, listed in sections.items() if listed]
+    return ["## Each size by itself", *folded] if folded else []
+
+
+def _render_section(section: Section, title: str) -> str:
     table = build_table(section.table.header, section.table.rows) if section.table else ""
-    return "\n\n".join(part for part in (f"## {head}{section.title}", table, *section.sentences) if part)
+    return "\n\n".join(part for part in (title.format(section.title), table, *section.sentences) if part)
+
+
+def _fold_sections(size: str, sections: list[Section]) -> str:
+    """Return the sections of a size, which a click opens. Their titles are no headings: those would need one too."""
+    names = join_words(dict.fromkeys(section.title.partition(":")[0] for section in sections))
+    texts = [_render_section(section, "**{}**") for section in sections]
+    return "\n\n".join(['<details markdown="1">', f"<summary>{size}: {names}</summary>", *texts, "</details>"])
 
 
 def _format(estimate: Mapping[str, Any] | None, sign: bool = False) -> str:

@@ -19,6 +19,8 @@ from ablate.ledger.folders import draw_size
 from ablate.ledger.places import hide_places
 from ablate.ledger.publish import publish, publish_anew
 from ablate.ledger.schema import SCHEMA
+from ablate.reports.columns import word_table
+from ablate.reports.table import Section
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import load_sweeps
@@ -273,6 +275,20 @@ def test_sizes_of_other_settings_or_damaged_are_not_joined(run_sizes, move_store
     figure.write_bytes(b"")
     with pytest.raises(DataError, match=rf"is damaged: {figure.name}: the file was changed. Choose another folder"):
         publish([file], tmp_path / "out")
+
+
+def test_the_tables_of_each_size_are_folded_and_those_of_one_sweep_are_not(run_sizes, run_sweep, tmp_path, monkeypatch):
+    section = Section("Layers: angle", word_table(("arm", "angle"), [("post", "0.1")]), ["Means over seeds."])
+    monkeypatch.setattr("ablate.ledger.page.list_sections", lambda record: [section, section])
+    publish([run_sizes("l2", "l4")], tmp_path / "sizes")
+    folded = (tmp_path / "sizes" / "index.md").read_text().partition("## Each size by itself")[2]
+    assert folded.count("<details") == folded.count("</details>") == 2
+    of_one_size = folded.partition("<summary>l4: Layers</summary>")[2].partition("</details>")[0]
+    assert of_one_size.count("**Layers: angle**\n\n| arm | angle |") == of_one_size.count("Means over seeds.") == 2
+    publish([run_sweep("grid").name], tmp_path / "one")
+    text = (tmp_path / "one" / "index.md").read_text()
+    assert text.count("\n## Layers: angle\n\n| arm | angle |") == 2
+    assert "<details" not in text
 
 
 def test_of_several_sizes_each_has_its_curves():
