@@ -100,6 +100,7 @@ def replace_folder(folder: Path, content: Path) -> None:
         for old in folder.iterdir():
             if old.name not in kept:
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
+        content.chmod(folder.stat().st_mode)  # it is copied too, and a temporary folder is its owner's alone
         there = [NOTES] if (folder / NOTES).exists() else []
         shutil.copytree(content, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*there))
     except OSError as error:

@@ -160,6 +160,12 @@ def test_notes_stay_and_stand_below_the_title(run_sweep, tmp_path):
     assert not (folder / "stale.png").exists()
 
 
+def test_a_published_folder_can_be_read_by_others_as_any_new_one(run_sweep, tmp_path):
+    (tmp_path / "new").mkdir()
+    publish([run_sweep("grid").name], tmp_path / "out")
+    assert (tmp_path / "out").stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
 def test_the_same_runs_give_the_same_files(run_sweep, tmp_path):
     run_sweep("grid")
     for name in ("a", "b"):
