@@ -105,6 +105,9 @@ PAPERS = ("mixln", "lns")  # files by the recipe of the papers' pre-training
 LATER = ("reuse", "sft", "rlhf", "lns-table3")  # with a recipe of their own
 PRICED = (*PAPERS, *LATER, "dispute", "minimax")  # with a header that says what it costs
 UNSEARCHED = {"llama-7b"}  # at 7B the learning rate is the paper's
+HANDICAPPED = {
+    "init-vision": "deepnorm"
+}  # has weights of its own, whose scale is not searched: less luck of the choice
 
 
 @pytest.fixture(params=SPECS, ids=lambda pair: pair[1].name)
@@ -152,7 +155,10 @@ def test_each_arm_is_tuned_over_the_same_range_with_the_same_budget(spec):
             spec.search.get("optimizer.lr", [None])
         )
         return
-    assert len({spec.trials(arm) for arm in spec.all_arms}) == 1
+    trials = {arm: spec.trials(arm) for arm in spec.all_arms}
+    if handicapped := HANDICAPPED.get(spec.name):
+        assert trials.pop(handicapped) < min(trials.values())
+    assert len(set(trials.values())) == 1
     shared = [part for part in SHARED if part not in FACTORS.get(spec.name, ())]
     assert not [path for arm in spec.all_arms.values() for path in arm.search if below(path, shared)]
     if spec.name not in UNSEARCHED:
