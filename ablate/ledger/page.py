@@ -158,7 +158,8 @@ def _render_section(section: Section, title: str) -> str:
 
 
 def _fold_sections(size: str, sections: list[Section]) -> str:
-    """Return the sections of a size, which a click opens. Their titles are no headings: those would need one too."""
+    """Return the sections of a size, which a click opens. Their titles are bold: a heading would be in the contents of
+    the page, and lead to folded text."""
     names = join_words(dict.fromkeys(section.title.partition(":")[0] for section in sections))
     texts = [_render_section(section, "**{}**") for section in sections]
     return "\n\n".join(['<details markdown="1">', f"<summary>{size}: {names}</summary>", *texts, "</details>"])

@@ -105,9 +105,7 @@ PAPERS = ("mixln", "lns")  # files by the recipe of the papers' pre-training
 LATER = ("reuse", "sft", "rlhf", "lns-table3")  # with a recipe of their own
 PRICED = (*PAPERS, *LATER, "dispute", "minimax")  # with a header that says what it costs
 UNSEARCHED = {"llama-7b"}  # at 7B the learning rate is the paper's
-HANDICAPPED = {
-    "init-vision": "deepnorm"
-}  # has weights of its own, whose scale is not searched: less luck of the choice
+HANDICAPPED = {"init-vision": "deepnorm"}  # an arm with fewer points: its weights have a scale of their own
 
 
 @pytest.fixture(params=SPECS, ids=lambda pair: pair[1].name)
