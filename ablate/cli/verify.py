@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,9 +18,10 @@ from ablate.config.logs import print_wrapped
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate.ledger import checks, verify
+    from ablate.ledger import checks, retraining, verify
 else:
     checks, verify = LazyModule("ablate.ledger.checks"), LazyModule("ablate.ledger.verify")
+    retraining = LazyModule("ablate.ledger.retraining")
 
 _MOST = 10
 """Differences that are printed."""
@@ -28,6 +30,7 @@ ablate verify published/demo
   ablate verify published/demo --cells 3
   ablate verify published/demo --cells 0      # the files and what follows from them; trains nothing
   ablate verify published/demo --only "mix" "seed 3"    # a run of Mix-LN on seed 3
+  ablate verify published/demo --cheapest --eager       # in seconds, to rounding and not bit for bit
   ablate verify published/demo --all --json"""
 
 
@@ -42,6 +45,11 @@ def add_parser(verbs: Verbs) -> None:
     )
     which.add_argument("--all", action="store_true", help="train all runs again, and judge by them")
     parser.add_argument("--cheapest", action="store_true", help="draw from the ten cheapest runs, ties included")
+    parser.add_argument(
+        "--eager",
+        action="store_true",
+        help="do not compile: quicker for a few runs, but a run that was compiled comes out the same to rounding at best",
+    )
     parser.add_argument(
         "--only",
         nargs="+",
@@ -66,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
             cheapest=options.cheapest,
             only=options.only,
             trusts_plugins=options.trust_plugins,
+            train=functools.partial(retraining.train_cell, eager=options.eager),
             show=lambda text: print_wrapped(console, text),
         )
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ablate.experiment.metrics import read_metric
 from ablate.ledger.cells import Cell
 from ablate.tracking.provenance import COMPARED
+from ablate.training.compilation import has_compiler
 from ablate.training.procedures import Hooks, Place, Result
 from ablate.training.runs import discard_checkpoint
 from ablate.training.train import train
@@ -29,10 +30,15 @@ class Trained:
     """Hardware, versions, corpus."""
 
 
-def train_cell(cell: Cell) -> Trained:
-    """Train a cell, as a run of the MLflow experiment "verify NAME", with as many threads as it had. Raises AblateError
-    where it cannot be trained here, and KeyboardInterrupt."""
+def train_cell(cell: Cell, eager: bool = False) -> Trained:
+    """Train a cell, as a run of the MLflow experiment "verify NAME", with as many threads as it had. With `eager`, and
+    where there is no C++ compiler, it is not compiled, which changes its numbers by rounding. Raises AblateError where
+    it cannot be trained here, and KeyboardInterrupt."""
     metric, curve = cell.record.spec.objective.metric, {}
+    experiment = cell.build_experiment()
+    if eager or not has_compiler():
+        trainer = experiment.trainer.model_copy(update={"compile": False})
+        experiment = experiment.model_copy(update={"trainer": trainer})
 
     def note(step: int, metrics: Mapping[str, float]) -> bool:
         if (value := read_metric(metrics, metric)) is not None:
@@ -41,7 +47,7 @@ def train_cell(cell: Cell) -> Trained:
 
     with _limit_threads(cell.facts.get("ablate.threads")):
         place = Place(f"verify {cell.record.name}", cell.label, compilation=cell.record.compilation)
-        result = train(cell.build_experiment(), place, Hooks(decide=note))
+        result = train(experiment, place, Hooks(decide=note))
     if result.run_id:
         discard_checkpoint(result.run_id)
     if result.status == "interrupted":

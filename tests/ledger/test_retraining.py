@@ -1,0 +1,28 @@
+"""How a cell is trained again: compiled as it was, unless that is declined or cannot be."""
+
+import pytest
+from ledger.test_published import FOLDERS
+
+from ablate.ledger import retraining
+from ablate.ledger.bundles import read_bundle, restore_records
+from ablate.ledger.cells import list_cells
+from ablate.training.procedures import Result
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiler", "compiles"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_a_compiled_cell_is_compiled_again_where_it_can_be(monkeypatch, eager, compiler, compiles):
+    trained = []
+
+    def train(experiment, *rest):
+        trained.append(experiment)
+        return Result("completed", {"val/loss": 2.0}, 108, None, 0.0)
+
+    folder = next(one for one in FOLDERS if one.name == "size-embedding")
+    bundle = read_bundle(folder)
+    cell = list_cells(bundle, restore_records(bundle, folder).values())[0]
+    monkeypatch.setattr(retraining, "has_compiler", lambda: compiler)
+    monkeypatch.setattr(retraining, "train", train)
+    assert retraining.train_cell(cell, eager).value == 2.0
+    assert [experiment.trainer.compile for experiment in trained] == [compiles]
