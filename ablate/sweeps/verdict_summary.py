@@ -82,9 +82,8 @@ def summarise_verdict(record: SweepRecord) -> str:
     others = {arm: c for arm, c in compared.items() if c.kind != "baseline"}
     if not others:
         alone = [f"{arm} failed on {c.failures.describe() if c.failures else 'no seed'}" for arm, c in compared.items()]
-        return (
-            f"{head}: {join_words(alone)}; there is nothing to compare {'it' if len(compared) == 1 else 'them'} with."
-        )
+        it = "it" if len(compared) == 1 else "them"
+        return f"No verdict, as there is nothing to compare {it} with: {join_words(alone)}."
     if all(c.kind == "figures" for c in others.values()):
         if record.spec.confirm.most_seeds < LEAST:
             return f"No verdict against {baseline}: it needs at least {LEAST} fresh seeds (confirm.seeds)."
