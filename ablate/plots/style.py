@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,6 +21,7 @@ MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h")  # a prime num
 GREY = "#7f7f7f"
 SIZE = (7.0, 4.5)  # inches
 DPI = 150
+LINE = 88  # letters of a subtitle that fit above the axes
 
 
 def escape_math(name: str) -> str:
@@ -50,9 +52,17 @@ def create_canvas(title: str, subtitle: str) -> tuple[Figure, Axes]:
 
     figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(title, fontsize=12, loc="left", pad=20)
+    lines = textwrap.wrap(subtitle, LINE)
+    axes.set_title(title, fontsize=12, loc="left", pad=9 + 11 * len(lines))
     axes.annotate(
-        subtitle, (0, 1), (0, 7), xycoords="axes fraction", textcoords="offset points", fontsize=8.5, color="#555555"
+        "\n".join(lines),
+        (0, 1),
+        (0, 5),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        va="bottom",
+        fontsize=8.5,
+        color="#555555",
     )
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, which="major", color="#e6e6e6", linewidth=0.7)
