@@ -48,7 +48,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--eager",
         action="store_true",
-        help="do not compile: quicker for a few runs, but a run that was compiled comes out the same to rounding at best",
+        help="do not compile: quicker for a few runs, but one that was compiled is the same to rounding at best",
     )
     parser.add_argument(
         "--only",
