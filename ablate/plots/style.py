@@ -21,7 +21,7 @@ MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h")  # a prime num
 GREY = "#7f7f7f"
 SIZE = (7.0, 4.5)  # inches
 DPI = 150
-LINE = 88  # letters of a subtitle that fit above the axes
+LINE = 96  # letters of a subtitle that fit above the axes
 
 
 def escape_math(name: str) -> str:
