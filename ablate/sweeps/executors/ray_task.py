@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -22,10 +25,12 @@ POLL = 0.2  # seconds; Ray interrupts Python, and not a call that waits longer
 # A shell between Ray's process and the worker: it passes SIGTERM on, returns the worker's exit status, says nothing.
 _KEEPER = """
 exec 3>&2 2>/dev/null
-trap 'stopped=1; kill $!' TERM
+trap 'stopped=early' TERM
 "$@" 2>&3 3>&- &
+trap 'stopped=1; kill $!' TERM
+[ "$stopped" = early ] && kill $!
 wait $!; status=$?
-[ "$stopped" ] && { wait $!; status=$?; }
+[ "$stopped" = 1 ] && { wait $!; status=$?; }
 exit $status
 """
 
@@ -65,17 +70,20 @@ def run_worker(order: WorkerOrder) -> WorkerEnd:
     node = socket.gethostname()
     if problem := _find_problem(order, node):
         return WorkerEnd(2, node, problem)
-    try:
-        process = _start(order)
-    except OSError as error:
-        return WorkerEnd(2, node, f"No worker can start on {node}: {error}.")
-    try:
-        status = _wait(process)
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOPPING)
+    with contextlib.ExitStack() as start:
+        start.enter_context(_hold_interrupts())
+        try:
+            process = _start(order)
+        except OSError as error:
+            return WorkerEnd(2, node, f"No worker can start on {node}: {error}.")
+        try:
+            start.close()  # raises an interrupt that came in the meantime
+            status = _wait(process)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STOPPING)
     return WorkerEnd(status, node, f"On {node}: {read_error(order.log)}" if status == 2 else "")
 
 
@@ -99,6 +107,22 @@ def _find_problem(order: WorkerOrder, node: str) -> str:
             "command in a folder that all nodes share."
         )
     return ""
+
+
+@contextlib.contextmanager
+def _hold_interrupts() -> Iterator[None]:
+    """Hold an interrupt of this block, by which Ray cancels a task, back until its end."""
+    if threading.current_thread() is not threading.main_thread():  # which alone gets them
+        yield
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held and callable(before):
+        before(signal.SIGINT, None)
 
 
 def _start(order: WorkerOrder) -> subprocess.Popen[bytes]:

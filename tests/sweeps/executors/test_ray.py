@@ -256,6 +256,27 @@ def test_a_cancelled_task_ends_when_its_worker_has_stopped(order, program, tmp_p
     assert (tmp_path / "stopped").exists()
 
 
+def test_a_task_that_is_cancelled_while_its_worker_starts_stops_it(order, program, tmp_path, monkeypatch):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.mkfifo(tmp_path / "ready")
+    program("trap 'echo > stopped; exit 130' TERM; echo > ready; while :; do sleep 0.05; done")
+    start = subprocess.Popen
+
+    def start_and_cancel(*arguments, **options):
+        process = start(*arguments, **options)
+        (tmp_path / "ready").read_text()
+        _thread.interrupt_main()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_cancel)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_worker(order())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (tmp_path / "stopped").exists()
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
