@@ -30,7 +30,7 @@ ablate verify published/demo
   ablate verify published/demo --cells 3
   ablate verify published/demo --cells 0      # the files and what follows from them; trains nothing
   ablate verify published/demo --only "mix" "seed 3"    # a run of Mix-LN on seed 3
-  ablate verify published/demo --cheapest --eager       # in seconds, to rounding and not bit for bit
+  ablate verify published/demo --cheapest --eager       # quicker; numbers differ by rounding
   ablate verify published/demo --all --json"""
 
 
@@ -48,7 +48,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--eager",
         action="store_true",
-        help="do not compile: quicker for a few runs, but one that was compiled is the same to rounding at best",
+        help="do not compile: quicker for a few short runs, whose numbers then differ by rounding",
     )
     parser.add_argument(
         "--only",

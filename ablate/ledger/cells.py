@@ -45,13 +45,15 @@ class Cell:
         """Return its seed."""
         return self.params.get("seed", self.record.spec.base(self.arm).seed)
 
-    def build_experiment(self) -> Experiment:
+    def build_experiment(self, eager: bool = False) -> Experiment:
         """Return what it trains, on this machine: what says where a run is computed, logged and copied to is left out.
-        Raises ConfigError."""
+        With `eager` it is not compiled. Raises ConfigError."""
         experiment = self.record.spec.at(self.arm, self.params)
         fields = type(experiment.trainer).model_fields
-        places = {name: fields[name].get_default() for name in (path.removeprefix("trainer.") for path in HOW)}
-        return experiment.model_copy(update={"trainer": experiment.trainer.model_copy(update=places)})
+        changed = {name: fields[name].get_default() for name in (path.removeprefix("trainer.") for path in HOW)}
+        if eager:
+            changed["compile"] = False
+        return experiment.model_copy(update={"trainer": experiment.trainer.model_copy(update=changed)})
 
 
 def list_cells(bundle: Bundle, records: Iterable[SweepRecord]) -> list[Cell]:

@@ -35,10 +35,7 @@ def train_cell(cell: Cell, eager: bool = False) -> Trained:
     where there is no C++ compiler, it is not compiled, which changes its numbers by rounding. Raises AblateError where
     it cannot be trained here, and KeyboardInterrupt."""
     metric, curve = cell.record.spec.objective.metric, {}
-    experiment = cell.build_experiment()
-    if eager or not has_compiler():
-        trainer = experiment.trainer.model_copy(update={"compile": False})
-        experiment = experiment.model_copy(update={"trainer": trainer})
+    experiment = cell.build_experiment(eager=eager or not has_compiler())
 
     def note(step: int, metrics: Mapping[str, float]) -> bool:
         if (value := read_metric(metrics, metric)) is not None:

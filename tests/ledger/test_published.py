@@ -17,8 +17,9 @@ from ablate.ledger.retraining import train_cell
 from ablate.ledger.schema import FILE
 from ablate.ledger.verify import verify
 
-FOLDERS = sorted(file.parent for file in (Path(__file__).parents[2] / "docs" / "results").glob(f"*/{FILE}"))
-SHORTEST = "size-embedding"  # of those that were compiled: eight layers, 108 updates
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+FOLDERS = sorted(file.parent for file in RESULTS.glob(f"*/{FILE}"))
+SHORTEST = RESULTS / "size-embedding"  # of those that were compiled: eight layers, 108 updates
 COMMIT = "mlflow.source.git.commit"
 
 
@@ -34,14 +35,13 @@ def test_a_bundle_is_undamaged_and_a_cheap_run_comes_out_again(folder, store):
 
 def test_a_compiled_run_comes_out_again(store):
     """In a process of its own, as a user runs it, without what other tests have left behind in this one."""
-    folder = next(one for one in FOLDERS if one.name == SHORTEST)
-    command = [sys.executable, "-m", "ablate", "verify", str(folder), "--cheapest", "--json"]
+    command = [sys.executable, "-m", "ablate", "verify", str(SHORTEST), "--cheapest", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode in (0, 1), done.stderr
     verification = json.loads(done.stdout)
     assert verification["damage"] == []
     (cell,) = verification["cells"]
-    check_closeness(folder, cell)
+    check_closeness(SHORTEST, cell)
 
 
 def check_closeness(folder, cell):
@@ -66,7 +66,7 @@ def bound_seeds(folder, label):
 
 def test_a_sensitivity_that_the_runs_do_not_show_is_found(tmp_path):
     folder = tmp_path / "bundle"
-    shutil.copytree(next(one for one in FOLDERS if one.name == "transfer-width-lns"), folder)
+    shutil.copytree(RESULTS / "transfer-width-lns", folder)
     assert verify(folder, cells=0).holds
     values = json.loads((folder / FILE).read_text())
     values["sweeps"][1]["verdict"]["sensitivities"]["rows"]["lns"]["estimate"]["mean"] *= 1.01

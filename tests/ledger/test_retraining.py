@@ -1,7 +1,7 @@
 """How a cell is trained again: compiled as it was, unless that is declined or cannot be."""
 
 import pytest
-from ledger.test_published import FOLDERS
+from ledger.test_published import SHORTEST
 
 from ablate.ledger import retraining
 from ablate.ledger.bundles import read_bundle, restore_records
@@ -19,9 +19,8 @@ def test_a_compiled_cell_is_compiled_again_where_it_can_be(monkeypatch, eager, c
         trained.append(experiment)
         return Result("completed", {"val/loss": 2.0}, 108, None, 0.0)
 
-    folder = next(one for one in FOLDERS if one.name == "size-embedding")
-    bundle = read_bundle(folder)
-    cell = list_cells(bundle, restore_records(bundle, folder).values())[0]
+    bundle = read_bundle(SHORTEST)
+    cell = list_cells(bundle, restore_records(bundle, SHORTEST).values())[0]
     monkeypatch.setattr(retraining, "has_compiler", lambda: compiler)
     monkeypatch.setattr(retraining, "train", train)
     assert retraining.train_cell(cell, eager).value == 2.0

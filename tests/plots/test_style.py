@@ -23,3 +23,12 @@ def test_a_logarithmic_axis_has_plain_numbers_where_they_fit():
     assert {"0.0002", "0.0003"} <= set(few[1])
     assert {"0.0001", "0.01", "1"} <= set(many[0])
     assert set(many[1]) == {""}
+
+
+def test_a_long_subtitle_leaves_the_axes_their_width():
+    def measure_width(subtitle):
+        figure, axes = style.create_canvas("A title", subtitle)
+        figure.draw_without_rendering()
+        return axes.get_position().width
+
+    assert measure_width("seeds and their intervals; " * 8) > 0.98 * measure_width("seeds")

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -23,12 +22,13 @@ from ablate.sweeps.executors.worker_log import read_error
 STOPPING = 25.0  # seconds that a worker is given to stop
 POLL = 0.2  # seconds; Ray interrupts Python, and not a call that waits longer
 # A shell between Ray's process and the worker: it passes SIGTERM on, returns the worker's exit status, says nothing.
+# A child that is not the worker yet would lose an early SIGTERM: hence the second.
 _KEEPER = """
 exec 3>&2 2>/dev/null
 trap 'stopped=early' TERM
 "$@" 2>&3 3>&- &
 trap 'stopped=1; kill $!' TERM
-[ "$stopped" = early ] && kill $!
+[ "$stopped" = early ] && { sleep 1; kill $!; }
 wait $!; status=$?
 [ "$stopped" = 1 ] && { wait $!; status=$?; }
 exit $status
@@ -112,9 +112,6 @@ def _find_problem(order: WorkerOrder, node: str) -> str:
 @contextlib.contextmanager
 def _hold_interrupts() -> Iterator[None]:
     """Hold an interrupt of this block, by which Ray cancels a task, back until its end."""
-    if threading.current_thread() is not threading.main_thread():  # which alone gets them
-        yield
-        return
     held: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
     try:

@@ -23,7 +23,7 @@ from ablate.sweeps.devices import SHARING
 from ablate.sweeps.executors import ray as ray_executor
 from ablate.sweeps.executors import ray_cluster
 from ablate.sweeps.executors.ray import LOST, RayCluster, RayWorkers, open_cluster
-from ablate.sweeps.executors.ray_task import WorkerEnd, WorkerOrder, read_version, run_worker
+from ablate.sweeps.executors.ray_task import _KEEPER, WorkerEnd, WorkerOrder, read_version, run_worker
 from ablate.sweeps.leases import read_claim, read_owner
 from ablate.sweeps.storage import list_studies, open_storage, storage_url
 
@@ -237,8 +237,10 @@ def test_the_message_of_a_worker_comes_back(order, program):
     assert (end.status, end.error) == (2, f"On {socket.gethostname()}: A plugin of small has changed. Restore it.")
 
 
-def test_a_cancelled_task_ends_when_its_worker_has_stopped(order, program, tmp_path):
-    """Ray cancels a task by an interrupt."""
+@pytest.fixture
+def wait_and_cancel(program, tmp_path):
+    """Waits until a worker runs, which goes on until it is stopped and then writes the file `stopped`, and cancels its
+    task as Ray does, by an interrupt."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has ignored
     os.mkfifo(tmp_path / "ready")
     program("trap 'echo > stopped; exit 130' TERM; echo > ready; while :; do sleep 0.05; done")
@@ -247,34 +249,34 @@ def test_a_cancelled_task_ends_when_its_worker_has_stopped(order, program, tmp_p
         (tmp_path / "ready").read_text()
         _thread.interrupt_main()
 
-    threading.Thread(target=cancel).start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_worker(order())
-    finally:
-        signal.signal(signal.SIGINT, before)
+    yield cancel
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_cancelled_task_ends_when_its_worker_has_stopped(order, wait_and_cancel, tmp_path):
+    threading.Thread(target=wait_and_cancel).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_worker(order())
     assert (tmp_path / "stopped").exists()
 
 
-def test_a_task_that_is_cancelled_while_its_worker_starts_stops_it(order, program, tmp_path, monkeypatch):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.mkfifo(tmp_path / "ready")
-    program("trap 'echo > stopped; exit 130' TERM; echo > ready; while :; do sleep 0.05; done")
+def test_a_task_that_is_cancelled_while_its_worker_starts_stops_it(order, wait_and_cancel, tmp_path, monkeypatch):
     start = subprocess.Popen
 
     def start_and_cancel(*arguments, **options):
         process = start(*arguments, **options)
-        (tmp_path / "ready").read_text()
-        _thread.interrupt_main()
+        wait_and_cancel()
         return process
 
     monkeypatch.setattr(subprocess, "Popen", start_and_cancel)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_worker(order())
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        run_worker(order())
     assert (tmp_path / "stopped").exists()
+
+
+def test_a_keeper_that_is_stopped_before_it_has_a_worker_stops_it():
+    early = _KEEPER.replace('"$@"', 'kill -TERM $$\n"$@"', 1)
+    assert subprocess.run(["sh", "-c", early, "sh", "sleep", "60"], timeout=30).returncode == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize(
