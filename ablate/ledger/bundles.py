@@ -16,6 +16,7 @@ from ablate.config.errors import ConfigError, DataError
 from ablate.config.messages import describe_errors
 from ablate.data.files import hash_file
 from ablate.ledger.records import restore_record
+from ablate.ledger.runs import Shared
 from ablate.ledger.schema import CHECKS, FILE, SCHEMA, Bundle
 from ablate.sweeps.records import SweepRecord
 
@@ -136,7 +137,7 @@ def restore_records(bundle: Bundle, folder: str | Path, trusts_plugins: bool = F
             "--trust-plugins."
         )
         raise DataError(text)
-    records = {}
+    records, shared = {}, Shared(bundle.surroundings, bundle.questions)
     files = {  # one that is loaded already is not loaded again under another name
         name: plugins.find_loaded(digest) or str(Path(folder) / _check_inside(name))
         for name, digest in bundle.plugins.items()
@@ -144,7 +145,7 @@ def restore_records(bundle: Bundle, folder: str | Path, trusts_plugins: bool = F
     for sweep in bundle.sweeps:
         spec = rename_plugins(sweep.spec, files)
         load_plugins(spec, source=sweep.name)
-        record = restore_record(sweep.model_copy(update={"spec": spec}), bundle.surroundings)
+        record = restore_record(sweep.model_copy(update={"spec": spec}), shared)
         records[sweep.size or sweep.name] = record
     return records
 

@@ -38,6 +38,7 @@ def check_verdicts(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[s
     damage = []
     for sweep, record in zip(bundle.sweeps, records.values(), strict=True):
         damage += [f"{sweep.name}: {text}" for text in _list_changes(sweep.verdict, judge(record))]
+        damage += [f"{sweep.name}: {text}" for text in _list_differences(sweep.scored, record.scored, "scored")]
     if len(records) > 1:
         together = compare_sizes(bundle.name, records)
         now = {"kind": together.kind, **together.values} if together else None
@@ -52,6 +53,7 @@ def _list_changes(before: Verdict, now: Verdict) -> list[str]:
         *_list_differences(before.effects, now.effects, "effects"),
         *_list_differences(before.sensitivities or {}, now.sensitivities or {}, "sensitivities"),
         *_list_differences(before.layers or {}, now.layers or {}, "layers"),
+        *_list_differences(before.downstream, now.downstream, "downstream"),
     ]
 
 

@@ -20,7 +20,7 @@ from ablate.ledger import bundles, claims, page
 from ablate.ledger.folders import check_folder, copy_notes, fill_folder, replace_folder
 from ablate.ledger.places import hide_places
 from ablate.ledger.records import publish_record
-from ablate.ledger.runs import PUBLISHED, Surroundings
+from ablate.ledger.runs import PUBLISHED, Shared
 from ablate.ledger.schema import NOTES, PAGE, SWEEP, Bundle, CorpusSource, PublishedSweep, Totals
 from ablate.ledger.studies import Study, find_study, keep_published
 from ablate.reports.findings import list_unfinished
@@ -101,17 +101,18 @@ def _write(study: Study, content: Path) -> Bundle:
     if not any(run.status in PUBLISHED for record in study.records.values() for run in record.list_runs()):
         raise SweepError(f"No run of {study.name} has ended, so there is nothing to publish. Run it first.")
     copies = _copy_plugins(study.records.values(), content)
-    surroundings = Surroundings()
+    shared = Shared()
     sweeps = [
-        publish_record(record, size if len(study.records) > 1 else None, surroundings)
+        publish_record(record, size if len(study.records) > 1 else None, shared)
         for size, record in study.records.items()
     ]
     text = study.file.read_text(encoding="utf-8") if study.file else ""
     values: dict[str, Any] = {
         "name": study.name,
         "question": page.find_question(text),
-        "surroundings": surroundings.known,
-        "corpora": [corpus.model_dump(mode="json") for corpus in _list_corpora(sweeps, surroundings.known)],
+        "surroundings": shared.surroundings,
+        "questions": shared.questions,
+        "corpora": [corpus.model_dump(mode="json") for corpus in _list_corpora(sweeps, shared.surroundings)],
         "plugins": {name: hash_file(content / name) for name in copies.values()},
         "totals": _sum_runs(sweeps).model_dump(mode="json"),
         "sweeps": [sweep.model_dump(mode="json") for sweep in sweeps],

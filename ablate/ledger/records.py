@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ablate.experiment.tree import DEFAULTS
-from ablate.ledger.runs import Surroundings, to_runs, to_trial
+from ablate.ledger.runs import Shared, to_runs, to_trial
 from ablate.ledger.schema import ArmRuns, CandidateRuns, Compiled, CrossedPair, PublishedSweep, Run, SeedLooks, Verdict
-from ablate.reports.downstream import Downstream
+from ablate.reports.downstream import compare_downstream
 from ablate.reports.findings import list_cautions
 from ablate.reports.layers_section import tabulate_layers
 from ablate.reports.plain_values import to_plain
 from ablate.reports.report_data import ReportData
+from ablate.reports.sections import tabulate_downstream
 from ablate.reports.sensitivity_section import tabulate_seed_sensitivities
 from ablate.reports.table import Section
 from ablate.sweeps.records import Candidate, CrossedRuns, SweepRecord
@@ -26,8 +27,10 @@ from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord
 
 
-def publish_record(record: SweepRecord, size: str | None, surroundings: Surroundings) -> PublishedSweep:
-    """Return all that has ended of a sweep. What is not fixed yet, as runs go on, is left out."""
+def publish_record(record: SweepRecord, size: str | None, shared: Shared) -> PublishedSweep:
+    """Return all that has ended of a sweep, whose trials have their scores. What is not fixed yet, as runs go on, is
+    left out."""
+    record = count_scored(record)
     first = next(iter(record.trials))
     settings = resolve_settings(record, first)
     compilation = record.compilation
@@ -38,8 +41,8 @@ def publish_record(record: SweepRecord, size: str | None, surroundings: Surround
         spec=record.spec.to_tree(),
         defaults=DEFAULTS,
         settings=settings,
-        arms={arm: _publish_arm(record, arm, settings, surroundings) for arm in record.trials},
-        crossed=_publish_crossed(record, surroundings),
+        arms={arm: _publish_arm(record, arm, settings, shared) for arm in record.trials},
+        crossed=_publish_crossed(record, shared),
         validation_items=record.validation_items,
         score_items=dict(record.score_items),
         scored=record.scored,
@@ -60,16 +63,16 @@ def resolve_settings(record: SweepRecord, arm: str) -> dict[str, Any]:
     return {path: value for path, value in experiment.flat().items() if path != "seed"}
 
 
-def _publish_arm(record: SweepRecord, arm: str, shared: Mapping[str, Any], surroundings: Surroundings) -> ArmRuns:
+def _publish_arm(record: SweepRecord, arm: str, settings: Mapping[str, Any], shared: Shared) -> ArmRuns:
     def convert(trials: Sequence[TrialRecord]) -> list[Run]:
-        return to_runs(trials, record.trivial_loss, surroundings)
+        return to_runs(trials, record.trivial_loss, shared)
 
     looks, chosen, search = record.looks.get(arm), record.chosen.get(arm), convert(record.trials[arm])
     ended = {run.number for run in search}  # what else belongs to a trial is published with it
     own = resolve_settings(record, arm)
-    missing = {path: None for path in shared if path not in own}
+    missing = {path: None for path in settings if path not in own}
     return ArmRuns(
-        settings={**{path: value for path, value in own.items() if shared.get(path, ...) != value}, **missing},
+        settings={**{path: value for path, value in own.items() if settings.get(path, ...) != value}, **missing},
         search=search,
         further={
             str(number): convert(runs) for number, runs in record.rung_seeds.get(arm, {}).items() if number in ended
@@ -89,7 +92,7 @@ def _publish_arm(record: SweepRecord, arm: str, shared: Mapping[str, Any], surro
     )
 
 
-def _publish_crossed(record: SweepRecord, surroundings: Surroundings) -> list[CrossedPair]:
+def _publish_crossed(record: SweepRecord, shared: Shared) -> list[CrossedPair]:
     pairs: list[tuple[str | None, str | None, CrossedRuns]] = [(arm, None, one) for arm, one in record.crossed.items()]
     pairs += [(None, winner, one) for (_, winner), one in record.crossed_cells.items()]
     return [
@@ -98,25 +101,25 @@ def _publish_crossed(record: SweepRecord, surroundings: Surroundings) -> list[Cr
             winner=winner,
             arm=arm,
             params=dict(one.params),
-            runs=to_runs(one.runs, record.trivial_loss, surroundings),
+            runs=to_runs(one.runs, record.trivial_loss, shared),
         )
         for arm, winner, one in pairs
     ]
 
 
-def restore_record(sweep: PublishedSweep, surroundings: list[dict[str, str]]) -> SweepRecord:
-    """Return the record that was published. Its runs have no run in MLflow, and so no downstream scores."""
+def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
+    """Return the record that was published. Its runs have no run in MLflow."""
     spec = restore_spec(Sweep.model_validate(sweep.spec), sweep.spec, sweep.defaults)
 
     def convert(runs: Sequence[Run], arm: str) -> list[TrialRecord]:
-        return [to_trial(run, arm, surroundings) for run in runs]
+        return [to_trial(run, arm, shared) for run in runs]
 
     trials = {arm: convert(one.search, arm) for arm, one in sweep.arms.items()}
     numbered = {arm: {trial.number: trial for trial in searched} for arm, searched in trials.items()}
     restored = [
         (pair, CrossedRuns(pair.loser, dict(pair.params), convert(pair.runs, pair.loser))) for pair in sweep.crossed
     ]
-    return SweepRecord(
+    record = SweepRecord(
         sweep.name,
         sweep.generation,
         spec,
@@ -143,7 +146,6 @@ def restore_record(sweep: PublishedSweep, surroundings: list[dict[str, str]]) ->
         looks={arm: Looks(tuple(one.looks.sizes), one.looks.planned) for arm, one in sweep.arms.items() if one.looks},
         first_effects={arm: one.first_effect for arm, one in sweep.arms.items() if one.fresh},
         against={arm: list(one.against) for arm, one in sweep.arms.items() if one.fresh},
-        scored=sweep.scored,
         plateaus={arm: one.plateau for arm, one in sweep.arms.items() if one.plateau is not None},
         search_limit=sweep.search_limit,
         trial_items={arm: one.trial_items for arm, one in sweep.arms.items()},
@@ -151,6 +153,12 @@ def restore_record(sweep: PublishedSweep, surroundings: list[dict[str, str]]) ->
         trivial_loss=sweep.trivial_loss,
         compilation=Compilation(sweep.compilation.compiles, sweep.compilation.why) if sweep.compilation else None,
     )
+    return count_scored(record)
+
+
+def count_scored(record: SweepRecord) -> SweepRecord:
+    """Return the record with the number of comparisons of downstream scores, which share the error of its verdict."""
+    return replace(record, scored=compare_downstream(record).comparisons)
 
 
 def judge(record: SweepRecord) -> Verdict:
@@ -162,14 +170,15 @@ def judge(record: SweepRecord) -> Verdict:
         effects={contrast: to_plain(asdict(effect)) for contrast, effect in data.effects.items()},
         sensitivities=to_plain(data.seed_sensitivities.to_dict()) if data.seed_sensitivities else None,
         layers=to_plain(data.layers.to_dict()) if data.layers else None,
+        downstream=to_plain(data.downstream.to_dict()["rows"]),
     )
 
 
 def list_sections(record: SweepRecord) -> list[Section]:
     """Return the sections of the report, beside the verdict, that follow from the runs alone."""
     data = _read_data(record)
-    return [*tabulate_seed_sensitivities(data), *tabulate_layers(data)]
+    return [*tabulate_downstream(data), *tabulate_seed_sensitivities(data), *tabulate_layers(data)]
 
 
 def _read_data(record: SweepRecord) -> ReportData:
-    return ReportData(record, Downstream([], {}), [], {}, Path())
+    return ReportData(record, compare_downstream(record), [], {}, Path())

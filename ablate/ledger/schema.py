@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ablate.config.base import Config
 
@@ -30,6 +30,24 @@ class Rung(Config):
     value: float
     metrics: dict[str, float | None]
     branched: int
+
+
+class TaskScore(Config):
+    """The answers of a run to the questions of a downstream task, as they were measured after training."""
+
+    shots: int
+    """Solved examples before each question."""
+    metrics: dict[str, float | None]
+    stderr: dict[str, float | None]
+    """Standard errors of those metrics that are means over questions."""
+    questions: int
+    """Index in `Bundle.questions`."""
+    values: dict[str, list[int | float | None]]
+    """Metric -> its value for each question; null: the question has none."""
+    cut: int = 0
+    """Questions whose beginning did not fit into the context."""
+    long: int = 0
+    """Questions with an answer that was scored in parts."""
 
 
 class Run(Config):
@@ -59,6 +77,8 @@ class Run(Config):
     layers: dict[str, list[float | None]] = {}
     """What was measured of the layers at the end: number -> its value for each layer."""
     rungs: list[Rung] = []
+    scores: dict[str, TaskScore] = {}
+    """Downstream task -> its score. The log-likelihoods of single answers are not kept."""
     surroundings: int
     """Index in `Bundle.surroundings`."""
 
@@ -135,6 +155,9 @@ class Verdict(Config):
     layers: dict[str, Any] | None = None
     """Of runs with `trainer.diagnose`: what the layers of fresh seeds do, and the differences. They share an error of
     5 % among themselves."""
+    downstream: list[dict[str, Any]] = []
+    """Metric of a downstream task, or its mean over tasks: the means of arms, and their differences from the baseline
+    over questions and seeds. They share the error of `arms`."""
 
 
 class Compiled(Config):
@@ -213,6 +236,8 @@ class Bundle(Config):
     """The first sentence of the sweep file's comment; "" without one."""
     surroundings: list[dict[str, str]]
     """Hardware, versions, commit, corpus: each combination in which runs were trained."""
+    questions: list[list[str]] = []
+    """Each list of questions of a downstream task that runs were asked: a hash of each question."""
     corpora: list[CorpusSource]
     plugins: dict[str, str]
     """File in the bundle -> its SHA-256."""
@@ -225,3 +250,17 @@ class Bundle(Config):
     """Other files of the bundle -> their SHA-256."""
     digest: str = ""
     """SHA-256 of all values above, as JSON with sorted keys and no spaces."""
+
+    @model_validator(mode="after")
+    def _check_indexes(self) -> Bundle:
+        """Refuse a run that points to what the bundle does not have."""
+        for run in (run for sweep in self.sweeps for run in sweep.list_runs()):
+            if not 0 <= run.surroundings < len(self.surroundings):
+                raise ValueError(f"a run has the surroundings {run.surroundings} of {len(self.surroundings)}")
+            for task, score in run.scores.items():
+                if not 0 <= score.questions < len(self.questions):
+                    raise ValueError(f"{task} has the questions {score.questions} of {len(self.questions)} lists")
+                asked = len(self.questions[score.questions])
+                if any(len(values) != asked for values in score.values.values()):
+                    raise ValueError(f"{task} has another number of answers than its {asked} questions")
+        return self

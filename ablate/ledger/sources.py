@@ -18,6 +18,7 @@ from ablate.ledger import bundles
 from ablate.ledger.records import resolve_settings
 from ablate.ledger.schema import FILE
 from ablate.reports.literature import PublishedTable, compare_published
+from ablate.reports.stored_scores import add_scores, collect_scores, find_scored_runs
 from ablate.sweeps.comparison import collect_outcomes
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
@@ -69,7 +70,7 @@ def read_source(name: str, storage: str | None = None, trusts_plugins: bool = Fa
         listed = ", ".join(known) or "none yet"
         text = f"{name!r} is no folder with a bundle, no id of a run, and no sweep. Sweeps: {listed}."
         raise SweepError(text + did_you_mean(name, known))
-    record = read_sweep(name, storage)
+    record = add_scores(read_sweep(name, storage))
     return [_describe_sweep(record.title, record)]
 
 
@@ -77,7 +78,8 @@ def _describe_sweep(label: str, record: SweepRecord) -> ComparedSource:
     arms = {
         arm: SourceArm(fresh.outcomes, resolve_settings(record, arm)) for arm, fresh in collect_outcomes(record).items()
     }
-    return ComparedSource(label, record.spec.objective.metric, arms, compare_published(record), study=label)
+    published = compare_published(record, collect_scores(find_scored_runs(record)))
+    return ComparedSource(label, record.spec.objective.metric, arms, published, study=label)
 
 
 def _read_run(run_id: str) -> ComparedSource:

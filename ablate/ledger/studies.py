@@ -12,6 +12,7 @@ from ablate.config.formatting import join_words
 from ablate.config.yaml import read_yaml
 from ablate.ledger import bundles
 from ablate.ledger.schema import FILE, NOTES, PAGE
+from ablate.reports.stored_scores import add_scores
 from ablate.sweeps.preparation import list_differences
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.files import load_sweeps
@@ -89,7 +90,7 @@ def find_study(names: Sequence[str], storage: str | None = None) -> Study:
     SweepError where there is no such sweep."""
     if len(names) == 1 and (file := _find_file(names[0])):
         return _read_file(file, storage)
-    records = [read_sweep(name, storage) for name in names]
+    records = [add_scores(read_sweep(name, storage)) for name in names]
     stem = _find_stem([record.name for record in records]) if len(records) > 1 else ""
     keys = [record.name.removeprefix(f"{stem}-") if stem else record.name for record in records]
     return Study(stem or records[0].name, dict(zip(keys, records, strict=True)))
@@ -116,7 +117,7 @@ def _read_file(file: Path, storage: str | None) -> Study:
     name = str(tree["name"])
     run = list_sweeps(storage_url(storage))
     planned = {spec.name.removeprefix(f"{name}-") if list_parts(tree) else spec.name: spec for spec in specs}
-    records = {key: read_sweep(spec.name, storage) for key, spec in planned.items() if spec.name in run}
+    records = {key: add_scores(read_sweep(spec.name, storage)) for key, spec in planned.items() if spec.name in run}
     if not records:
         raise SweepError(f"Nothing of {file} was run: there is no sweep {specs[0].name!r}. Run it: ablate sweep {file}")
     return Study(name, records, file, planned)

@@ -1,4 +1,4 @@
-"""Downstream scores of a sweep's runs, as logged to MLflow by `ablate evaluate`."""
+"""Downstream scores of a sweep's runs: their means, and the differences of arms over questions and seeds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ablate.config.errors import StoreError
-from ablate.reports.stored_scores import Runs, Seed, StoredScores, collect_scores
+from ablate.reports.stored_scores import Runs, Seed, StoredScores, collect_scores, find_scored_runs
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.donors import describe_shared_start, state_shared_starts
 from ablate.sweeps.records import SweepRecord
-from ablate.tracking.scores import read_scores
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.looks import Looks, find_last_level
 from ablate.verdict.outcomes import Outcome, read_outcome
@@ -93,13 +91,11 @@ class Downstream:
 
 def compare_downstream(record: SweepRecord) -> Downstream:
     """Return the scores of each arm's trainings on fresh seeds that were evaluated, else of the trial that represents
-    it; nothing if there are none, or MLflow is unreachable. Their comparisons are one family with those of the file."""
-    try:
-        scores = read_scores(record.title)
-    except StoreError:
-        scores = {}
+    it; nothing if the trials of the record have none. Their comparisons are one family with those of the file."""
+    runs = find_scored_runs(record)
+    if not runs:
+        return Downstream([], {})
     outcomes = {arm: _read_outcomes(record, arm) for arm in record.trials}
-    runs, searched = _find_runs(record, outcomes, scores)
     baseline = record.spec.compared_with
     base = {} if record.spec.contrasts else runs.get(baseline, {})  # the cells of a factorial have no baseline
     pairs = {arm: [s for s in own if s in base] for arm, own in runs.items() if arm != baseline}
@@ -118,7 +114,7 @@ def compare_downstream(record: SweepRecord) -> Downstream:
         family,
         total if family else 0,
         {arm: len(set(ended[arm]) - set(pairs[arm])) for arm in pairs},
-        searched,
+        [arm for arm, own in runs.items() if None in own],
         starts,
         state_shared_starts(record) if starts else "",
         baseline,
@@ -131,33 +127,6 @@ def _read_outcomes(record: SweepRecord, arm: str) -> dict[int, Outcome]:
     trials = sorted(record.confirmed.get(arm, ()), key=lambda trial: int(trial.params["seed"]))
     ended = ((int(trial.params["seed"]), read_outcome(trial, record.trivial_loss)) for trial in trials)
     return {seed: outcome for seed, outcome in ended if outcome is not None}
-
-
-def _find_runs(
-    record: SweepRecord,
-    outcomes: Mapping[str, Mapping[int, Outcome]],
-    scores: Mapping[str, Mapping[str, Mapping[str, Any]]],
-) -> tuple[Runs, list[str]]:
-    """Return the scored runs of each arm that trained, and the arms of which that is a trial of the search."""
-    runs: Runs = {}
-    searched = []
-    for arm in record.trials:
-        trained = {seed for seed, outcome in outcomes[arm].items() if outcome.trained}
-        found: dict[Seed, str] = {
-            int(t.params["seed"]): t.run_id
-            for t in record.confirmed.get(arm, ())
-            if t.run_id in scores and t.run_id and int(t.params["seed"]) in trained
-        }
-        settled = record.settled(arm)
-        if not found and settled is not None and settled.run_id in scores and settled.run_id:
-            found = {None: settled.run_id}
-            searched.append(arm)
-        if found:
-            runs[arm] = {
-                seed: {task: Score.from_dict(content) for task, content in scores[run_id].items()}
-                for seed, run_id in found.items()
-            }
-    return runs, searched
 
 
 def _find_level(record: SweepRecord, arm: str, ended: Sequence[int], pairs: Sequence[Seed], alpha: float) -> float:

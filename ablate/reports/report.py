@@ -22,6 +22,7 @@ from ablate.reports.mlflow_run import find_or_start_run, label_parents, label_re
 from ablate.reports.plain_values import to_plain, trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.sections import PARTS
+from ablate.reports.stored_scores import add_scores
 from ablate.reports.verdict_sections import candidates_to_plain, crossed_to_plain
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.storage import read_sweep
@@ -132,11 +133,16 @@ def report(
 
 def assemble(record: SweepRecord, folder: Path, draw: bool = True) -> Report:
     """Return the report of `record`, with its figures in `folder`, if they are to be drawn."""
+    cautions = []
+    try:
+        record = add_scores(record)
+    except StoreError as error:
+        cautions.append(f"Scores on downstream tasks are missing, if there are any: {error}")
     downstream = compare_downstream(record)
     record = replace(record, scored=downstream.comparisons)  # before anything is claimed
     figures = {**draw_figures(record, folder), **draw_layers(record, folder)} if draw else {}
     captions = {path.name: text for path, text in figures.items()}
-    cautions = findings.list_cautions(record)
+    cautions += findings.list_cautions(record)
     return Report(record, downstream, list(figures), locate_report(record), folder, cautions, captions)
 
 

@@ -1,11 +1,13 @@
-"""Scores on downstream tasks that were stored after training, as metrics of the trainings of each arm."""
+"""Scores on downstream tasks that were stored after training: those of a sweep's runs, and as metrics of each arm."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ablate.tracking.scores import name_metrics
+from ablate.sweeps.records import SweepRecord
+from ablate.tracking.scores import name_metrics, read_scores
+from ablate.verdict.outcomes import TrialRecord, read_outcome
 from ablate.verdict.questions import Score
 
 Seed = int | None
@@ -26,6 +28,44 @@ class StoredScores:
     def read(self, arm: str, seed: Seed) -> Mapping[str, float]:
         """Return the scores of one training; none if it was not scored."""
         return self.by_arm.get(arm, {}).get(seed, {})
+
+
+def add_scores(record: SweepRecord) -> SweepRecord:
+    """Return the record with the scores of its trials and of its runs on fresh seeds, as `ablate evaluate` logged them
+    to MLflow. Raises StoreError."""
+    scores = read_scores(record.title)
+    if not scores:
+        return record
+
+    def add(trial: TrialRecord) -> TrialRecord:
+        contents = scores.get(trial.run_id or "")
+        if contents is None:  # of a bundle, a trial has its scores already
+            return trial
+        return replace(trial, scores={task: Score.from_dict(content) for task, content in contents.items()})
+
+    def add_all(runs: Mapping[str, Sequence[TrialRecord]]) -> dict[str, list[TrialRecord]]:
+        return {arm: [add(trial) for trial in trials] for arm, trials in runs.items()}
+
+    chosen = {arm: add(trial) for arm, trial in record.chosen.items()}
+    return replace(record, trials=add_all(record.trials), confirmed=add_all(record.confirmed), chosen=chosen)
+
+
+def find_scored_runs(record: SweepRecord) -> Runs:
+    """Return the scored runs of each arm on fresh seeds that trained; of an arm without any, the trial that represents
+    it, if that was scored."""
+    runs: Runs = {}
+    for arm in record.trials:
+        own: dict[Seed, dict[str, Score]] = {
+            int(run.params["seed"]): run.scores
+            for run in record.confirmed.get(arm, ())
+            if run.scores and (outcome := read_outcome(run, record.trivial_loss)) and outcome.trained
+        }
+        settled = record.settled(arm)
+        if not own and settled and settled.scores:
+            own[None] = settled.scores
+        if own:
+            runs[arm] = own
+    return runs
 
 
 def collect_scores(runs: Runs) -> StoredScores:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ablate.config.formatting import format_number
+
+if TYPE_CHECKING:
+    from ablate.verdict.questions import Score
 
 STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
 FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
@@ -65,6 +68,8 @@ class TrialRecord:
     """What was measured of the layers at the end: number -> its value for each layer."""
     rungs: tuple[RungEnd, ...] = ()
     """How it stood at each rung that it has ended before its end."""
+    scores: dict[str, Score] = field(default_factory=dict)
+    """Task -> its score, of what `ablate evaluate` measured after training. The storage does not have them."""
 
     @property
     def reached(self) -> float | None:

@@ -9,17 +9,17 @@ from ledger.conftest import KINDS, run_in_memory
 
 from ablate.experiment.tree import DEFAULTS
 from ablate.ledger.records import judge, publish_record, restore_record
-from ablate.ledger.runs import Surroundings
+from ablate.ledger.runs import Shared
 from ablate.ledger.schema import PublishedSweep
 from ablate.reports.report import assemble
 from ablate.sweeps.records import list_rows
 
 
 def pass_through_json(record):
-    surroundings = Surroundings()
-    published = publish_record(record, None, surroundings)
+    shared = Shared()
+    published = publish_record(record, None, shared)
     text = json.dumps(published.model_dump(mode="json"), allow_nan=False)
-    return PublishedSweep.model_validate_json(text), restore_record(published, surroundings.known)
+    return PublishedSweep.model_validate_json(text), restore_record(published, shared)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,7 +77,7 @@ def test_a_bundle_of_earlier_defaults_is_read_with_them():
     published, now = pass_through_json(run_in_memory("unconfirmed"))
     assert published.defaults == DEFAULTS
     assert "held_out" not in published.spec["experiment"].get("data", {})
-    old = restore_record(published.model_copy(update={"defaults": 1}), [{}])
+    old = restore_record(published.model_copy(update={"defaults": 1}), Shared([{}]))
     assert [one.spec.base("pre").data.held_out for one in (old, now)] == ["windows", "blocks"]
 
 

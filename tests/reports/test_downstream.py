@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ablate.reports import downstream as module
+from ablate.reports import stored_scores as module
 from ablate.reports.downstream import compare_downstream
 from ablate.reports.downstream_table import tabulate
 from ablate.reports.report import assemble
+from ablate.reports.stored_scores import add_scores
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks, nominal_levels
@@ -38,7 +39,7 @@ def evaluate(monkeypatch):
                 if tasks := values.get(arm, {}).get(trial.params["seed"]):
                     known[trial.run_id] = {task: score(own, task=task) for task, own in tasks.items()}
         monkeypatch.setattr(module, "read_scores", lambda experiment: known if experiment == record.title else {})
-        return replace(record, confirmed=confirmed)
+        return add_scores(replace(record, confirmed=confirmed))
 
     return put
 
@@ -101,7 +102,7 @@ def test_the_best_trials_of_a_search_are_figures(confirmed, monkeypatch):
     known = {confirmed.best("pre").run_id: {"piqa": score([1.0, 0.0, 1.0, 1.0])}}
     known[confirmed.best("post").run_id] = {"piqa": score([0.0, 1.0])}
     monkeypatch.setattr(module, "read_scores", lambda experiment: known)
-    found = compare_downstream(replace(confirmed, confirmed={}))
+    found = compare_downstream(add_scores(replace(confirmed, confirmed={})))
     (row,) = found.rows
     assert (row.n, row.means) == (2, {"pre": 0.5, "post": 0.5})  # on the questions that all were asked
     assert (row.differences["post"].mean, row.differences["post"].n_seeds, found.family) == (0.0, 1, 0)
@@ -117,7 +118,7 @@ def test_what_was_scored_is_the_trial_that_was_chosen(confirmed, monkeypatch):
     other = next(t for t in confirmed.trials["pre"] if t.status == "completed" and t.run_id != best.run_id)
     known = {best.run_id: {"piqa": score([0.0] * 4)}, other.run_id: {"piqa": score([1.0] * 4)}}
     monkeypatch.setattr(module, "read_scores", lambda experiment: known)
-    found = compare_downstream(replace(confirmed, confirmed={}, chosen={"pre": other}))
+    found = compare_downstream(add_scores(replace(confirmed, confirmed={}, chosen={"pre": other})))
     assert found.rows[0].means == {"pre": 1.0}
 
 
@@ -156,7 +157,7 @@ def test_the_parts_of_a_group_do_not_count_twice_in_the_average(confirmed, monke
             tasks["mmlu"] = score(right(5 + i, 10) + right(4 + i, 10), task="q")
             known[trial.run_id] = {**tasks, "piqa": score(right(12 + i, 20))}
     monkeypatch.setattr(module, "read_scores", lambda experiment: known)
-    rows = compare_downstream(replace(confirmed, confirmed=confirmations)).rows
+    rows = compare_downstream(add_scores(replace(confirmed, confirmed=confirmations))).rows
     assert (rows[-1].task, rows[-1].n) == ("mean of 2 tasks", 40)  # mmlu and piqa
 
 

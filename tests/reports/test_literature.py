@@ -101,7 +101,7 @@ def store_scores(monkeypatch, runs):
         return Score(task, {"acc": share}, {"acc": 0.1}, asked, shots).to_dict()
 
     stored = {run: {task: score(task, *own) for task, own in tasks.items()} for run, tasks in runs.items()}
-    monkeypatch.setattr("ablate.reports.downstream.read_scores", lambda title: stored)
+    monkeypatch.setattr("ablate.reports.stored_scores.read_scores", lambda title: stored)
 
 
 @pytest.fixture
