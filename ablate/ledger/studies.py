@@ -74,7 +74,8 @@ def keep_published(study: Study, folder: Path) -> Study:
             f"with which it cannot be joined. {elsewhere}"
         )
     restored = {record.name: record for record in bundles.restore_records(bundle, folder).values()}
-    records = {**study.records, **{name: restored[study.planned[name].name] for name in shared}}
+    kept = {name: _share_error(restored[study.planned[name].name], study.planned[name]) for name in shared}
+    records = {**study.records, **kept}
     joined = replace(study, records={name: records[name] for name in study.planned if name in records}, kept=shared)
     for name in shared:
         if changes := joined.list_changes(name):
@@ -94,6 +95,13 @@ def find_study(names: Sequence[str], storage: str | None = None) -> Study:
     stem = _find_stem([record.name for record in records]) if len(records) > 1 else ""
     keys = [record.name.removeprefix(f"{stem}-") if stem else record.name for record in records]
     return Study(stem or records[0].name, dict(zip(keys, records, strict=True)))
+
+
+def _share_error(record: SweepRecord, planned: Sweep) -> SweepRecord:
+    """Return the record with the number of comparisons that the file has now, as they share the error of its verdict:
+    sizes may have been added since it was run."""
+    family = max(record.spec.family or 0, planned.family or 0) or None
+    return replace(record, spec=record.spec.model_copy(update={"family": family}))
 
 
 def _find_stem(names: Sequence[str]) -> str:
@@ -117,7 +125,11 @@ def _read_file(file: Path, storage: str | None) -> Study:
     name = str(tree["name"])
     run = list_sweeps(storage_url(storage))
     planned = {spec.name.removeprefix(f"{name}-") if list_parts(tree) else spec.name: spec for spec in specs}
-    records = {key: add_scores(read_sweep(spec.name, storage)) for key, spec in planned.items() if spec.name in run}
+    records = {
+        key: _share_error(add_scores(read_sweep(spec.name, storage)), spec)
+        for key, spec in planned.items()
+        if spec.name in run
+    }
     if not records:
         raise SweepError(f"Nothing of {file} was run: there is no sweep {specs[0].name!r}. Run it: ablate sweep {file}")
     return Study(name, records, file, planned)

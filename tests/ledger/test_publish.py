@@ -19,6 +19,7 @@ from ablate.ledger.folders import draw_size
 from ablate.ledger.places import hide_places
 from ablate.ledger.publish import publish, publish_anew
 from ablate.ledger.schema import SCHEMA
+from ablate.ledger.verify import verify
 from ablate.reports.columns import word_table
 from ablate.reports.table import Section
 from ablate.sweeps.comparison import compare_record
@@ -226,11 +227,11 @@ def test_a_bundle_with_plugins_is_written_anew_only_where_they_are_trusted(run_m
 
 @pytest.fixture
 def run_sizes(write_sweep, store):
-    """run_sizes(*sizes) -> a sweep file of two sizes, of which these are in the store."""
+    """run_sizes(*sizes) -> a sweep file of two sizes, or of other layers, of which these are in the store."""
 
-    def run(*sizes, **parts):
+    def run(*sizes, layers=(2, 4), **parts):
         tree = {**build_tree("grid", name="toy"), "search": {"optimizer.lr": RATES}, "confirm": {"seeds": 3}, **parts}
-        file = write_sweep(tree, sizes={f"l{layers}": {"model.layers": layers} for layers in (2, 4)})
+        file = write_sweep(tree, sizes={f"l{n}": {"model.layers": n} for n in layers})
         for spec in load_sweeps(file):
             if spec.name.removeprefix("toy-") in sizes:
                 simulate(spec, lose(spec), open_storage(storage_url()), trivial_loss=TRIVIAL)
@@ -268,6 +269,23 @@ def test_sizes_that_were_run_on_different_machines_become_one_bundle(run_sizes, 
     published = publish([file], joined)
     assert (published.kept, published.not_run) == (["l2"], [])
     assert read_texts(joined) == read_texts(whole)
+
+
+def test_sizes_that_are_added_share_the_error_with_those_that_were_run_before(run_sizes, move_store, tmp_path):
+    whole, joined = tmp_path / "whole", tmp_path / "joined"
+    publish([run_sizes("l2", "l4")], joined)
+    three = run_sizes("l6", layers=(2, 4, 6))
+    publish([three], whole)
+    families = [{compared["family"] for compared in sweep.verdict.arms.values()} for sweep in read_sweeps(whole)]
+    assert families == [{3}] * 3  # one comparison of each size
+    move_store(tmp_path / "other")
+    publish([run_sizes("l6", layers=(2, 4, 6))], joined)
+    assert [sweep.verdict for sweep in read_sweeps(joined)] == [sweep.verdict for sweep in read_sweeps(whole)]
+    assert verify(joined, cells=0).holds
+
+
+def read_sweeps(folder):
+    return bundles.read_bundle(folder).sweeps
 
 
 def test_sizes_of_other_settings_or_damaged_are_not_joined(run_sizes, move_store, tmp_path):
