@@ -40,7 +40,7 @@ class Row:
     means: dict[str, float]
     """Arm -> the mean over its runs, on these questions."""
     differences: dict[str, SeedDifference]
-    """Arm -> its difference to the baseline, on the same questions and seeds."""
+    """Arm -> its difference to its baseline, on the same questions and seeds."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,20 @@ class Downstream:
     """Arm -> the model that all of its seeds start from (`describe_shared_start`)."""
     shared_start: str = ""
     """The sentence about these shared starts."""
-    baseline: str = ""
+    baselines: dict[str, str] = field(default_factory=dict)
+    """Arm -> the one that it is compared with: the baseline, at the same point of a grid."""
     stored: StoredScores = field(default_factory=StoredScores)
     """The same scores as metrics."""
 
     def list_shown(self, row: Row) -> list[str]:
         """Return the arms that are shown to differ from the baseline. Seeds that share a start do not show the
         variation between starts."""
-        if self.baseline in self.shared_starts:
-            return []
-        return [arm for arm, d in row.differences.items() if d.excludes_zero and arm not in self.shared_starts]
+        tied = self.shared_starts
+        return [
+            arm
+            for arm, d in row.differences.items()
+            if d.excludes_zero and arm not in tied and self.baselines[arm] not in tied
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -85,7 +89,7 @@ class Downstream:
                 for arm, d in row.differences.items()
             }
             rows.append({**asdict(row), "differences": differences})
-        plain = {key: value for key, value in vars(self).items() if key not in ("shared_start", "baseline", "stored")}
+        plain = {key: value for key, value in vars(self).items() if key not in ("shared_start", "baselines", "stored")}
         return {**plain, "rows": rows}
 
 
@@ -96,16 +100,19 @@ def compare_downstream(record: SweepRecord) -> Downstream:
     if not runs:
         return Downstream([], {})
     outcomes = {arm: _read_outcomes(record, arm) for arm in record.trials}
-    baseline = record.spec.compared_with
-    base = {} if record.spec.contrasts else runs.get(baseline, {})  # the cells of a factorial have no baseline
-    pairs = {arm: [s for s in own if s in base] for arm, own in runs.items() if arm != baseline}
-    measured = _measure_tasks(runs, baseline, pairs)
+    baselines = {arm: base for arm, base in record.spec.baselines.items() if base != arm}
+    pairs = {
+        arm: [seed for seed in own if seed in runs.get(baselines[arm], {})]
+        for arm, own in runs.items()
+        if arm in baselines
+    }
+    measured = _measure_tasks(runs, baselines, pairs)
     measured += _average_over_tasks(measured)
     compared = sum(len(parts.by_seed) >= LEAST for m in measured for parts in m.parts.values())
     family = compared + (len(measured) * (record.spec.family or 0) if compared else 0)
     total = max([family, *(c.family for c in compare_record(replace(record, scored=family)).values())])
     alpha = ALPHA / max(1, total)
-    ended = {arm: [s for s in outcomes[arm] if s in outcomes.get(baseline, {})] for arm in pairs}
+    ended = {arm: [s for s in outcomes[arm] if s in outcomes.get(baselines[arm], {})] for arm in pairs}
     levels = {arm: _find_level(record, arm, ended[arm], pairs[arm], alpha) for arm in pairs}
     starts = {arm: start for arm in runs if (start := describe_shared_start(record, arm))}
     return Downstream(
@@ -117,7 +124,7 @@ def compare_downstream(record: SweepRecord) -> Downstream:
         [arm for arm, own in runs.items() if None in own],
         starts,
         state_shared_starts(record) if starts else "",
-        baseline,
+        baselines,
         collect_scores(runs),
     )
 
@@ -167,7 +174,7 @@ class _Measured:
         return Row(**{**vars(self.row), "differences": differences})
 
 
-def _measure_tasks(runs: Runs, baseline: str, pairs: Mapping[str, Sequence[Seed]]) -> list[_Measured]:
+def _measure_tasks(runs: Runs, baselines: Mapping[str, str], pairs: Mapping[str, Sequence[Seed]]) -> list[_Measured]:
     """Return a row for each metric that every run of some arm has."""
     keys = {
         (task, score.shots, metric): None
@@ -184,14 +191,17 @@ def _measure_tasks(runs: Runs, baseline: str, pairs: Mapping[str, Sequence[Seed]
             if all(task in s and s[task].shots == shots and metric in s[task].metrics for s in own.values())
         }
         if arms:
-            measured.append(_measure(Row(task, shots, metric, 0, {}, {}), arms, baseline, pairs))
+            measured.append(_measure(Row(task, shots, metric, 0, {}, {}), arms, baselines, pairs))
     return measured
 
 
 def _measure(
-    row: Row, arms: Mapping[str, Mapping[Seed, Score]], baseline: str, pairs: Mapping[str, Sequence[Seed]]
+    row: Row,
+    arms: Mapping[str, Mapping[Seed, Score]],
+    baselines: Mapping[str, str],
+    pairs: Mapping[str, Sequence[Seed]],
 ) -> _Measured:
-    """Return the means of `arms` and their differences from `baseline`, on the questions that all were asked; of a
+    """Return the means of `arms` and their differences from `baselines`, on the questions that all were asked; of a
     metric that is no mean over questions, the means over runs alone."""
     metric = row.metric
     answers = {arm: {s: average_by_question([score], metric) for s, score in own.items()} for arm, own in arms.items()}
@@ -202,9 +212,9 @@ def _measure(
         order = sorted(common)  # some may have been asked less than others
         values = {a: {s: np.array([v[q] for q in order]) for s, v in own.items()} for a, own in answers.items()}
         means = {arm: float(np.mean(list(own.values()))) for arm, own in values.items()}
-        theirs = values.get(baseline, {})
         for arm, own in values.items():
-            if arm == baseline or not theirs or len(order) < 2:
+            theirs = values.get(baselines.get(arm, ""), {})
+            if not theirs or len(order) < 2:
                 continue
             paired = [own[seed] - theirs[seed] for seed in pairs[arm]]
             unpaired = np.mean(list(own.values()), axis=0) - np.mean(list(theirs.values()), axis=0)

@@ -2,35 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ablate.config.formatting import count_noun, format_number, format_uncertain
-from ablate.reports.downstream import Downstream
+from ablate.reports.downstream import Downstream, Row
 from ablate.reports.table import NOTHING, Column, Section, Table
 from ablate.verdict.questions import SeedDifference
 from ablate.verdict.sequential import LEAST
 
+MOST_COLUMNS = 6
+"""Arms that have a column each."""
 
-def tabulate(downstream: Downstream, baseline: str) -> list[Section]:
-    """Return the table of the scores; nothing if no run was evaluated."""
-    rows, others = downstream.rows, [arm for arm in downstream.runs if arm != baseline]
-    if not rows:
+
+def tabulate(downstream: Downstream) -> list[Section]:
+    """Return the table of the scores, with a column or, for many arms, a row for each arm; nothing if no run was
+    evaluated."""
+    if not downstream.rows:
         return []
+    build = _build_wide if len(downstream.runs) <= MOST_COLUMNS else _build_long
+    table = build(downstream)
+    return [Section("Downstream tasks", table, _state_basis(downstream, bool(table.strong)))]
+
+
+def _build_wide(downstream: Downstream) -> Table:
+    """Return the table with a row for each metric."""
+    rows = downstream.rows
     shown = [downstream.list_shown(row) for row in rows]
     columns = [
+        *_describe(rows),
+        *(Column(arm, [format_number(row.means.get(arm)) for row in rows]) for arm in downstream.runs),
+        *(
+            Column(
+                f"{arm}, difference to {base}",
+                [_format(row.differences.get(arm), arm in own) for row, own in zip(rows, shown, strict=True)],
+            )
+            for arm, base in downstream.baselines.items()
+            if arm in downstream.runs
+        ),
+    ]
+    return Table(columns, frozenset(i for i, own in enumerate(shown) if own))
+
+
+def _build_long(downstream: Downstream) -> Table:
+    """Return the table with a row for each metric and arm."""
+    cells = [(row, arm) for row in downstream.rows for arm in row.means]
+    shown = [arm in downstream.list_shown(row) for row, arm in cells]
+    columns = [
+        *_describe([row for row, _ in cells]),
+        Column("arm", [arm for _, arm in cells], words=True),
+        Column("mean", [format_number(row.means[arm]) for row, arm in cells]),
+        Column(
+            "difference to the baseline",
+            [_format(row.differences.get(arm), strong) for (row, arm), strong in zip(cells, shown, strict=True)],
+        ),
+    ]
+    return Table(columns, frozenset(i for i, strong in enumerate(shown) if strong))
+
+
+def _describe(rows: Sequence[Row]) -> list[Column]:
+    return [
         Column("task", [row.task for row in rows], words=True),
         Column("shots", [str(row.shots) for row in rows]),
         Column("metric", [row.metric for row in rows], words=True),
         Column("n", [f"{row.n:,}" for row in rows]),
-        *(Column(arm, [format_number(row.means.get(arm)) for row in rows]) for arm in downstream.runs),
-        *(
-            Column(
-                f"{arm}, difference to {baseline}",
-                [_format(row.differences.get(arm), arm in own) for row, own in zip(rows, shown, strict=True)],
-            )
-            for arm in others
-        ),
     ]
-    strong = frozenset(i for i, own in enumerate(shown) if own)
-    return [Section("Downstream tasks", Table(columns, strong), _state_basis(downstream, baseline, bool(strong)))]
 
 
 def _format(difference: SeedDifference | None, shown: bool) -> str:
@@ -42,7 +77,7 @@ def _format(difference: SeedDifference | None, shown: bool) -> str:
     return f"{difference.mean:+.3f} [{low:+.3f}, {high:+.3f}]{' *' if shown else ''}"
 
 
-def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list[str]:
+def _state_basis(downstream: Downstream, any_shown: bool) -> list[str]:
     """Return the sentences below the table: the basis of the numbers, and the claims."""
     kinds = dict.fromkeys(downstream.searched, "a trial of the search")
     told = (f"{arm} {kinds.get(arm) or count_noun(n, 'fresh seed')}" for arm, n in downstream.runs.items())
@@ -56,14 +91,15 @@ def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list
             + (" Bold and *: the interval excludes 0." if any_shown else " No difference is shown.")
         )
     for arm, d in compared.items():
+        base = downstream.baselines[arm]
         if d.n_seeds < LEAST:
             sentences.append(
-                f"{arm} and {baseline}: {count_noun(d.n_seeds, 'seed')} scored for both; a verdict needs {LEAST} "
+                f"{arm} and {base}: {count_noun(d.n_seeds, 'seed')} scored for both; a verdict needs {LEAST} "
                 "seeds, as questions do not show the variation between seeds."
             )
         elif left := downstream.left_out.get(arm):
             sentences.append(
-                f"The difference of {arm} to {baseline} leaves out {count_noun(left, 'seed')} of {d.n_seeds + left}, "
+                f"The difference of {arm} to {base} leaves out {count_noun(left, 'seed')} of {d.n_seeds + left}, "
                 "on which one of the two failed or was not scored."
             )
     tied = {

@@ -108,7 +108,7 @@ def _explain_scores(tables: Sequence[PublishedTable], keeps_all: bool) -> Iterat
 
 def tabulate_downstream(report: ReportData) -> list[Section]:
     """Return the scores on downstream tasks; nothing if no run was evaluated."""
-    return tabulate(report.downstream, report.record.spec.compared_with)
+    return tabulate(report.downstream)
 
 
 def tabulate_search(report: ReportData) -> list[Section]:

@@ -52,7 +52,7 @@ def add_scores(record: SweepRecord) -> SweepRecord:
 
 def find_scored_runs(record: SweepRecord) -> Runs:
     """Return the scored runs of each arm on fresh seeds that trained; of an arm without any, the trial that represents
-    it, if that was scored."""
+    it in the search, if that was scored."""
     runs: Runs = {}
     for arm in record.trials:
         own: dict[Seed, dict[str, Score]] = {
@@ -60,7 +60,7 @@ def find_scored_runs(record: SweepRecord) -> Runs:
             for run in record.confirmed.get(arm, ())
             if run.scores and (outcome := read_outcome(run, record.trivial_loss)) and outcome.trained
         }
-        settled = record.settled(arm)
+        settled = None if record.spec.at_grid else record.settled(arm)
         if not own and settled and settled.scores:
             own[None] = settled.scores
         if own:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ledger.conftest import run_in_memory
 
 from ablate.reports import stored_scores as module
 from ablate.reports.downstream import compare_downstream
@@ -60,7 +61,7 @@ def test_arms_are_paired_by_question_and_seed(confirmed, evaluate, tmp_path, wit
     level = nominal_levels(Looks((5,), 5), 0.05 / 3)[-1]
     assert row.differences["mix"] == bound_difference(decompose(pairs), level)
     assert found.list_shown(row) == ["mix"]
-    (section,) = tabulate(found, "pre")
+    (section,) = tabulate(found)
     assert section.table.header == ["task", "shots", "metric", "n", "pre", "mix", "mix, difference to pre"]
     assert section.table.rows[0][:6] == ["piqa", "0", "acc", "40", "0.260", "0.755"]
     assert section.table.rows[0][6].startswith("+0.495 [+0.")
@@ -88,7 +89,7 @@ def test_two_seeds_are_figures_and_a_failed_or_unscored_seed_is_told(confirmed, 
     assert row.differences["post"].n_seeds == 3  # two diverged, whatever was scored of them
     assert (found.comparisons, found.runs) == (1, {"pre": 5, "post": 3, "mix": 2})
     assert found.left_out == {"post": 2, "mix": 3}
-    (section,) = tabulate(found, "pre")
+    (section,) = tabulate(found)
     text = " ".join(section.sentences)
     assert "mix and pre: 2 seeds scored for both; a verdict needs 3 seeds" in text
     assert (
@@ -106,7 +107,7 @@ def test_the_best_trials_of_a_search_are_figures(confirmed, monkeypatch):
     (row,) = found.rows
     assert (row.n, row.means) == (2, {"pre": 0.5, "post": 0.5})  # on the questions that all were asked
     assert (row.differences["post"].mean, row.differences["post"].n_seeds, found.family) == (0.0, 1, 0)
-    (section,) = tabulate(found, "pre")
+    (section,) = tabulate(found)
     assert not section.table.strong
     assert "Runs: pre a trial of the search, post a trial of the search." in section.sentences[0]
     assert "1 seed scored for both" in section.sentences[1]
@@ -134,7 +135,7 @@ def test_all_tasks_arms_and_averages_are_one_family_and_every_look_counts(confir
     assert mean.differences["mix"].mean == pytest.approx(piqa.differences["mix"].mean / 2)
     assert mean.n == 80
     assert boolq.differences["mix"].interval is None  # the same answers on every seed
-    text = " ".join(tabulate(found, "pre")[0].sentences)
+    text = " ".join(tabulate(found)[0].sentences)
     assert "The error of 5 % covers 8 comparisons, including those of the objective in the whole file" in text
     assert "No interval if every question has the same difference on each seed" in text
     assert "post on boolq, mix on boolq" in text
@@ -171,14 +172,63 @@ def test_seeds_that_share_a_start_claim_nothing_beyond_it(confirmed, evaluate):
     assert row.differences["mix"].excludes_zero
     assert found.list_shown(row) == []
     assert found.shared_starts["mix"] == "stage-1 model (sweep:small/pre)"
-    (section,) = tabulate(found, "pre")
+    (section,) = tabulate(found)
     assert not section.table.strong
     assert "*" not in section.table.rows[0][-1]
     assert "the intervals do not include the variance of these models" in section.sentences[-1]
     assert not found.to_dict()["rows"][0]["differences"]["mix"]["shown"]
 
 
+def give_answers(kind, right_of):
+    """Return the record of a sweep, with scores of all fresh seeds: `right_of(arm, seed)` right answers of 40."""
+    record = run_in_memory(kind)
+    confirmed = {
+        arm: [
+            replace(run, scores={"piqa": Score.from_dict(score(right(right_of(arm, run.params["seed"]))))})
+            for run in runs
+        ]
+        for arm, runs in record.confirmed.items()
+    }
+    return replace(record, confirmed=confirmed)
+
+
+def test_arms_of_a_grid_are_compared_at_the_same_point():
+    """Post-LN is at its best where Pre-LN is at its worst; on the stuck and diverged seeds neither is asked."""
+    answers = {"pre lr=0.001": 10, "post lr=0.001": 20, "pre lr=0.003": 20, "post lr=0.003": 12}
+    found = compare_downstream(give_answers("grid", lambda arm, seed: answers.get(arm, 15) + seed % 2))
+    (row,) = found.rows
+    assert row.differences["post lr=0.001"].mean == pytest.approx(10 / 40)
+    assert row.differences["post lr=0.003"].mean == pytest.approx(-8 / 40)
+    assert not [arm for arm in row.differences if arm.startswith("pre")]
+    assert row.differences["post lr=0.001"].n_seeds == 3  # of 4, as one is stuck
+    assert "post lr=0.009" not in row.means  # failed on all seeds: no figure of a failed run stands for it
+    header = tabulate(found)[0].table.header
+    assert "post lr=0.003, difference to pre lr=0.003" in header
+
+
+def test_many_arms_have_a_row_each(monkeypatch):
+    found = compare_downstream(give_answers("grid", lambda arm, seed: 10 + seed % 2))
+    wide = tabulate(found)[0]
+    monkeypatch.setattr("ablate.reports.downstream_table.MOST_COLUMNS", 2)
+    (section,) = tabulate(found)
+    assert section.table.header == ["task", "shots", "metric", "n", "arm", "mean", "difference to the baseline"]
+    assert [row[4] for row in section.table.rows] == list(found.runs)
+    (row,) = wide.table.rows
+    wide_cells = dict(zip(wide.table.header, row, strict=True))
+    for *_, arm, mean, difference in section.table.rows:
+        assert mean == wide_cells[arm]
+        base = found.baselines.get(arm)
+        assert difference == (wide_cells[f"{arm}, difference to {base}"] if base else "-")
+    assert section.sentences == wide.sentences
+
+
+def test_cells_of_a_factorial_have_no_differences():
+    found = compare_downstream(give_answers("factorial", lambda arm, seed: 10 + seed % 2))
+    assert len(found.runs) == 4
+    assert [row.differences for row in found.rows] == [{}]
+
+
 def test_nothing_is_said_where_nothing_was_evaluated(made):
     assert compare_downstream(made.record).rows == []
-    assert tabulate(compare_downstream(made.record), "pre") == []
+    assert tabulate(compare_downstream(made.record)) == []
     assert "Downstream" not in made.table()
