@@ -58,8 +58,8 @@ def train(model: Model, experiment: Experiment, corpus: Corpus, precision: str) 
         model.to(torch.bfloat16)
     optimizer = build_optimizer(experiment.optimizer, model)
     schedule = experiment.schedule.build(optimizer, config.max_steps)
-    batches = _read_batches(experiment, corpus, device, precision)
-    experiment.norm.prepare(model, lambda: next(_read_batches(experiment, corpus, device, precision))[0])
+    batches = read_batches(experiment, corpus, device, precision)
+    experiment.norm.prepare(model, lambda: next(read_batches(experiment, corpus, device, precision))[0])
     task = experiment.task
     while True:
         counts: list[Tensor] = []
@@ -69,7 +69,7 @@ def train(model: Model, experiment: Experiment, corpus: Corpus, precision: str) 
             if corpus.padded:
                 counts.append(task.count_targets(inputs, targets))
                 positions += task.count_positions(inputs, targets)
-            with _compute_in(precision, device):
+            with compute_in(precision, device):
                 loss = task.compute_loss(model, inputs, targets)
             (loss / config.accumulate).backward()
         if counts:  # until here each loss is a sum over the number of positions: see TrainingModule
@@ -82,7 +82,7 @@ def train(model: Model, experiment: Experiment, corpus: Corpus, precision: str) 
         yield
 
 
-def _read_batches(
+def read_batches(
     experiment: Experiment, corpus: Corpus, device: torch.device, precision: str
 ) -> Iterator[tuple[Any, Any]]:
     """Yield the inputs and targets of the training batches, without end."""
@@ -99,7 +99,7 @@ def _narrow(tensor: Tensor, precision: str) -> Tensor:
 
 
 @contextlib.contextmanager
-def _compute_in(precision: str, device: torch.device) -> Iterator[None]:
+def compute_in(precision: str, device: torch.device) -> Iterator[None]:
     """Compute within in bfloat16 where `precision` says so, as Lightning does."""
     if precision == "bf16-true":
         before = torch.get_default_dtype()
