@@ -26,6 +26,7 @@ from ablate.models import Model
 from ablate.parallel import strategies
 from ablate.parallel.compiling import CompiledParts, keep_programs
 from ablate.training.compilation import Compilation, describe_shapes
+from ablate.training.errors import translate_errors
 from ablate.training.precision import Speed, choose_speed
 from ablate.training.timing import compute_in, read_batches
 
@@ -50,7 +51,8 @@ def choose_sound_speed(experiment: Experiment, corpus: Corpus, chosen: Compilati
         return speed
     key = (describe_shapes(experiment), repr(experiment.norm), repr(experiment.parametrization), speed.precision)
     if key not in _faults:
-        _faults[key] = find_fault(experiment, corpus, speed.precision)
+        with translate_errors():
+            _faults[key] = find_fault(experiment, corpus, speed.precision)
         if _faults[key]:
             logger.warning(f"Not compiled: {_faults[key]}")
     return replace(speed, compile=False, why=f"{speed.why}; eager after all: {_faults[key]}") if _faults[key] else speed
