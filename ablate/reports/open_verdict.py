@@ -115,7 +115,8 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
         ]:
             yield (
                 f"{arm} and {record.spec.compared_with} were tested at different settings ({join_words(different)}). "
-                f"Their verdict ({c.kind}) holds only for these settings: on fresh seeds neither was trained at the other's."
+                f"Their verdict ({c.kind}) holds only for these settings: on fresh seeds neither was trained at the "
+                "other's."
             )
 
 
