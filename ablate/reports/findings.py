@@ -17,9 +17,12 @@ from ablate.sweeps.caps import open_ledger
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec import audit
 from ablate.sweeps.status import count_planned_runs, count_runs
-from ablate.verdict.outcomes import TrialRecord, count_finished
+from ablate.verdict.outcomes import FINISHED, TrialRecord, count_finished
 
 FEW_ITEMS = 100  # validation items below which the report warns
+AT_ONCE, EARLY = 20, 0.05
+"""Updates, and share of the updates of a run: what diverges sooner at any setting does not do so by its rate."""
+FEW_SETTINGS = 3
 
 
 def describe_search(record: SweepRecord) -> str:
@@ -95,6 +98,7 @@ def list_cautions(record: SweepRecord) -> list[str]:
         *_note_rungs(record),
         *_note_coinciding(record),
         *_note_failures(record),
+        *_note_early_divergence(record),
         *_note_few_items(record),
         *describe_luck(record),
         *describe_edges(record),
@@ -210,6 +214,26 @@ def _note_failures(record: SweepRecord) -> Iterator[str]:
     for arm, trials in record.trials.items():
         if failed := [t for t in trials if t.status == "failed"]:
             yield f"{count_noun(len(failed), 'trial')} of {arm} failed, left out of all comparisons."
+
+
+def _note_early_divergence(record: SweepRecord) -> Iterator[str]:
+    """Yield a note for each arm of which every run diverged at once, whatever its settings: that may be a fault."""
+    runs: dict[str, list[tuple[str, TrialRecord]]] = {}
+    for name, trials in record.trials.items():
+        arm = record.spec.cells[name].arm if record.spec.at_grid else name
+        ended = [run for run in (*trials, *record.list_seed_runs(name)) if run.status in FINISHED]
+        runs.setdefault(arm, []).extend((name, run) for run in ended)
+    for arm, named in runs.items():
+        settings = {repr((name, sorted({**run.params, "seed": 0}.items()))) for name, run in named}
+        if len(settings) < FEW_SETTINGS or any(run.status != "diverged" for _, run in named):
+            continue
+        last = max(run.step for _, run in named)
+        if last <= max(AT_ONCE, EARLY * record.spec.base(named[0][0]).trainer.max_steps):
+            yield (
+                f"All {len(named)} runs of {arm} diverged within {count_noun(last, 'update')}, at all "
+                f"{len(settings)} settings: that may be a fault and no outcome. Before it is claimed, train one with "
+                "trainer.compile=false trainer.precision=32-true, and look at its initialisation."
+            )
 
 
 def _note_few_items(record: SweepRecord) -> Iterator[str]:

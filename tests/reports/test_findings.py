@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ledger.conftest import run_in_memory
 from rich.console import Console
 
 from ablate.config.formatting import format_count, format_duration, format_number, shorten_paths
@@ -246,3 +247,26 @@ def test_a_trial_that_ended_stuck_is_told_so(tmp_path):
     assert "completed (stuck)" in text
     assert "1 completed trial ended stuck." in text
     assert "No trial was pruned" not in text
+
+
+def diverge(trials: Any, step: int) -> list[Any]:
+    return [replace(trial, status="diverged", value=None, step=step) for trial in trials]
+
+
+@pytest.mark.parametrize(("step", "told"), [(10, True), (200, False)])
+def test_an_arm_that_diverges_at_once_at_every_setting_may_have_a_fault(step: int, told: bool) -> None:
+    record = run_in_memory("grid")  # three rates, four seeds
+    fallen = {arm: diverge(runs, step) if arm.startswith("post") else runs for arm, runs in record.confirmed.items()}
+    notes = findings.list_cautions(replace(record, confirmed=fallen))
+    text = "All 12 runs of post diverged within 10 updates, at all 3 settings: that may be a fault and no outcome."
+    assert any(note.startswith(text) for note in notes) == told
+
+
+def test_an_arm_that_trains_at_one_rate_has_no_such_fault() -> None:
+    record = run_in_memory("grid")
+    assert not any("may be a fault" in note for note in findings.list_cautions(record))
+    fallen = {
+        arm: diverge(runs, 1) if arm.startswith("post") and arm != "post lr=0.001" else runs
+        for arm, runs in record.confirmed.items()
+    }
+    assert not any("may be a fault" in note for note in findings.list_cautions(replace(record, confirmed=fallen)))
