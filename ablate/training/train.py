@@ -24,9 +24,9 @@ from ablate.tracking import provenance, remote_files, system_metrics
 from ablate.tracking.datasets import log_dataset
 from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
+from ablate.training.compilation import Compilation
 from ablate.training.precision import Speed
 from ablate.training.procedures import Ended, Hooks, Place, Procedure, Result
-from ablate.training.program_check import choose_sound_speed
 from ablate.training.runs import copy_run, count_epochs, describe_error, describe_plugins, name_run, run_folder
 from ablate.training.trainer import advise_less_memory, check_ranks
 
@@ -104,6 +104,14 @@ def pin_sources(experiment: Experiment, corpus: Corpus) -> Experiment:
     return experiment
 
 
+def _choose_speed(experiment: Experiment, corpus: Corpus, chosen: Compilation | None) -> Speed:
+    """Choose the speed by what imports Lightning, as `_fit` does."""
+    with postpone_collection():
+        from ablate.training.program_check import choose_sound_speed
+
+    return choose_sound_speed(experiment, corpus, chosen)
+
+
 def _fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
     """Train by Lightning, which takes seconds to import."""
     with postpone_collection():
@@ -116,7 +124,7 @@ def _count_validation_items(experiment: Experiment, corpus: Corpus) -> int:
     return experiment.validation.count_samples(len(corpus.val))
 
 
-LIGHTNING = Procedure(pin_sources, choose_sound_speed, _fit, _count_validation_items)
+LIGHTNING = Procedure(pin_sources, _choose_speed, _fit, _count_validation_items)
 """Training with Lightning."""
 
 
