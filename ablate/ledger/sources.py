@@ -70,8 +70,9 @@ def read_source(name: str, storage: str | None = None, trusts_plugins: bool = Fa
         listed = ", ".join(known) or "none yet"
         text = f"{name!r} is no folder with a bundle, no id of a run, and no sweep. Sweeps: {listed}."
         raise SweepError(text + did_you_mean(name, known))
-    record = add_scores(read_sweep(name, storage))
-    return [_describe_sweep(record.title, record)]
+    record = read_sweep(name, storage)
+    scored = add_scores(record) if record.spec.published else record  # which asks MLflow, for figures of papers alone
+    return [_describe_sweep(record.title, scored)]
 
 
 def _describe_sweep(label: str, record: SweepRecord) -> ComparedSource:

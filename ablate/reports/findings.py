@@ -21,7 +21,7 @@ from ablate.verdict.outcomes import FINISHED, TrialRecord, count_finished
 
 FEW_ITEMS = 100  # validation items below which the report warns
 AT_ONCE, EARLY = 20, 0.05
-"""Updates, and share of the updates of a run: what diverges sooner at any setting does not do so by its rate."""
+"""Updates, and share of the updates of a run, within which an arm that diverges at every setting may have a fault."""
 FEW_SETTINGS = 3
 
 

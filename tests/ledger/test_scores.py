@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledger.conftest import run_in_memory
+from ledger.conftest import build_tree, run_in_memory
 from ledger.test_records import pass_through_json
 from ledger.test_verify import change, refuse, repeat
 
-from ablate.config.errors import ConfigError
+from ablate.config.errors import ConfigError, StoreError
 from ablate.ledger import bundles, studies
 from ablate.ledger.publish import publish, publish_anew
 from ablate.ledger.records import judge
@@ -50,6 +50,22 @@ def scored(run_sweep, tmp_path, monkeypatch):
     run_sweep("searched")
     publish(["searched"], tmp_path / "scored")
     return tmp_path / "scored"
+
+
+def test_a_sweep_file_is_published_with_the_scores_too(run_sweep, write_sweep, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(studies, "add_scores", give_scores)
+    run_sweep("searched")
+    bundle = publish([str(write_sweep(build_tree("searched")))], tmp_path / "out").bundle
+    assert [len(questions) for questions in bundle.questions] == [40, 30]
+
+
+def test_a_sweep_without_figures_of_papers_is_compared_though_mlflow_cannot_be_reached(run_sweep, monkeypatch):
+    def fail(title):
+        raise StoreError("no server")
+
+    monkeypatch.setattr("ablate.reports.stored_scores.read_scores", fail)
+    run_sweep("searched")
+    assert [source.published for source in read_source("searched")] == [[]]
 
 
 def test_a_report_of_the_bundle_has_the_scores_of_the_sweep():

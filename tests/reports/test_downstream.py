@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from ledger.conftest import run_in_memory
 
+from ablate.config.errors import StoreError
 from ablate.reports import stored_scores as module
 from ablate.reports.downstream import compare_downstream
 from ablate.reports.downstream_table import tabulate
@@ -226,6 +227,16 @@ def test_cells_of_a_factorial_have_no_differences():
     found = compare_downstream(give_answers("factorial", lambda arm, seed: 10 + seed % 2))
     assert len(found.runs) == 4
     assert [row.differences for row in found.rows] == [{}]
+
+
+def test_scores_that_cannot_be_read_are_told(confirmed, tmp_path, without_figures, monkeypatch):
+    """The error of the verdict would be shared among more comparisons with them."""
+
+    def fail(experiment):
+        raise StoreError("no server")
+
+    monkeypatch.setattr(module, "read_scores", fail)
+    assert "Scores on downstream tasks are missing, if there are any: no server" in assemble(confirmed, tmp_path).notes
 
 
 def test_nothing_is_said_where_nothing_was_evaluated(made):
