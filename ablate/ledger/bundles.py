@@ -51,7 +51,7 @@ def to_json(bundle: Bundle) -> str:
 def _indent(value: Any, depth: int) -> str:
     """Return JSON in which what is short stands in one line."""
     line = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    if len(line) <= 400 or not isinstance(value, (dict, list)):
+    if len(line) <= 400 or not isinstance(value, (dict, list)) or _is_row(value):
         return line
     pad, end = " " * (depth + 1), " " * depth
     if isinstance(value, dict):
@@ -60,6 +60,11 @@ def _indent(value: Any, depth: int) -> str:
         ]
         return "{\n" + ",\n".join(parts) + f"\n{end}}}"
     return "[\n" + ",\n".join(f"{pad}{_indent(item, depth + 1)}" for item in value) + f"\n{end}]"
+
+
+def _is_row(value: Any) -> bool:
+    """Return whether it is a list of numbers alone, such as the answers to thousands of questions."""
+    return isinstance(value, list) and not any(isinstance(item, (dict, list, str)) for item in value)
 
 
 def read_values(folder: str | Path) -> dict[str, Any]:

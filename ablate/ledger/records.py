@@ -30,7 +30,7 @@ from ablate.verdict.outcomes import TrialRecord
 def publish_record(record: SweepRecord, size: str | None, shared: Shared) -> PublishedSweep:
     """Return all that has ended of a sweep, whose trials have their scores. What is not fixed yet, as runs go on, is
     left out."""
-    record = count_scored(record)
+    record = share_with_scores(record)
     first = next(iter(record.trials))
     settings = resolve_settings(record, first)
     compilation = record.compilation
@@ -153,10 +153,10 @@ def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
         trivial_loss=sweep.trivial_loss,
         compilation=Compilation(sweep.compilation.compiles, sweep.compilation.why) if sweep.compilation else None,
     )
-    return count_scored(record)
+    return share_with_scores(record)
 
 
-def count_scored(record: SweepRecord) -> SweepRecord:
+def share_with_scores(record: SweepRecord) -> SweepRecord:
     """Return the record with the number of comparisons of downstream scores, which share the error of its verdict."""
     return replace(record, scored=compare_downstream(record).comparisons)
 

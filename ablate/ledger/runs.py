@@ -143,7 +143,7 @@ def _from_task_score(task: str, score: TaskScore, shared: Shared) -> Score:
 def _shorten(value: float | None) -> int | float | None:
     """Return a value as JSON has it: a whole number, as most answers are, without its decimal."""
     finite = _to_finite(value)
-    return int(finite) if finite is not None and finite.is_integer() else finite
+    return int(finite) if finite is not None and float(finite).is_integer() else finite
 
 
 def _to_finite(value: float | None) -> float | None:

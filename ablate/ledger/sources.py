@@ -13,7 +13,7 @@ import yaml
 from ablate import tracking
 from ablate.config.errors import SweepError, did_you_mean
 from ablate.config.merging import iterate_leaves
-from ablate.experiment.metrics import read_metric
+from ablate.experiment.metrics import is_score, list_parts, read_metric
 from ablate.ledger import bundles
 from ablate.ledger.records import resolve_settings
 from ablate.ledger.schema import FILE
@@ -71,8 +71,8 @@ def read_source(name: str, storage: str | None = None, trusts_plugins: bool = Fa
         text = f"{name!r} is no folder with a bundle, no id of a run, and no sweep. Sweeps: {listed}."
         raise SweepError(text + did_you_mean(name, known))
     record = read_sweep(name, storage)
-    scored = add_scores(record) if record.spec.published else record  # which asks MLflow, for figures of papers alone
-    return [_describe_sweep(record.title, scored)]
+    quotes_scores = any(is_score(part) for table in record.spec.published for part in list_parts(table.metric))
+    return [_describe_sweep(record.title, add_scores(record) if quotes_scores else record)]
 
 
 def _describe_sweep(label: str, record: SweepRecord) -> ComparedSource:

@@ -19,6 +19,7 @@ from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.library import find_sweep_file, list_parts
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
+from ablate.verdict.sequential import LEAST
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def keep_published(study: Study, folder: Path) -> Study:
             f"with which it cannot be joined. {elsewhere}"
         )
     restored = {record.name: record for record in bundles.restore_records(bundle, folder).values()}
-    kept = {name: _share_error(restored[study.planned[name].name], study.planned[name]) for name in shared}
+    kept = {name: _share_error(restored[study.planned[name].name], study.planned[name].family) for name in shared}
     records = {**study.records, **kept}
     joined = replace(study, records={name: records[name] for name in study.planned if name in records}, kept=shared)
     for name in shared:
@@ -92,15 +93,18 @@ def find_study(names: Sequence[str], storage: str | None = None) -> Study:
     if len(names) == 1 and (file := _find_file(names[0])):
         return _read_file(file, storage)
     records = [add_scores(read_sweep(name, storage)) for name in names]
+    specs = [record.spec for record in records]
+    counts = [spec.count_comparisons() if spec.confirm.most_seeds >= LEAST else 0 for spec in specs]
+    records = [_share_error(one, sum(counts) - own) for one, own in zip(records, counts, strict=True)]
     stem = _find_stem([record.name for record in records]) if len(records) > 1 else ""
     keys = [record.name.removeprefix(f"{stem}-") if stem else record.name for record in records]
     return Study(stem or records[0].name, dict(zip(keys, records, strict=True)))
 
 
-def _share_error(record: SweepRecord, planned: Sweep) -> SweepRecord:
-    """Return the record with the number of comparisons that the file has now, as they share the error of its verdict:
-    sizes may have been added since it was run."""
-    family = max(record.spec.family or 0, planned.family or 0) or None
+def _share_error(record: SweepRecord, others: int | None) -> SweepRecord:
+    """Return the record with the number of comparisons that the rest of the study has now, as they share the error of
+    its verdict: sizes may have been added since it was run."""
+    family = max(record.spec.family or 0, others or 0) or None
     return replace(record, spec=record.spec.model_copy(update={"family": family}))
 
 
@@ -126,7 +130,7 @@ def _read_file(file: Path, storage: str | None) -> Study:
     run = list_sweeps(storage_url(storage))
     planned = {spec.name.removeprefix(f"{name}-") if list_parts(tree) else spec.name: spec for spec in specs}
     records = {
-        key: _share_error(add_scores(read_sweep(spec.name, storage)), spec)
+        key: _share_error(add_scores(read_sweep(spec.name, storage)), spec.family)
         for key, spec in planned.items()
         if spec.name in run
     }

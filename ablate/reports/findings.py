@@ -218,22 +218,29 @@ def _note_failures(record: SweepRecord) -> Iterator[str]:
 
 def _note_early_divergence(record: SweepRecord) -> Iterator[str]:
     """Yield a note for each arm of which every run diverged at once, whatever its settings: that may be a fault."""
-    runs: dict[str, list[tuple[str, TrialRecord]]] = {}
-    for name, trials in record.trials.items():
-        arm = record.spec.cells[name].arm if record.spec.at_grid else name
-        ended = [run for run in (*trials, *record.list_seed_runs(name)) if run.status in FINISHED]
-        runs.setdefault(arm, []).extend((name, run) for run in ended)
-    for arm, named in runs.items():
-        settings = {repr((name, sorted({**run.params, "seed": 0}.items()))) for name, run in named}
-        if len(settings) < FEW_SETTINGS or any(run.status != "diverged" for _, run in named):
+    parts: dict[str, list[str]] = {}  # arm -> its cells, if they are a grid
+    for name in record.trials:
+        parts.setdefault(record.spec.cells[name].arm if record.spec.at_grid else name, []).append(name)
+    for arm, names in parts.items():
+        ended = {name: [run for run in _list_runs(record, name) if run.status in FINISHED] for name in names}
+        runs = [run for own in ended.values() for run in own]
+        # runs on further seeds have the settings of a trial
+        searched = [trial for trial in record.trials[names[0]] if trial.status in FINISHED]
+        settings = {repr(sorted({**trial.params, "seed": 0}.items())) for trial in searched}
+        count = sum(map(bool, ended.values())) if record.spec.at_grid else len(settings)
+        if count < FEW_SETTINGS or any(run.status != "diverged" for run in runs):
             continue
-        last = max(run.step for _, run in named)
-        if last <= max(AT_ONCE, EARLY * record.spec.base(named[0][0]).trainer.max_steps):
+        last = max(run.step for run in runs)
+        if last <= max(AT_ONCE, EARLY * record.spec.base(names[0]).trainer.max_steps):
             yield (
-                f"All {len(named)} runs of {arm} diverged within {count_noun(last, 'update')}, at all "
-                f"{len(settings)} settings: that may be a fault and no outcome. Before it is claimed, train one with "
-                "trainer.compile=false trainer.precision=32-true, and look at its initialisation."
+                f"All {len(runs)} runs of {arm} diverged within {count_noun(last, 'update')}, at all {count} settings: "
+                "that may be a fault and no outcome. Before it is claimed, train one with trainer.compile=false "
+                "trainer.precision=32-true, and look at its initialisation."
             )
+
+
+def _list_runs(record: SweepRecord, name: str) -> list[TrialRecord]:
+    return [*record.trials[name], *record.list_seed_runs(name)]
 
 
 def _note_few_items(record: SweepRecord) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -32,14 +33,14 @@ class StoredScores:
 
 def add_scores(record: SweepRecord) -> SweepRecord:
     """Return the record with the scores of its trials and of its runs on fresh seeds, as `ablate evaluate` logged them
-    to MLflow. Raises StoreError."""
-    scores = read_scores(record.title)
-    if not scores:
+    to MLflow; as it is where it has no run there, as one of a bundle. Raises StoreError."""
+    runs = [*itertools.chain(*record.trials.values(), *record.confirmed.values()), *record.chosen.values()]
+    if not any(run.run_id for run in runs) or not (scores := read_scores(record.title)):
         return record
 
     def add(trial: TrialRecord) -> TrialRecord:
         contents = scores.get(trial.run_id or "")
-        if contents is None:  # of a bundle, a trial has its scores already
+        if contents is None:
             return trial
         return replace(trial, scores={task: Score.from_dict(content) for task, content in contents.items()})
 

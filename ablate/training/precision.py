@@ -35,6 +35,14 @@ class Speed:
     compile: Compiled
     why: str
 
+    def list_facts(self) -> dict[str, str]:
+        """Return the tags of a run."""
+        return {
+            "ablate.precision": self.precision,
+            "ablate.compile": str(self.compile).lower(),
+            "ablate.speed": self.why,
+        }
+
 
 def choose_speed(experiment: Experiment, corpus: Corpus, chosen: Compilation | None = None) -> Speed:
     """Return the precision and the compilation of this run on this machine, with `auto` resolved: as `chosen` for a

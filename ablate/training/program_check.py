@@ -25,9 +25,10 @@ from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import strategies
 from ablate.parallel.compiling import CompiledParts, keep_programs
-from ablate.training.compilation import Compilation, describe_shapes
+from ablate.parallel.sharing import sharing_of
+from ablate.training.compilation import describe_shapes
 from ablate.training.errors import translate_errors
-from ablate.training.precision import Speed, choose_speed
+from ablate.training.precision import Speed
 from ablate.training.timing import compute_in, read_batches
 
 LOSS_NOISE = 0.01
@@ -40,26 +41,42 @@ _faults: dict[Hashable, str] = {}
 logger = logging.getLogger(__name__)
 
 
-def choose_sound_speed(experiment: Experiment, corpus: Corpus, chosen: Compilation | None = None) -> Speed:
-    """Return `choose_speed`, without compiling where a processor's programs compute other gradients than the model.
+def check_programs(experiment: Experiment, corpus: Corpus, speed: Speed) -> Speed:
+    """Return `speed`, without compiling where a processor's programs compute other gradients than the model.
 
-    They are compared once in a process for each model, on the first batch. Programs of GPUs come from another compiler
-    and are not compared.
+    They are compared once in a process for each model. Programs of GPUs come from another compiler and are not
+    compared, nor are those of sharded layers, which no rank has whole.
     """
-    speed = choose_speed(experiment, corpus, chosen)
-    if speed.compile is not True or torch.cuda.is_available():
+    if speed.compile is not True or sharing_of(experiment.trainer) == "fsdp" or not _computes_on_processor():
         return speed
-    key = (describe_shapes(experiment), repr(experiment.norm), repr(experiment.parametrization), speed.precision)
+    model = _take_usual_weights(experiment)
+    frozen = model.warm_start.freeze if model.warm_start else ()
+    key = (describe_shapes(model), repr((model.norm, model.init, model.parametrization, frozen)), speed.precision)
     if key not in _faults:
         with translate_errors():
-            _faults[key] = find_fault(experiment, corpus, speed.precision)
+            _faults[key] = find_fault(model, corpus, speed.precision)
         if _faults[key]:
             logger.warning(f"Not compiled: {_faults[key]}")
     return replace(speed, compile=False, why=f"{speed.why}; eager after all: {_faults[key]}") if _faults[key] else speed
 
 
+def _computes_on_processor() -> bool:
+    """Return whether Lightning, with `accelerator: auto`, trains on the processor."""
+    return not (torch.cuda.is_available() or torch.backends.mps.is_available())
+
+
+def _take_usual_weights(experiment: Experiment) -> Experiment:
+    """Return the experiment of the same programs whose initial weights have their usual scale, and a seed of its own.
+
+    A program does not depend on the weights. Rounding does: with large ones a deep model makes so much of it that
+    right programs lie far apart. And what is found must not depend on which run of a process came first.
+    """
+    usual = experiment.init.model_copy(update={"std": None, "embedding_std": None})
+    return experiment.model_copy(update={"init": usual, "seed": 0})
+
+
 def find_fault(experiment: Experiment, corpus: Corpus, precision: str) -> str:
-    """Return how the programs of an experiment's model differ from the model, in the loss of the first batch and in its
+    """Return how the programs of an experiment's model differ from the model, in the loss of a batch and in its
     gradients; "" if they do not."""
     keep_programs(describe_shapes(experiment))
     with torch.random.fork_rng(devices=[]):

@@ -24,8 +24,7 @@ from ablate.tracking import provenance, remote_files, system_metrics
 from ablate.tracking.datasets import log_dataset
 from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
-from ablate.training.compilation import Compilation
-from ablate.training.precision import Speed
+from ablate.training.precision import Speed, choose_speed
 from ablate.training.procedures import Ended, Hooks, Place, Procedure, Result
 from ablate.training.runs import copy_run, count_epochs, describe_error, describe_plugins, name_run, run_folder
 from ablate.training.trainer import advise_less_memory, check_ranks
@@ -104,14 +103,6 @@ def pin_sources(experiment: Experiment, corpus: Corpus) -> Experiment:
     return experiment
 
 
-def _choose_speed(experiment: Experiment, corpus: Corpus, chosen: Compilation | None) -> Speed:
-    """Choose the speed by what imports Lightning, as `_fit` does."""
-    with postpone_collection():
-        from ablate.training.program_check import choose_sound_speed
-
-    return choose_sound_speed(experiment, corpus, chosen)
-
-
 def _fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
     """Train by Lightning, which takes seconds to import."""
     with postpone_collection():
@@ -124,7 +115,7 @@ def _count_validation_items(experiment: Experiment, corpus: Corpus) -> int:
     return experiment.validation.count_samples(len(corpus.val))
 
 
-LIGHTNING = Procedure(pin_sources, _choose_speed, _fit, _count_validation_items)
+LIGHTNING = Procedure(pin_sources, choose_speed, _fit, _count_validation_items)
 """Training with Lightning."""
 
 
@@ -145,9 +136,7 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
         "ablate.corpus": corpus.fingerprint,
         "ablate.corpus_description": corpus.description,
         "ablate.epochs": count_epochs(experiment, corpus),
-        "ablate.precision": speed.precision,
-        "ablate.compile": str(speed.compile).lower(),
-        "ablate.speed": speed.why,
+        **speed.list_facts(),
         "ablate.threads": torch.get_num_threads(),
         "ablate.ranks": ranks.world_size(),
     }

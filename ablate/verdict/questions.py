@@ -52,8 +52,14 @@ class Score:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Score:
-        """Return the score for the `content` that `to_dict` returned."""
-        return cls(**{**content, "questions": [Question(**question) for question in content["questions"]]})
+        """Return the score for the `content` that `to_dict` returned. A value that is no finite number is none."""
+        questions = [
+            Question(
+                one["id"], {name: v for name, v in one["values"].items() if math.isfinite(v)}, one["loglikelihoods"]
+            )
+            for one in content["questions"]
+        ]
+        return cls(**{**content, "questions": questions})
 
 
 @dataclass(frozen=True)

@@ -284,6 +284,15 @@ def test_sizes_that_are_added_share_the_error_with_those_that_were_run_before(ru
     assert verify(joined, cells=0).holds
 
 
+def test_sizes_that_are_named_share_the_error_too(run_sizes):
+    """Where those of a file are: one comparison of each, and two of the others."""
+    run_sizes("l2", "l4")
+    run_sizes("l6", layers=(2, 4, 6))
+    study = studies.find_study(["toy-l2", "toy-l4", "toy-l6"])
+    assert [record.spec.family for record in study.records.values()] == [2, 2, 2]
+    assert studies.find_study(["toy-l2"]).records["toy-l2"].spec.family == 1
+
+
 def read_sweeps(folder):
     return bundles.read_bundle(folder).sweeps
 

@@ -1,6 +1,7 @@
 """Downstream scores of a study in its bundle: they come back as they were, and its verdict counts them."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from ledger.conftest import build_tree, run_in_memory
 from ledger.test_records import pass_through_json
 from ledger.test_verify import change, refuse, repeat
 
-from ablate.config.errors import ConfigError, StoreError
+from ablate.config.errors import ConfigError
 from ablate.ledger import bundles, studies
 from ablate.ledger.publish import publish, publish_anew
 from ablate.ledger.records import judge
@@ -59,13 +60,40 @@ def test_a_sweep_file_is_published_with_the_scores_too(run_sweep, write_sweep, s
     assert [len(questions) for questions in bundle.questions] == [40, 30]
 
 
-def test_a_sweep_without_figures_of_papers_is_compared_though_mlflow_cannot_be_reached(run_sweep, monkeypatch):
-    def fail(title):
-        raise StoreError("no server")
+@pytest.mark.parametrize(
+    ("quoted", "asked"),
+    [
+        ([], 0),
+        (["val/loss"], 0),
+        (["mean(val/loss, val/perplexity)"], 0),
+        (["val/loss", "mean(eval/piqa/acc, val/loss)"], 1),
+    ],
+)
+def test_mlflow_is_asked_for_scores_beside_scores_of_papers_alone(run_sweep, monkeypatch, quoted, asked):
+    calls = []
+    monkeypatch.setattr("ablate.ledger.sources.add_scores", lambda record: calls.append(record) or record)
+    run_sweep("searched", published=[{"source": "a paper", "metric": one, "values": {"mix": 0.7}} for one in quoted])
+    read_source("searched")
+    assert len(calls) == asked
 
-    monkeypatch.setattr("ablate.reports.stored_scores.read_scores", fail)
-    run_sweep("searched")
-    assert [source.published for source in read_source("searched")] == [[]]
+
+def test_a_report_of_what_mlflow_does_not_have_does_not_ask_it(monkeypatch):
+    _, restored = pass_through_json(give_scores(run_in_memory("searched")))
+    monkeypatch.setattr("ablate.reports.stored_scores.read_scores", lambda title: pytest.fail("asked"))
+    report = assemble(restored, Path(), draw=False)
+    assert report.downstream.comparisons > 0
+    assert not any("are missing" in note for note in report.notes)
+
+
+def test_an_answer_that_is_no_number_is_none_in_the_bundle_as_in_the_report():
+    record = give_scores(run_in_memory("searched"))
+    run = record.confirmed["mix"][0]
+    content = run.scores["piqa"].to_dict()
+    content["questions"][3]["values"]["acc"] = math.nan
+    scores = {**run.scores, "piqa": Score.from_dict(content)}
+    fresh = {**record.confirmed, "mix": [replace(run, scores=scores), *record.confirmed["mix"][1:]]}
+    published, restored = pass_through_json(replace(record, confirmed=fresh))
+    assert published.verdict == judge(restored)
 
 
 def test_a_report_of_the_bundle_has_the_scores_of_the_sweep():
@@ -107,6 +135,11 @@ def test_each_list_of_questions_is_kept_once_and_the_page_has_the_table(scored):
     before = (scored / "bundle.json").read_bytes()
     publish_anew(scored)
     assert (scored / "bundle.json").read_bytes() == before
+
+
+def test_the_answers_to_thousands_of_questions_stand_in_one_line():
+    text = bundles._indent({"acc": [0, 1] * 2000, "curve": [[64, 2.5]] * 100}, 0)
+    assert [line.count(",") for line in text.splitlines()[1:4]] == [4000, 0, 2]
 
 
 def test_a_changed_answer_is_found_though_the_digest_was_made_anew(scored):

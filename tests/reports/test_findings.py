@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ledger.conftest import run_in_memory
+from ledger.conftest import RATES, run_in_memory
 from rich.console import Console
 
 from ablate.config.formatting import format_count, format_duration, format_number, shorten_paths
@@ -260,6 +260,18 @@ def test_an_arm_that_diverges_at_once_at_every_setting_may_have_a_fault(step: in
     notes = findings.list_cautions(replace(record, confirmed=fallen))
     text = "All 12 runs of post diverged within 10 updates, at all 3 settings: that may be a fault and no outcome."
     assert any(note.startswith(text) for note in notes) == told
+
+
+def test_runs_on_further_seeds_are_no_further_settings() -> None:
+    record = run_in_memory("searched")
+    tried = diverge(record.trials["post"], 1)
+    tried = [replace(trial, params={"optimizer.lr": rate}) for trial, rate in zip(tried, RATES, strict=True)]
+    fresh = {**record.confirmed, "post": diverge(record.confirmed["post"], 1)}
+    none = {"candidates": {}, "chosen": {}, "crossed": {}}
+    for count, told in ((2, False), (3, True)):
+        fallen = replace(record, trials={**record.trials, "post": tried[:count]}, confirmed=fresh, **none)
+        notes = findings.list_cautions(fallen)
+        assert any("at all 3 settings: that may be a fault" in note for note in notes) == told
 
 
 def test_an_arm_that_trains_at_one_rate_has_no_such_fault() -> None:

@@ -8,12 +8,15 @@ import re
 import pytest
 import torch
 
+from ablate import tracking
+from ablate.config.errors import OutOfMemory
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 from ablate.parallel import compiling
 from ablate.tracking.facts import read_facts
 from ablate.training import program_check
-from ablate.training.program_check import choose_sound_speed, find_fault
+from ablate.training.precision import Speed
+from ablate.training.program_check import check_programs, find_fault
 from ablate.training.train import train
 
 
@@ -117,6 +120,18 @@ def test_a_model_that_has_no_finite_gradient_is_not_the_compilers_fault(tiny_set
     assert check(build(tiny_settings, init__std=1e30), tmp_path) == ""
 
 
+COMPILED = Speed("32-true", True, "as set")
+
+
+def test_what_is_found_does_not_depend_on_weights_and_seed_of_the_first_run(tiny_settings, tmp_path, miscompile):
+    """With weights of 1e30 nothing could be compared."""
+    miscompile(0.5)
+    runs = [build(tiny_settings, init__std=1e30, init__embedding_std=10, seed=4), build(tiny_settings, seed=5)]
+    speeds = [check_programs(run, run.data.load(tmp_path), COMPILED) for run in runs]
+    assert speeds[0] == speeds[1]
+    assert "the gradient of" in speeds[0].why
+
+
 def test_the_model_stays_as_it_was(vit_settings, tmp_path):
     experiment = build(vit_settings, norm__layer="batchnorm")
     corpus = experiment.data.load(tmp_path)
@@ -137,17 +152,47 @@ def test_each_model_is_checked_once_and_a_wrong_one_is_not_compiled(
     monkeypatch.setattr(
         program_check, "find_fault", lambda one, *_: calls.append(one.norm.kind) or "wrong" * (one.norm.kind == "post")
     )
-    runs = [
-        build(tiny_settings, norm=kind, seed=seed, trainer__compile=True) for seed in (1, 2) for kind in ("pre", "post")
-    ]
-    speeds = [choose_sound_speed(run, run.data.load(tmp_path)) for run in runs]
+    runs = [build(tiny_settings, norm=kind, seed=seed) for seed in (1, 2) for kind in ("pre", "post")]
+    speeds = [check_programs(run, run.data.load(tmp_path), COMPILED) for run in runs]
     assert calls == ["pre", "post"]
     assert [speed.compile for speed in speeds] == [True, False, True, False]
-    assert speeds[3].why.endswith("compiled (as set); eager after all: wrong")
+    assert speeds[3].why == "as set; eager after all: wrong"
     assert caplog.messages.count("Not compiled: wrong") == 1
-    eager = build(tiny_settings, norm="mix", trainer__compile=False)
-    choose_sound_speed(eager, eager.data.load(tmp_path))
-    assert calls == ["pre", "post"]
+
+
+@pytest.mark.parametrize("settings", [{"norm": "post"}, {"init": "scaled"}, {"warm_start__freeze": ["embedding"]}])
+def test_another_program_is_checked_anew(tiny_settings, tmp_path, monkeypatch, settings):
+    calls = []
+    monkeypatch.setattr(program_check, "find_fault", lambda one, *_: calls.append(one) or "")
+    for run in (build(tiny_settings), build(tiny_settings, **settings)):
+        check_programs(run, run.data.load(tmp_path), COMPILED)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("speed", "settings"),
+    [
+        (Speed("32-true", False, "as set"), {}),
+        (Speed("32-true", "reduce-overhead", "as set"), {}),
+        (COMPILED, {"trainer__strategy": "fsdp"}),
+    ],
+)
+def test_what_is_not_compiled_for_a_processor_is_not_checked(tiny_settings, tmp_path, monkeypatch, speed, settings):
+    monkeypatch.setattr(program_check, "find_fault", lambda *_: pytest.fail("checked"))
+    monkeypatch.setattr(program_check, "sharing_of", lambda config: config.strategy)
+    run = build(tiny_settings, **settings)
+    assert check_programs(run, run.data.load(tmp_path), speed) == speed
+
+
+def test_a_check_that_fails_is_a_run_that_failed(store, tiny_settings, monkeypatch):
+    def overflow(*_):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp] data. DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(program_check, "_measure", overflow)
+    with pytest.raises(OutOfMemory, match="By the plan a device needs"):
+        train(build(tiny_settings, trainer__compile=True))
+    (failed,) = tracking.client().search_runs(["1"])
+    assert "OutOfMemory" in failed.data.tags["ablate.reason"]
 
 
 def test_a_run_whose_programs_are_wrong_is_the_eager_run(store, tiny_settings, miscompile):
