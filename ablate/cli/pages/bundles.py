@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 from ablate.config.formatting import count_noun, join_words
@@ -11,6 +12,7 @@ from ablate.ledger.bundles import read_bundle
 from ablate.ledger.checks import read_checks
 from ablate.ledger.schema import FILE, Bundle
 
+MOST_NAMED = 6
 _HEAD = """\
 # Published studies
 
@@ -71,4 +73,12 @@ def _state_verdict(bundle: Bundle) -> str:
     by_word: dict[str, list[str]] = {}
     for arm, word in words.items():
         by_word.setdefault(word, []).append(arm)
-    return "; ".join(f"{word}: {join_words(arms)}" for word, arms in by_word.items()) or "no fresh seeds"
+    return "; ".join(f"{word}: {_name(arms)}" for word, arms in by_word.items()) or "no fresh seeds"
+
+
+def _name(arms: list[str]) -> str:
+    """Return the arms in words; of many, as the cells of a grid, how many there are of each."""
+    counts = Counter(arm.partition(" ")[0] for arm in arms)
+    if len(arms) <= MOST_NAMED or len(counts) == len(arms):
+        return join_words(arms)
+    return join_words([f"{arm} at {count_noun(count, 'setting')}" for arm, count in counts.items()])
