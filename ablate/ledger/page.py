@@ -17,6 +17,7 @@ from ablate.config.markdown import build_table
 from ablate.ledger.over_sizes import OverSizes
 from ablate.ledger.records import list_sections
 from ablate.ledger.schema import FILE, SWEEP, Bundle, PublishedSweep
+from ablate.reports.fairness import describe_dirty
 from ablate.reports.table import Section
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
@@ -94,7 +95,11 @@ def _list_limits(bundle: Bundle, records: Mapping[str, SweepRecord], together: O
         *(together.caveats if together else dict.fromkeys(state_rule(r.trivial_loss) for r in records.values())),
     ]
     several = len(bundle.sweeps) > 1
-    cautions = [f"{sweep.name}: {text}" if several else text for sweep in bundle.sweeps for text in sweep.cautions]
+    cautions = [
+        f"{sweep.name}: {text}" if several else text
+        for sweep, record in zip(bundle.sweeps, records.values(), strict=True)
+        for text in (*sweep.cautions, *describe_dirty(record))
+    ]
     return list(dict.fromkeys([*limits, *cautions]))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ablate.config.errors import ConfigError
@@ -14,6 +14,8 @@ from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 DIRTY = "ablate.dirty"
 UNKNOWN = "not recorded"
+_COMPUTED = {"ablate.hardware": "hardware", "ablate.precision": "precision", "ablate.compile": "compile"}
+"""Facts by which runs round differently -> their name."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +74,55 @@ def find_common_facts(record: SweepRecord) -> dict[str, str]:
 def describe_surroundings(record: SweepRecord) -> Iterator[str]:
     """Yield sentences on the environments of all runs."""
     runs = _list_runs(record)
-    dirty = [t.arm for t in runs if t.facts.get(DIRTY) == "true"]
-    if dirty:
+    yield from describe_dirty(record)
+    if runs and not find_surroundings(record):
+        yield (
+            f"All {count_noun(len(runs), 'run')} used the same data, hardware, precision, code and package versions."
+        )
+
+
+def describe_dirty(record: SweepRecord) -> Iterator[str]:
+    """Yield a sentence if runs used code that their commit does not identify."""
+    runs = _list_runs(record)
+    if dirty := [_find_arm(record, t) for t in runs if t.facts.get(DIRTY) == "true"]:
         by_arm = join_words(f"{arm} {dirty.count(arm)}" for arm in dict.fromkeys(dirty))
         yield (
             f"{len(dirty)} of {count_noun(len(runs), 'run')} used code with uncommitted changes ({by_arm}). Their "
             "commit alone does not identify the code."
         )
-    if runs and not find_surroundings(record):
+
+
+def describe_sizes(records: Mapping[str, SweepRecord]) -> Iterator[str]:
+    """Yield a sentence if the runs of sizes (size -> record) differ in what they were computed on, or how."""
+    different = []
+    for key, word in _COMPUTED.items():
+        arms: dict[str, dict[str, set[str]]] = {}  # value -> size -> arms
+        for size, record in records.items():
+            for t in _list_runs(record):
+                by_size = arms.setdefault(t.facts.get(key, UNKNOWN), {})
+                by_size.setdefault(size, set()).add(_find_arm(record, t))
+        shared = [value for value, by_size in arms.items() if len(by_size) == len(records)]
+        if len(shared) < len(arms):
+            different.append(f"{word} {join_words(_place(value, arms) for value in arms)}")
+    if different:
         yield (
-            f"All {count_noun(len(runs), 'run')} used the same data, hardware, precision, code and package versions."
+            f"Between sizes more differs than the size: {'; '.join(different)}. What the sizes show together may come "
+            "of that too."
         )
+
+
+def _place(value: str, arms: Mapping[str, Mapping[str, set[str]]]) -> str:
+    """Return the value with the sizes that have it, or their arms where a size has others too."""
+    places = []
+    for size, own in arms[value].items():
+        others = set().union(*(by_size.get(size, ()) for other, by_size in arms.items() if other != value))
+        names = ", ".join(sorted(own - others)) or "some runs"
+        places.append(f"{names} of {size}" if others else size)
+    return f"{value} ({join_words(places)})"
+
+
+def _find_arm(record: SweepRecord, trial: TrialRecord) -> str:
+    return record.spec.cells[trial.arm].arm if record.spec.at_grid else trial.arm
 
 
 def _list_runs(record: SweepRecord) -> list[TrialRecord]:

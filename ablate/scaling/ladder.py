@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ablate.config.errors import SweepError
 from ablate.config.formatting import join_words
+from ablate.reports.fairness import describe_sizes
 from ablate.scaling.comparison import Comparison, compare_sizes
 from ablate.scaling.rungs import Rung, count_parameters
 from ablate.sweeps.records import SweepRecord
@@ -28,6 +29,8 @@ class Ladder:
     """The size to extrapolate to, and its parameters."""
     transfers: list[str]
     """What became of a transfer of settings between the sizes: sentences, each with the sizes that it holds for."""
+    surroundings: list[str]
+    """Differences between the sizes in what they were computed on."""
 
     @property
     def baseline(self) -> str:
@@ -56,7 +59,9 @@ def fit_ladder(
     )
     target = (extrapolate, count_parameters(extrapolate, known)) if extrapolate else None
     trivial_losses = [records[k].trivial_loss for k in kept]
-    return Ladder(name, rungs, trivial_losses, compared, target, _describe_transfers(rungs, [records[k] for k in kept]))
+    ended = {rung.size: records[k] for rung, k in zip(rungs, kept, strict=True)}
+    transfers = _describe_transfers(rungs, [*ended.values()])
+    return Ladder(name, rungs, trivial_losses, compared, target, transfers, list(describe_sizes(ended)))
 
 
 def _describe_transfers(rungs: Sequence[Rung], records: Sequence[SweepRecord]) -> list[str]:

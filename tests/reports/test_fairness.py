@@ -76,3 +76,34 @@ def test_old_records_without_facts_say_nothing(record):
     assert fairness.find_surroundings(record) == []
     assert fairness.find_common_facts(record) == {}
     assert list(fairness.describe_surroundings(record)) == []
+
+
+def compute(record, **facts):
+    """Return the record with these facts of all its runs, whatever they had."""
+    return replace(
+        record,
+        trials={arm: [replace(t, facts={**t.facts, **facts}) for t in own] for arm, own in record.trials.items()},
+    )
+
+
+def test_sizes_that_were_computed_otherwise_are_told(made):
+    usual = {"ablate.hardware": "A", "ablate.precision": "32-true", "ablate.compile": "true"}
+    small = compute(made.record, **usual)
+    assert not list(fairness.describe_sizes({"s": small, "m": small}))
+    large = compute(made.record, **{**usual, "ablate.hardware": "B"})
+    (text,) = fairness.describe_sizes({"s": small, "m": small, "l": large})
+    assert text.startswith("Between sizes more differs than the size: hardware A (s and m) and B (l). What")
+
+
+def test_an_arm_that_was_computed_otherwise_at_one_size_is_named(made):
+    small = compute(made.record, **{"ablate.compile": "true"})
+    eager = compute(made.record, **{"ablate.compile": "false"}).trials
+    large = replace(small, trials={**small.trials, "post": eager["post"]})
+    (text,) = fairness.describe_sizes({"s": small, "l": large})
+    assert "compile true (s and mix, pre of l) and false (post of l). What" in text
+
+
+def test_uncommitted_code_is_told_by_arm(made):
+    (text,) = fairness.describe_dirty(compute(made.record, **{"ablate.dirty": "true"}))
+    assert "used code with uncommitted changes (" in text
+    assert not list(fairness.describe_dirty(compute(made.record, **{"ablate.dirty": "false"})))

@@ -143,14 +143,14 @@ def _state_cost(transfer: Transfer, one: ArmTransfer) -> str:
         return f"What the rate of {small} costs at {large} cannot be told: too few seeds ended or trained at both"
     rates = cost.rates
     if rates.same:
-        text = f"{small} and {large} have the same best rate, whichever seed is left out"
+        text = f"{small} and {large} choose the same rate of the grid, whichever seed is left out"
     else:
         nats = f"{format_estimate(cost.estimate, sign=True)} nats" if cost.estimate else "no seed trained at both rates"
         text = f"The rate of {small} at {large} against the best there: {nats}"
     if rates.failed or rates.other_failed:
         text += f"; {rates.failed} of {rates.seeds} seeds fail with it, {rates.other_failed} with the rate of {large}"
     meaning = {
-        "holds": f"it holds, within {transfer.effect} nats",
+        "holds": f"it holds{', as far as the grid tells' if rates.same else f', within {transfer.effect} nats'}",
         "costs": "it costs",
         "fails more often": "it fails more often",
         "undecided": "undecided",
@@ -181,6 +181,7 @@ def list_caveats(transfer: Transfer) -> list[str]:
     if len(chain.rungs) == 2:
         caveats.append("Two sizes show a movement, and not whether it goes on.")
     caveats += [text] if (text := chain.describe_heads()) else []
+    caveats += transfer.surroundings
     for k, rung in enumerate(chain.rungs):
         ended = min(len(one.curves[k]) for one in transfer.arms.values())
         if (absent := rung.spec.confirm.first_seeds - ended) > 0:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.config.errors import SweepError
+from ablate.reports.fairness import describe_sizes
 from ablate.scaling.ladder import find_effect, read_losses
 from ablate.scaling.transfer.optimum import Curves, Optimum, find_optimum, find_step, read_curves
 from ablate.scaling.transfer.sizes import Chain
@@ -97,6 +98,8 @@ class Transfer:
     """The smallest difference of the loss that matters; None: nothing is said to hold."""
     search_items: list[int]
     """Of each size, the tokens or images of searching its rates on one seed, for one arm."""
+    surroundings: list[str]
+    """Differences between the sizes in what they were computed on."""
 
     @property
     def saved_items(self) -> int:
@@ -141,7 +144,8 @@ def fit_transfer(chain: Chain, records: Sequence[SweepRecord]) -> Transfer:
         for arm, by_size in curves.items()
     }
     items = [rung.items * len(chain.list_rates(k)) for k, rung in enumerate(chain.rungs)]
-    return Transfer(chain, arms, family, effect, items)
+    sizes = {rung.size: record for rung, record in zip(chain.rungs, records, strict=True)}
+    return Transfer(chain, arms, family, effect, items, list(describe_sizes(sizes)))
 
 
 def judge_arm(

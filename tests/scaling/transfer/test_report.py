@@ -67,7 +67,10 @@ def test_what_is_told_is_what_is_true_and_is_written_down(chain, store):
     assert content["arms"]["post"]["losses"][0]["1"]["0.004"] == pytest.approx(2 + 0.01 * math.sin(1))
     text = " ".join((written.folder / "transfer.txt").read_text().split())
     assert "post: the best rate falls: times 0.4" in text
-    assert "w16 and w32 have the same best rate, whichever seed is left out" in text
+    assert (
+        "w16 and w32 choose the same rate of the grid, whichever seed is left out: it holds, as far as the grid tells"
+        in text
+    )
     page = (written.folder / "transfer.html").read_text()
     assert "the best rate falls" in page
     assert "data:image/png;base64," in page
