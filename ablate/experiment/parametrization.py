@@ -51,7 +51,10 @@ def _validate_model(
     kind, base, stack = parametrization.kind, parametrization.base, model.stack()
     if not model.scales:
         accepted = ", ".join(name for name in models if models[name].scales)
-        text = f"{kind} needs to know the role of each matrix, and model {model.title} does not say it: {accepted} do"
+        text = (
+            f"{kind} needs to know the role of each matrix and places for its multipliers, and model {model.title} "
+            f"does not say by `scales` that it has them. Accepted: {accepted}; or {_WITHOUT}"
+        )
         return [Problem("parametrization.kind", text, kind)]
     problems = []
     if base.hidden > stack.hidden:
@@ -72,9 +75,11 @@ def _validate_model(
     layers = [norm.at(index, stack.depth) for index in range(stack.depth)]
     if parametrization.by_depth and (placed := next((one for one in layers if one.scales_by_depth()), None)):
         fitting = [name for name in placements if not placements.parse(name).scales_by_depth()]
+        who = placed.kind if placed.kind == norm.kind else f"{placed.kind}, which some of its layers have,"
+        usual = f" ({norm.kind} with its usual settings)" if norm.kind in fitting else ""
         text = (
-            f"{placed.kind} scales residual or initial weights by the number of layers itself, as {kind} does. "
-            f"Accepted with it: {', '.join(fitting)}; or take mup, which scales by the width alone"
+            f"{who} scales residual or initial weights by the number of layers itself, as {kind} does. Accepted with "
+            f"it: {', '.join(fitting)}{usual}; or take mup, which scales by the width alone"
         )
         problems.append(Problem("norm.kind", text, norm.kind))
     return problems

@@ -19,7 +19,6 @@ from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.library import find_sweep_file, list_parts
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
-from ablate.verdict.sequential import LEAST
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,7 @@ def find_study(names: Sequence[str], storage: str | None = None) -> Study:
     if len(names) == 1 and (file := _find_file(names[0])):
         return _read_file(file, storage)
     records = [add_scores(read_sweep(name, storage)) for name in names]
-    specs = [record.spec for record in records]
-    counts = [spec.count_comparisons() if spec.confirm.most_seeds >= LEAST else 0 for spec in specs]
+    counts = [record.spec.count_shared() for record in records]
     records = [_share_error(one, sum(counts) - own) for one, own in zip(records, counts, strict=True)]
     stem = _find_stem([record.name for record in records]) if len(records) > 1 else ""
     keys = [record.name.removeprefix(f"{stem}-") if stem else record.name for record in records]
@@ -104,8 +102,7 @@ def find_study(names: Sequence[str], storage: str | None = None) -> Study:
 def _share_error(record: SweepRecord, others: int | None) -> SweepRecord:
     """Return the record with the number of comparisons that the rest of the study has now, as they share the error of
     its verdict: sizes may have been added since it was run."""
-    family = max(record.spec.family or 0, others or 0) or None
-    return replace(record, spec=record.spec.model_copy(update={"family": family}))
+    return replace(record, spec=record.spec.share_with(others or 0))
 
 
 def _find_stem(names: Sequence[str]) -> str:

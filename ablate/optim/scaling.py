@@ -19,6 +19,7 @@ def scale_model(model: Model, multipliers: Multipliers, norm: Placement, stack: 
     Weights that a placement initialises itself (DeepNorm) are Xavier's, which fall with the root of the width already.
     Raises ConfigError for a placement whose wiring leaves no place for a multiplier of its branches.
     """
+    check_places(model)
     model.multipliers = multipliers
     if multipliers.hidden_init != 1:
         for projection in model.projections():
@@ -31,6 +32,14 @@ def scale_model(model: Model, multipliers: Multipliers, norm: Placement, stack: 
     if multipliers.residual != 1:
         for block in model.blocks():
             _scale_branches(unwrap(block), multipliers.residual, norm)
+
+
+def check_places(model: Model) -> None:
+    """Raise ConfigError for a model of a family that says `scales` and has no places for the multipliers."""
+    missing = [name for name in ("scale_output", "scale_queries") if getattr(type(model), name) is getattr(Model, name)]
+    if missing:
+        text = f"says scales, and its model has no {' and no '.join(missing)} (docs/how-to/model-family.md)"
+        raise ConfigError([Problem("model.kind", text, model.config.kind)])
 
 
 def _has_gain(norm: Placement, layer: int, role: str, stack: Stack) -> bool:

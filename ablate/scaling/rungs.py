@@ -8,7 +8,7 @@ Kaplan et al. 2020, arXiv 2001.08361). Tokens per parameter count the same param
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,10 @@ class Rung:
     items: int
     """Tokens or images of one trial."""
     spec: Sweep
+
+    def share_with(self, others: int) -> Rung:
+        """Return the rung, whose comparisons share their error with at least so many of other sizes."""
+        return replace(self, spec=self.spec.share_with(others))
 
     @classmethod
     def of(cls, size: str, spec: Sweep) -> Rung:
@@ -64,7 +68,11 @@ def build_rungs(
     trees = held.trees
     own = {
         name: Rung.of(
-            name, Sweep.from_tree(apply_overrides(Sweep, tree, overrides or {}, source), held.source(file, name))
+            name,
+            Sweep.from_tree(
+                held.add_family(apply_overrides(Sweep, tree, overrides or {}, source), overrides or {}, name),
+                held.source(file, name),
+            ),
         )
         for name, tree in trees.items()
     }
@@ -83,7 +91,9 @@ def build_rungs(
             chosen.append(rung)
     if problems:
         raise ConfigError(problems, source)
-    return arrange_rungs(chosen, source)
+    counts = [rung.spec.count_shared() for rung in chosen]
+    sharing = [rung.share_with(sum(counts) - own) for rung, own in zip(chosen, counts, strict=True)]
+    return arrange_rungs(sharing, source)
 
 
 def arrange_rungs(rungs: Sequence[Rung], source: str) -> list[Rung]:

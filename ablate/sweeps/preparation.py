@@ -162,8 +162,8 @@ def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Ma
             f"{now.name} was started with another sweep file or plugin. What changed:\n"
             + "\n".join(f"  {change}" for change in changes)
             + (
-                "\nRestore it, give the sweep another name, or start from the beginning with --fresh (the old trials "
-                f"are kept as {format_title(now.name, generation)}, which ablate report still accepts)."
+                "\nRestore it, give the sweep another name, or start from the beginning with ablate sweep --fresh "
+                f"(the old trials are kept as {format_title(now.name, generation)}, which ablate report still accepts)."
             )
         )
 

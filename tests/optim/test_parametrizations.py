@@ -239,6 +239,10 @@ REFUSED = {
         r"init\.kind: scales the initial weights by the dep",
     ),
     "DeepNorm by depth": ({**give_base("complete_p"), "norm": "deepnorm"}, r"norm\.kind: deepnorm scales residual"),
+    "DeepNorm by depth in some layers": (
+        {**give_base("complete_p"), "norm": {"kind": "mix", "first": "deepnorm"}},
+        r"deepnorm, which some of its layers have, scales .*mix with its usual settings\); or take mup",
+    ),
     "another optimizer": ({**give_base("mup"), "optimizer": SGD}, r"optimizer\.kind: the learning rates of mup"),
     "no roles": ({**give_base("mup"), "model": {"kind": "gru", "hidden": 32}}, r"needs to know the role of each"),
     "adapters": ({**give_base("mup"), "lora": LORA}, r"lora: trains a model whose size has been chosen"),

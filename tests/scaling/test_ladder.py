@@ -19,6 +19,7 @@ from ablate.scaling.rungs import build_rungs, count_parameters
 from ablate.scaling.statements import list_caveats, state_findings
 from ablate.scaling.tables import tabulate
 from ablate.sweeps.simulation import simulate
+from ablate.sweeps.spec.files import load_sweeps
 
 FILE = {
     "name": "toy",
@@ -49,6 +50,13 @@ def test_the_rungs_of_a_file_are_its_sweeps_from_the_smallest_on(file):
     assert [rung.spec.name for rung in (small, middle)] == ["toy-s", "toy-m"]
     assert small.parameters == 2 * (4 * 16 * 16 + 3 * 16 * 32)
     assert (small.items, middle.items) == (200 * 8 * 32, 400 * 8 * 32)
+
+
+def test_the_sizes_of_a_ladder_share_their_error_as_those_of_a_sweep_do(file):
+    assert [rung.spec.family for rung in build_rungs(file())] == [1, 1]
+    assert [spec.family for spec in load_sweeps(file())] == [1, 1]
+    assert [rung.spec.family for rung in build_rungs(file(), ["s", "m", "9m"])] == [2, 2, 2]
+    assert [rung.spec.family for rung in build_rungs(file(confirm={"seeds": 2}))] == [None, None]
 
 
 def test_a_named_model_gets_the_tokens_per_parameter_of_the_smallest_size(file):

@@ -67,6 +67,17 @@ def run_all(specs, best, fails=lambda size, lr: False, arms=("pre", "mix")):
     return records
 
 
+def test_fields_of_the_transfer_are_set_on_the_command_line(file):
+    specs = load_sweeps(file(), {"search.transfer.at": "c", "search.transfer.seeds": 5, "search.optimizer.lr": [1, 2]})
+    check = next(spec for spec in specs if spec.name.endswith("-check"))
+    assert (check.name, check.transfer.seeds) == ("toy-c-check", 5)
+    assert [*specs[0].search["optimizer.lr"]] == [1, 2]
+    with pytest.raises(ConfigError, match=r"search\.transfer\.of"):
+        load_sweeps(file(), {"search.transfer.of": 1})
+    with pytest.raises(ConfigError):  # no transfer that it could be a field of
+        load_sweeps(file(search={"optimizer.lr": [1e-3]}), {"search.transfer.seeds": 5})
+
+
 def test_the_search_goes_first_then_the_spot_check_then_the_other_sizes(file):
     specs = load_sweeps(file())
     assert [spec.name for spec in specs] == ["toy-a", "toy-b-check", "toy-b", "toy-c"]

@@ -16,6 +16,8 @@ from ablate.diagnostics.checks.subject import Subject, build_subject, check_grad
 from ablate.estimate import flops
 from ablate.models.base import list_tensors_by_part
 from ablate.norms import NormLayer, Placement, Site, placements
+from ablate.norms.residuals import Multiplier
+from ablate.optim.scaling import check_places
 
 PART = "model"
 
@@ -166,6 +168,24 @@ def check_gradient(kind: str, settings: Settings) -> None:
             check_gradients(model, subject.compute_loss(model, subject.read_batch()))
         except CheckFailedError as error:
             raise CheckFailedError(f"with placement {name} {error}") from None
+
+
+@add_check(PART, "scaled")
+def check_scaling(kind: str, settings: Settings) -> None:
+    """Check that a family that says `scales` multiplies the input of its head, and its queries."""
+    subject = build_subject({"model.kind": kind}, settings)
+    if not subject.experiment.model.scales:
+        raise CheckSkippedError("it does not say scales: it is refused with mup and complete_p")
+    inputs, _ = subject.read_batch(dtype=torch.float64)
+    for method, factor in (("scale_output", Multiplier(0.5)), ("scale_queries", 0.5)):
+        model: Any = subject.build_model(torch.float64).eval()
+        check_places(model)
+        with torch.no_grad():
+            before = model(inputs)
+            getattr(model, method)(factor)
+            after = model(inputs)
+        if torch.allclose(before, after, rtol=1e-12, atol=0):
+            raise CheckFailedError(f"computes the same after {method} with a factor of 0.5")
 
 
 @add_check(PART, "trained once")

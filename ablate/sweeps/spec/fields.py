@@ -26,6 +26,7 @@ from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
 from ablate.sweeps.spec.parts import MOST_SEEDS, Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
 from ablate.sweeps.spec.transfer import Transfer
 from ablate.verdict.contrasts import Contrast
+from ablate.verdict.sequential import LEAST
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -312,6 +313,14 @@ class SweepFields(Config):
         if self.at_grid:
             return count_comparisons(self.cells)
         return len(self.all_arms) - 1
+
+    def count_shared(self) -> int:
+        """Return the comparisons of this sweep that share an error of 5 %: none with fewer than three fresh seeds."""
+        return self.count_comparisons() if self.confirm.most_seeds >= LEAST else 0
+
+    def share_with(self: Self, others: int) -> Self:
+        """Return the sweep, whose comparisons share their error with at least so many of other sizes or stages."""
+        return self.model_copy(update={"family": max(self.family or 0, others) or None})
 
     def fresh_seeds(self, count: int | None = None) -> list[int]:
         """Return the seeds on which chosen settings are tested, starting above all seeds that any arm is tuned on:

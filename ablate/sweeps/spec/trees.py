@@ -15,7 +15,7 @@ from ablate.config.merging import Tree, merge
 from ablate.config.messages import describe_errors
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.search.methods import return_method
+from ablate.sweeps.search.methods import TRANSFER, return_method
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid import count_comparisons, list_grid
@@ -47,7 +47,7 @@ def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: 
     changed = dict(tree)
     if searched:
         changed = changed if "method" in searched else return_method(changed)
-        changed["search"] = {**(changed.get("search") or {}), **searched}
+        changed["search"] = _set_transfer({**(changed.get("search") or {}), **searched})
     if inner and (base is None or isinstance(base, Mapping)):
         changed["experiment"] = merge(Experiment, merge(Experiment, {}, base or {}), inner)
     for part in OVERRIDABLE:
@@ -55,6 +55,16 @@ def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: 
         if settings:
             changed |= merge(cls, {part: changed[part]} if part in changed else {}, settings)
     return drop_unreported(cls, tree, changed) if inner or searched or own else changed
+
+
+def _set_transfer(search: dict[str, Any]) -> dict[str, Any]:
+    """Return what `search` says with transfer.FIELD, of the command line, as a field of its transfer."""
+    fields = {path.partition(".")[2]: path for path in search if path.startswith(f"{TRANSFER}.")}
+    rest = {path: entry for path, entry in search.items() if path not in fields.values()}
+    known = rest.get(TRANSFER)
+    if not fields or not isinstance(known, Mapping):
+        return search if fields else rest
+    return {**rest, TRANSFER: {**known, **{field: search[path] for field, path in fields.items()}}}
 
 
 def _check_parts(settings: Mapping[str, Any]) -> Iterator[Problem]:

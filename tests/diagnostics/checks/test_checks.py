@@ -11,6 +11,7 @@ from ablate.config import plugins
 from ablate.diagnostics.checks import check, check_kinds
 from ablate.diagnostics.checks.base import list_checks
 from ablate.models import list_families
+from ablate.models.llama import LlamaModel
 from ablate.norms import norm_layers, placements
 from ablate.norms.init import initializations
 from ablate.optim.optimizers import optimizers
@@ -268,6 +269,7 @@ BROKEN = [  # plugin, text, its replacement, the check that fails, its reason
     ("gpt2", "    def build(", LENGTH, "plan", "attention"),
     ("gpt2", "per_token:", "mlp_matrices: ClassVar[int] = 3\n    per_token:", "plan", "weights in the layers"),
     ("gpt2", '"positions", "embed_norm"', '"embed_norm"', "parts", "positions.weight"),
+    ("gpt2", "per_token:", "scales: ClassVar[bool] = True\n    per_token:", "scaled", "no scale_output and no scale_q"),
     ("norm", "mean(-1, keepdim=True)", "mean((-2, -1), keepdim=True)", "no future leak", "sees later ones"),
     ("norm", "(1 + x.abs().mean", "(1.01 + x.abs().mean", "formula", "they differ"),
     ("norm", "* self.weight", "* self.weight.detach()", "gradients", "weight gets no gradient"),
@@ -313,6 +315,13 @@ def test_what_is_broken_on_purpose_is_found(write, name, old, new, where, reason
     found = failures(check(write(name, old, new), {}))
     assert where in found
     assert reason in found[where]
+
+
+def test_a_family_whose_multipliers_do_nothing_is_found(monkeypatch):
+    monkeypatch.setattr(LlamaModel, "scale_queries", lambda model, factor: None)
+    assert failures(check_kinds({"model": ["llama"]}, {}))["scaled"].endswith(
+        "the same after scale_queries with a factor of 0.5"
+    )
 
 
 def test_the_table_and_the_exit_status(write, capsys):
