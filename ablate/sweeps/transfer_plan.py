@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ablate.config.formatting import count_noun
+from ablate.config.formatting import count_noun, join_words
 from ablate.sweeps.remaining import count_left
 from ablate.sweeps.spec.references import list_awaited
 from ablate.sweeps.spec.sweep import Sweep
@@ -47,9 +47,10 @@ def describe_saving(specs: Sequence[Sweep]) -> Iterator[str]:
     with_it = searched + spent + sum(map(_count_tested, sizes))
     without = searched + sum(map(_count_searched, sizes))
     unit = specs[0].base(next(iter(specs[0].own_arms))).unit
+    names = join_words(spec.name for spec in specs if spec not in checks)
     yield (
-        f"All sizes together: {with_it:,} {unit} with the transfer, {spent:,} of them for the spot check; {without:,} "
-        f"where every size is searched. If the spot check refuses the settings: {without + spent:,}."
+        f"{names} together, from their beginning: {with_it:,} {unit} with the transfer, {spent:,} of them for the spot "
+        f"check; {without:,} where every size is searched. If the spot check refuses the settings: {without + spent:,}."
         + (
             " So the transfer saves nothing here: it pays with longer searches, more sizes, or fewer seeds of its "
             "check (search.transfer.seeds)."

@@ -249,7 +249,8 @@ def test_a_plan_counts_the_tokens_with_the_transfer_and_without(file):
     assert "each of 2 arms at its settings, and at half and twice their learning rate, on 3 seeds: 18 runs" in plans[1]
     assert f"to do: {tested:,} tokens; if the spot check refuses" in plans[2]
     assert f"all are searched: {searched:,} tokens" in plans[3]
-    assert plans[4].startswith(f"All sizes together: {searched + checked + 2 * tested:,} tokens with the transfer")
+    total = searched + checked + 2 * tested
+    assert plans[4].startswith(f"toy-a, toy-b and toy-c together, from their beginning: {total:,} tokens with the tr")
     assert f"{3 * searched:,} where every size is searched" in plans[4]
     assert f"refuses the settings: {3 * searched + checked:,}" in plans[4]
     assert "saves nothing" not in plans[4]
