@@ -49,12 +49,12 @@ def check_programs(experiment: Experiment, corpus: Corpus, speed: Speed) -> Spee
     """
     if speed.compile is not True or sharing_of(experiment.trainer) == "fsdp" or not _computes_on_processor():
         return speed
-    model = _take_usual_weights(experiment)
-    frozen = model.warm_start.freeze if model.warm_start else ()
-    key = (describe_shapes(model), repr((model.norm, model.init, model.parametrization, frozen)), speed.precision)
+    usual = _take_usual_weights(experiment)
+    frozen = usual.warm_start.freeze if usual.warm_start else ()
+    key = (describe_shapes(usual), repr((usual.norm, usual.init, usual.parametrization, frozen)), speed.precision)
     if key not in _faults:
         with translate_errors():
-            _faults[key] = find_fault(model, corpus, speed.precision)
+            _faults[key] = find_fault(usual, corpus, speed.precision)
         if _faults[key]:
             logger.warning(f"Not compiled: {_faults[key]}")
     return replace(speed, compile=False, why=f"{speed.why}; eager after all: {_faults[key]}") if _faults[key] else speed
@@ -71,8 +71,8 @@ def _take_usual_weights(experiment: Experiment) -> Experiment:
     A program does not depend on the weights. Rounding does: with large ones a deep model makes so much of it that
     right programs lie far apart. And what is found must not depend on which run of a process came first.
     """
-    usual = experiment.init.model_copy(update={"std": None, "embedding_std": None})
-    return experiment.model_copy(update={"init": usual, "seed": 0})
+    init = experiment.init.model_copy(update={"std": None, "embedding_std": None})
+    return experiment.model_copy(update={"init": init, "seed": 0})
 
 
 def find_fault(experiment: Experiment, corpus: Corpus, precision: str) -> str:

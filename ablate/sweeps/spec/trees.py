@@ -60,10 +60,10 @@ def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: 
 def _set_transfer(search: dict[str, Any]) -> dict[str, Any]:
     """Return what `search` says with transfer.FIELD, of the command line, as a field of its transfer."""
     fields = {path.partition(".")[2]: path for path in search if path.startswith(f"{TRANSFER}.")}
-    rest = {path: entry for path, entry in search.items() if path not in fields.values()}
-    known = rest.get(TRANSFER)
+    known = search.get(TRANSFER)
     if not fields or not isinstance(known, Mapping):
-        return search if fields else rest
+        return search
+    rest = {path: entry for path, entry in search.items() if path not in fields.values()}
     return {**rest, TRANSFER: {**known, **{field: search[path] for field, path in fields.items()}}}
 
 
