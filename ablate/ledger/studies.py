@@ -102,7 +102,7 @@ def find_study(names: Sequence[str], storage: str | None = None) -> Study:
 def _share_error(record: SweepRecord, others: int | None) -> SweepRecord:
     """Return the record with the number of comparisons that the rest of the study has now, as they share the error of
     its verdict: sizes may have been added since it was run."""
-    return replace(record, spec=record.spec.share_with(others or 0))
+    return replace(record, spec=record.spec.share_with(others))
 
 
 def _find_stem(names: Sequence[str]) -> str:

@@ -48,10 +48,11 @@ def _has_gain(norm: Placement, layer: int, role: str, stack: Stack) -> bool:
 
 def _scale_branches(block: nn.Module, factor: float, norm: Placement) -> None:
     """Put a multiplier in front of the stochastic depth of each branch of a layer."""
-    for name in ("attn_residual", "mlp_residual"):
-        residual = getattr(block, name, None)
-        if residual is None:
-            continue
+    branches = [getattr(block, name) for name in ("attn_residual", "mlp_residual") if hasattr(block, name)]
+    if not branches:
+        text = "has no place for a multiplier of branches: its layers call neither attn_residual nor mlp_residual"
+        raise ConfigError([Problem("model.kind", text)])
+    for residual in branches:
         drop = getattr(residual, "drop", None)
         if not isinstance(drop, nn.Module):
             text = f"placement {norm.kind} has no place for a multiplier: its wiring does not call site.drop() as drop"

@@ -84,7 +84,7 @@ def describe_surroundings(record: SweepRecord) -> Iterator[str]:
 def describe_dirty(record: SweepRecord) -> Iterator[str]:
     """Yield a sentence if runs used code that their commit does not identify."""
     runs = _list_runs(record)
-    if dirty := [_find_arm(record, t) for t in runs if t.facts.get(DIRTY) == "true"]:
+    if dirty := [record.spec.find_arm(t.arm) for t in runs if t.facts.get(DIRTY) == "true"]:
         by_arm = join_words(f"{arm} {dirty.count(arm)}" for arm in dict.fromkeys(dirty))
         yield (
             f"{len(dirty)} of {count_noun(len(runs), 'run')} used code with uncommitted changes ({by_arm}). Their "
@@ -95,14 +95,14 @@ def describe_dirty(record: SweepRecord) -> Iterator[str]:
 def describe_sizes(records: Mapping[str, SweepRecord]) -> Iterator[str]:
     """Yield a sentence if the runs of sizes (size -> record) differ in what they were computed on, or how."""
     different = []
+    known = {size: runs for size, record in records.items() if (runs := _list_runs(record))}
     for key, word in _COMPUTED.items():
         arms: dict[str, dict[str, set[str]]] = {}  # value -> size -> arms
-        for size, record in records.items():
-            for t in _list_runs(record):
+        for size, runs in known.items():
+            for t in runs:
                 by_size = arms.setdefault(t.facts.get(key, UNKNOWN), {})
-                by_size.setdefault(size, set()).add(_find_arm(record, t))
-        shared = [value for value, by_size in arms.items() if len(by_size) == len(records)]
-        if len(shared) < len(arms):
+                by_size.setdefault(size, set()).add(records[size].spec.find_arm(t.arm))
+        if any(len(by_size) < len(known) for by_size in arms.values()):
             different.append(f"{word} {join_words(_place(value, arms) for value in arms)}")
     if different:
         yield (
@@ -119,10 +119,6 @@ def _place(value: str, arms: Mapping[str, Mapping[str, set[str]]]) -> str:
         names = ", ".join(sorted(own - others)) or "some runs"
         places.append(f"{names} of {size}" if others else size)
     return f"{value} ({join_words(places)})"
-
-
-def _find_arm(record: SweepRecord, trial: TrialRecord) -> str:
-    return record.spec.cells[trial.arm].arm if record.spec.at_grid else trial.arm
 
 
 def _list_runs(record: SweepRecord) -> list[TrialRecord]:

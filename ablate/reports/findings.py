@@ -220,7 +220,7 @@ def _note_early_divergence(record: SweepRecord) -> Iterator[str]:
     """Yield a note for each arm of which every run diverged at once, whatever its settings: that may be a fault."""
     parts: dict[str, list[str]] = {}  # arm -> its cells, if they are a grid
     for name in record.trials:
-        parts.setdefault(record.spec.cells[name].arm if record.spec.at_grid else name, []).append(name)
+        parts.setdefault(record.spec.find_arm(name), []).append(name)
     for arm, names in parts.items():
         ended = {name: [run for run in _list_runs(record, name) if run.status in FINISHED] for name in names}
         runs = [run for own in ended.values() for run in own]

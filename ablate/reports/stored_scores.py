@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,9 +32,8 @@ class StoredScores:
 
 def add_scores(record: SweepRecord) -> SweepRecord:
     """Return the record with the scores of its trials and of its runs on fresh seeds, as `ablate evaluate` logged them
-    to MLflow; as it is where it has no run there, as one of a bundle. Raises StoreError."""
-    runs = [*itertools.chain(*record.trials.values(), *record.confirmed.values()), *record.chosen.values()]
-    if not any(run.run_id for run in runs) or not (scores := read_scores(record.title)):
+    to MLflow. A record of a bundle, which has no runs there, is returned as it is. Raises StoreError."""
+    if not any(run.run_id for run in record.list_runs()) or not (scores := read_scores(record.title)):
         return record
 
     def add(trial: TrialRecord) -> TrialRecord:

@@ -7,6 +7,7 @@ from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 from ablate.norms.residuals import Multiplier
+from ablate.optim import scaling
 from ablate.optim.groups import list_factors
 from ablate.optim.optimizers import build_optimizer
 from ablate.optim.parametrizations import Factors, Multipliers, parametrizations
@@ -261,3 +262,9 @@ def test_what_does_not_go_together_is_refused(what):
     family = {} if "model" in settings else FAMILIES["llama"]
     with pytest.raises(ConfigError, match=message):
         Experiment.from_mapping(family, settings)
+
+
+def test_layers_without_the_two_names_get_no_silent_multiplier():
+    norm = Experiment.from_mapping(FAMILIES["llama"]).norm
+    with pytest.raises(ConfigError, match="call neither attn_residual nor mlp_residual"):
+        scaling._scale_branches(torch.nn.Linear(2, 2), 0.5, norm)

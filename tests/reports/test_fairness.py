@@ -95,6 +95,12 @@ def test_sizes_that_were_computed_otherwise_are_told(made):
     assert text.startswith("Between sizes more differs than the size: hardware A (s and m) and B (l). What")
 
 
+def test_a_size_of_which_nothing_is_recorded_differs_in_nothing_that_is_known(made):
+    small = compute(made.record, **{"ablate.hardware": "A"})
+    bare = {arm: [replace(t, facts={}) for t in own] for arm, own in small.trials.items()}
+    assert not list(fairness.describe_sizes({"s": small, "m": small, "l": replace(small, trials=bare)}))
+
+
 def test_an_arm_that_was_computed_otherwise_at_one_size_is_named(made):
     small = compute(made.record, **{"ablate.compile": "true"})
     eager = compute(made.record, **{"ablate.compile": "false"}).trials
@@ -104,6 +110,9 @@ def test_an_arm_that_was_computed_otherwise_at_one_size_is_named(made):
 
 
 def test_uncommitted_code_is_told_by_arm(made):
-    (text,) = fairness.describe_dirty(compute(made.record, **{"ablate.dirty": "true"}))
-    assert "used code with uncommitted changes (" in text
+    dirty = compute(made.record, **{"ablate.dirty": "true"})
+    clean = compute(made.record, **{"ablate.dirty": "false"}).trials
+    (text,) = fairness.describe_dirty(replace(dirty, trials={**dirty.trials, "pre": clean["pre"]}))
+    assert "used code with uncommitted changes (post " in text
+    assert "pre " not in text
     assert not list(fairness.describe_dirty(compute(made.record, **{"ablate.dirty": "false"})))

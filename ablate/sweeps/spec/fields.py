@@ -318,9 +318,13 @@ class SweepFields(Config):
         """Return the comparisons of this sweep that share an error of 5 %: none with fewer than three fresh seeds."""
         return self.count_comparisons() if self.confirm.most_seeds >= LEAST else 0
 
-    def share_with(self: Self, others: int) -> Self:
+    def share_with(self: Self, others: int | None) -> Self:
         """Return the sweep, whose comparisons share their error with at least so many of other sizes or stages."""
-        return self.model_copy(update={"family": max(self.family or 0, others) or None})
+        return self.model_copy(update={"family": max(self.family or 0, others or 0) or None})
+
+    def find_arm(self, name: str) -> str:
+        """Return the arm that a study of this sweep belongs to: in a grid each has one of its cells."""
+        return self.cells[name].arm if self.at_grid else name
 
     def fresh_seeds(self, count: int | None = None) -> list[int]:
         """Return the seeds on which chosen settings are tested, starting above all seeds that any arm is tuned on:
