@@ -260,11 +260,10 @@ class ArmTrials:
         known = self._read_attempts()
         self.study.sampler = self.spec.sampler.build(number)
         if begun:
-            trial = open_trial(self.study, begun._trial_id, self._list_distributions(), known)
-        elif waiting:
-            trial = self.study.ask(self._list_distributions())
+            trial_id = begun._trial_id
         else:
-            trial = open_trial(self.study, self._add_trial(number), self._list_distributions(), known)
+            trial_id = self.study._pop_waiting_trial_id() if waiting else self._add_trial(number)
+        trial = open_trial(self.study, trial_id, self._list_distributions(), known)
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
         for step, value in trial.user_attrs.get("curve", {}).items():  # of a trial that a version before began anew
             trial.report(value, int(step))

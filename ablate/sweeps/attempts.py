@@ -15,6 +15,7 @@ RUNGS = "rungs"  # that of a trial with the rungs that it has ended
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.distributions import BaseDistribution
+    from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
 
@@ -28,23 +29,41 @@ def open_trial(
     study: Study, trial_id: int, distributions: Mapping[str, BaseDistribution], known: Sequence[FrozenTrial]
 ) -> Trial:
     """Return a running trial, to be trained by this process, with all its values: those that are not chosen yet, as it
-    is new or its first process was killed, are chosen now. `known`: the trials of the study, read since the lock of the
-    storage was taken; samplers need not read them once more."""
+    is new or its first process was killed, are chosen now, and written as one before each is: a sampler that began with
+    the second value would draw another one. `known`: the trials of the study, read since the lock of the storage was
+    taken; samplers need not read them once more."""
     from optuna import Trial
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     trial = Trial(study, trial_id)
     others = [frozen for frozen in known if frozen._trial_id != trial_id]
     study._thread_local.cached_all_trials = sorted(
         [*others, trial._cached_frozen_trial], key=lambda frozen: frozen.number
     )
-    for name, distribution in distributions.items():
-        if isinstance(distribution, CategoricalDistribution):
-            trial.suggest_categorical(name, distribution.choices)
-        else:
-            suggest = trial.suggest_float if isinstance(distribution, FloatDistribution) else trial.suggest_int
-            suggest(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)  # type: ignore
+    fixed = trial._fixed_params
+    missing = [name for name in distributions if name not in trial.params]
+    storage, trial.storage = trial.storage, _Unwritten(trial.storage)  # type: ignore
+    for name in missing:
+        trial._suggest(name, distributions[name])
+    trial.storage = storage
+    if sum(name not in fixed for name in missing) > 1:
+        storage.set_trial_system_attr(trial_id, "fixed_params", {**fixed, **trial.params})
+    for name in missing:
+        value = distributions[name].to_internal_repr(trial.params[name])
+        storage.set_trial_param(trial_id, name, value, distributions[name])
     return trial
+
+
+class _Unwritten:
+    """A storage of which a trial that chooses its values takes all but the writing of these."""
+
+    def __init__(self, storage: BaseStorage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def set_trial_param(self, *_: Any) -> None:
+        """Leave a value unwritten."""
 
 
 def trial_number(trial: FrozenTrial | Trial) -> int:

@@ -1,0 +1,83 @@
+"""The values of a trial: chosen once, whenever the process that chooses them is killed."""
+
+import math
+
+import optuna
+import pytest
+from sweeps.searchers import SAMPLERS
+
+from ablate.sweeps.attempts import open_trial
+from ablate.sweeps.search.samplers import samplers
+from ablate.sweeps.search.space import Range, to_distributions
+
+SPACE = to_distributions({
+    "optimizer.lr": Range(low=1e-4, high=1e-2, log=True), "norm.alpha": [0.25, 0.5, 0.75], "optimizer.warmup": [1, 2],
+})  # fmt: skip
+WRITES = ("set_trial_param", "set_trial_system_attr")
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+class Dying(optuna.storages.InMemoryStorage):
+    """A storage whose process is killed before its write number `left`; None: it is not."""
+
+    left = None
+
+
+def _die(name):
+    plain = getattr(optuna.storages.InMemoryStorage, name)
+
+    def write(self, *words):
+        if self.left == 0:
+            raise Killed
+        self.left = None if self.left is None else self.left - 1
+        return plain(self, *words)
+
+    return write
+
+
+for _name in WRITES:
+    setattr(Dying, _name, _die(_name))
+
+
+def choose(kind, number, kills, fixed):
+    """The values of trial `number`, whose process is killed before each of its writes `kills` in turn, and how
+    often it was killed."""
+    study = optuna.create_study(storage=Dying())
+    for earlier in range(number):
+        study.sampler = samplers.parse(SAMPLERS[kind]).build(earlier)
+        trial = study.ask(SPACE)
+        study.tell(trial, sum(math.log(value) for value in trial.params.values()))
+    begun = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING, system_attrs={"fixed_params": fixed})
+    trial_id = study._storage.create_new_trial(study._study_id, begun)
+    deaths = 0
+    for left in [*kills, None]:
+        study._storage.left = left
+        study.sampler = samplers.parse(SAMPLERS[kind]).build(number)
+        try:
+            trial = open_trial(study, trial_id, SPACE, study.get_trials())
+        except Killed:
+            deaths += 1
+            continue
+        break
+    assert study.trials[number].params == trial.params
+    return trial.params, deaths
+
+
+@pytest.mark.parametrize("fixed", [{}, {"norm.alpha": 0.75}], ids=["all free", "one fixed"])
+@pytest.mark.parametrize("number", [0, 6])
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_a_trial_killed_between_its_values_gets_those_of_an_undisturbed_one(kind, number, fixed):
+    if kind == "grid":
+        fixed = {"optimizer.lr": 1e-3, "norm.alpha": 0.5, "optimizer.warmup": 2}  # a cell is whole
+    undisturbed, _ = choose(kind, number, [], fixed)
+    assert undisturbed.keys() == SPACE.keys()
+    assert undisturbed.items() >= fixed.items()
+    deaths = []
+    for at in range(20):
+        values, died = choose(kind, number, [at, 1], fixed)
+        assert values == undisturbed, at
+        deaths.append(died)
+    assert sum(deaths) >= len(SPACE)
