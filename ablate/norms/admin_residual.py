@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
 from ablate.norms.placement import Site
-from ablate.norms.residuals import Sublayer
+from ablate.norms.residuals import Sublayer, add_branch
 
 LEAST = 0.1
 """The smallest omega with which a training is begun."""
@@ -33,7 +33,7 @@ class AdminResidual(nn.Module):
         self.omega = nn.Parameter(torch.full((site.dim,), 1.0 if omega is None else omega))
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        return self.norm(self.omega * x + self.drop(f(x, *args)))
+        return self.norm(add_branch(self.omega * x, self.drop, f(x, *args)))
 
 
 @torch.no_grad()

@@ -52,6 +52,14 @@ class Multiplier(nn.Module):
         return self.factor * x
 
 
+def add_branch(x: Tensor, drop: nn.Module, y: Tensor) -> Tensor:
+    """Return `x + drop(y)`. A constant factor in the place of `drop` is one of the addition: as a product of its own it
+    takes three times as long, several percent of an update of a narrow model. A compiler joins the two by itself."""
+    if type(drop) is Multiplier and not torch.compiler.is_compiling():
+        return torch.add(x, y, alpha=drop.factor)
+    return x + drop(y)
+
+
 class PlainResidual(nn.Module):
     """`x + f(x)`."""
 
@@ -60,7 +68,7 @@ class PlainResidual(nn.Module):
         self.drop = site.drop()
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        return x + self.drop(f(x, *args))
+        return add_branch(x, self.drop, f(x, *args))
 
 
 class PreResidual(nn.Module):
@@ -74,14 +82,14 @@ class PreResidual(nn.Module):
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
         h = self.norm(x)
-        return x + self.drop(f(h if self.scale is None else h * self.scale, *args))
+        return add_branch(x, self.drop, f(h if self.scale is None else h * self.scale, *args))
 
 
 class InputScaledResidual(PreResidual):
     """`x + f(N(scale * x))`."""
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        return x + self.drop(f(self.norm(x if self.scale is None else x * self.scale), *args))
+        return add_branch(x, self.drop, f(self.norm(x if self.scale is None else x * self.scale), *args))
 
 
 class BranchScaledResidual(PreResidual):
@@ -89,14 +97,14 @@ class BranchScaledResidual(PreResidual):
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
         y = f(self.norm(x), *args)
-        return x + self.drop(y if self.scale is None else y * self.scale)
+        return add_branch(x, self.drop, y if self.scale is None else y * self.scale)
 
 
 class SumScaledResidual(PreResidual):
     """`scale * (x + f(N(x)))`."""
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        y = x + self.drop(f(self.norm(x), *args))
+        y = add_branch(x, self.drop, f(self.norm(x), *args))
         return y if self.scale is None else y * self.scale
 
 
@@ -111,8 +119,8 @@ class PostResidual(nn.Module):
         self.norm, self.drop, self.alpha = site.norm(), site.drop(), _drop_one(alpha)
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        y = self.drop(f(x, *args))
-        return self.norm(x + y if self.alpha is None else x * self.alpha + y)
+        y = f(x, *args)
+        return self.norm(add_branch(x if self.alpha is None else x * self.alpha, self.drop, y))
 
 
 class InputPostResidual(nn.Module):
@@ -127,7 +135,7 @@ class InputPostResidual(nn.Module):
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
         h = self.norm(x)
-        return (h if self.alpha is None else h * self.alpha) + self.drop(f(h, *args))
+        return add_branch(h if self.alpha is None else h * self.alpha, self.drop, f(h, *args))
 
 
 class SandwichResidual(nn.Module):
@@ -138,7 +146,7 @@ class SandwichResidual(nn.Module):
         self.before, self.after, self.drop = site.norm(), site.norm(), site.drop()
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        return x + self.drop(self.after(f(self.before(x), *args)))
+        return add_branch(x, self.drop, self.after(f(self.before(x), *args)))
 
 
 class OutputNormResidual(nn.Module):
@@ -149,7 +157,7 @@ class OutputNormResidual(nn.Module):
         self.norm, self.drop = site.norm(), site.drop()
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        return x + self.drop(self.norm(f(x, *args)))
+        return add_branch(x, self.drop, self.norm(f(x, *args)))
 
 
 class ScaledResidual(nn.Module):
@@ -161,7 +169,7 @@ class ScaledResidual(nn.Module):
         self.scale = nn.Parameter(torch.full((size,), initial))
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        return x + self.drop(self.scale * f(self.norm(x), *args))
+        return add_branch(x, self.drop, self.scale * f(self.norm(x), *args))
 
 
 class BottomResidual(nn.Module):
@@ -174,7 +182,7 @@ class BottomResidual(nn.Module):
         self.norm, self.drop = site.norm(), site.drop()
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> tuple[Tensor, Tensor]:
-        return self.norm(x + self.drop(f(x, *args))), x
+        return self.norm(add_branch(x, self.drop, f(x, *args))), x
 
 
 class TopResidual(nn.Module):
@@ -188,4 +196,4 @@ class TopResidual(nn.Module):
 
     def forward(self, pair: tuple[Tensor, Tensor], f: Sublayer, *args: Any) -> Tensor:
         a, x = pair
-        return self.norm(x + a + self.drop(f(a, *args)))
+        return self.norm(add_branch(x + a, self.drop, f(a, *args)))

@@ -259,10 +259,9 @@ class ArmTrials:
         number = trial_number(unfinished) if unfinished else len(self.read_trials())
         known = self._read_attempts()
         self.study.sampler = self.spec.sampler.build(number)
-        if begun:
-            trial_id = begun._trial_id
-        else:
-            trial_id = self.study._pop_waiting_trial_id() if waiting else self._add_trial(number)
+        trial_id = begun._trial_id if begun else self.study._pop_waiting_trial_id() if waiting else None
+        if trial_id is None:
+            trial_id = self._add_trial(number)
         trial = open_trial(self.study, trial_id, self._list_distributions(), known)
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
         for step, value in trial.user_attrs.get("curve", {}).items():  # of a trial that a version before began anew
