@@ -9,7 +9,7 @@ THIRDS = ("first third", "middle", "last third")
 
 
 def average_thirds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the means of three parts of nearly equal length; with fewer than three layers the parts overlap."""
+    """Return the means of three parts of equal length; where the layers are no multiple of three, they share one."""
     n = len(values)
     cuts = [(0, math.ceil(n / 3)), (n // 3, math.ceil(2 * n / 3)), (n - math.ceil(n / 3), n)]
     first, middle, last = (math.fsum(values[low:high]) / (high - low) for low, high in cuts)

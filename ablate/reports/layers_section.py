@@ -19,6 +19,7 @@ from ablate.sweeps.records import SweepRecord
 from ablate.verdict.statements import format_estimate
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CAPTION = (
@@ -54,7 +55,8 @@ def tabulate_layers(report: ReportData) -> list[Section]:
     sentences = [
         f"{count_noun(len(shown), 'difference')}, in pairs of seeds that trained: they share an error of 5 %, apart "
         "from that of the verdict. Magnitudes, such as a variance, have the factor with its interval in its place.",
-        "Means over thirds of the depth with their 95 % intervals over seeds. Seeds that failed are left out.",
+        "Means over thirds of the depth, which share a layer where it is no multiple of three, with their 95 % "
+        "intervals over seeds. Seeds that failed are left out.",
     ]
     return [*sections, Section("Differences between layers", Table(columns), sentences)]
 
@@ -69,7 +71,7 @@ def draw_layers_over_seeds(record: SweepRecord, known: LayersOverSeeds) -> Figur
     looks = choose_looks(record)
     figure, panels = create_panels(f"{record.title}: the layers of fresh seeds after training", list(known.numbers))
     for panel, (column, arms) in zip(panels, known.numbers.items(), strict=True):
-        panel.set_title(fold_label(describe_column(column), 40), fontsize=8.5, loc="left")
+        title = describe_column(column)
         for arm, one in arms.items():
             colour, layers = looks[arm][0], list(zip(*one.seeds.values(), strict=True))
             places = range(1, len(layers) + 1)
@@ -78,13 +80,25 @@ def draw_layers_over_seeds(record: SweepRecord, known: LayersOverSeeds) -> Figur
         numbers = [value for one in arms.values() for values in one.seeds.values() for value in values]
         if all(value > 0 for value in numbers):
             panel.set_yscale("log")
-        elif near := statistics.median(map(abs, numbers)):  # linear below: some are negative
-            panel.set_yscale("symlog", linthresh=near)
+        elif near := float(f"{statistics.median(map(abs, numbers)):.1g}"):  # some are negative
+            _scale_around_zero(panel, near, max(map(abs, numbers)))
+            title += f"; linear within ±{near:g}"
+        panel.set_title(fold_label(title, 40), fontsize=8.5, loc="left")
         panel.set_xlabel("layer", fontsize=8)
         tick_layers(panel)
     drawn = dict.fromkeys(arm for numbers in known.numbers.values() for arm in numbers)
     style.add_legend(figure, [style.create_entry(looks[arm], arm, linewidth=2) for arm in drawn])
     return figure
+
+
+def _scale_around_zero(panel: Axes, near: float, largest: float) -> None:
+    """Make the y axis of a panel logarithmic on both sides of zero, and linear within `near`, with ticks at zero,
+    at `near` and at powers of ten that are not beside it."""
+    first = math.floor(math.log10(near)) + 1
+    ends = [near, *(10.0**k for k in range(first, first + 40) if 2 * near < 10.0**k <= largest)]
+    panel.set_yscale("symlog", linthresh=near)
+    ticks = [*(-end for end in reversed(ends)), 0.0, *ends]
+    panel.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
 
 
 def _format(one: LayerDifference) -> str:

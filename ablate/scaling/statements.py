@@ -210,9 +210,11 @@ def list_caveats(ladder: Ladder) -> list[str]:
         )
     ratios = [rung.items / rung.parameters for rung in ladder.rungs]
     if max(ratios) > 1.1 * min(ratios):
+        spec = ladder.rungs[0].spec
+        items = spec.base(next(iter(spec.all_arms))).unit
         texts.append(
-            f"The sizes differ in tokens per parameter, {min(ratios):.3g} to {max(ratios):.3g}, so effects of size and "
-            "of tokens per parameter are mixed."
+            f"The sizes differ in {items} per parameter, {min(ratios):.3g} to {max(ratios):.3g}, so effects of size and "
+            f"of {items} per parameter are mixed."
         )
     return [*texts, *_state_rules(ladder), *_list_left_out(ladder), *_list_unfinished(ladder)]
 

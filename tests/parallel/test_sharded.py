@@ -14,7 +14,7 @@ from ablate.training.runs import measure_checkpoint
 
 # 32 layers of LLaMA-7B at a width of 16: three updates, stopped after two, gone on with. Then a rank dies.
 SCRIPT = """
-import json, os, signal, sys, time
+import faulthandler, json, os, signal, sys, time
 from pathlib import Path
 
 from ablate.distributed import groups
@@ -23,12 +23,12 @@ from ablate.training.train import Hooks, Place, train
 
 tree = json.loads(sys.argv[1])
 asked = iter(range(1, 1000))
+faulthandler.dump_traceback_later(240)  # where it stands, should it be killed for its time
 
 
 def everything():
     whole = train(Experiment.from_mapping(tree))
     part = train(Experiment.from_mapping(tree), hooks=Hooks(asked_to_stop=lambda: next(asked) == 2))
-    kept = part.run_id
     rest = train(Experiment.from_mapping(tree), Place(run_id=part.run_id))
     print(json.dumps([whole.to_dict(), part.to_dict(), rest.to_dict()]), flush=True)
     train(Experiment.from_mapping(tree, {"trainer.max_steps": 1000}))
@@ -68,7 +68,7 @@ def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_al
     whole, part, rest = json.loads(next(line for line in output.splitlines() if line.startswith("[")))
     assert (part["status"], part["step"], rest["step"]) == ("interrupted", 2, 3)
     assert rest["metrics"] == whole["metrics"]
-    assert (status, killed) == (1, -9)
+    assert (status, killed) == (1, -9), errors
     assert "A rank of this group has ended or does not respond" in errors
 
     folder = store / "runs" / rest["run_id"]
