@@ -213,8 +213,8 @@ def list_caveats(ladder: Ladder) -> list[str]:
         spec = ladder.rungs[0].spec
         items = spec.base(next(iter(spec.all_arms))).unit
         texts.append(
-            f"The sizes differ in {items} per parameter, {min(ratios):.3g} to {max(ratios):.3g}, so effects of size and "
-            f"of {items} per parameter are mixed."
+            f"The sizes differ in {items} per parameter, {min(ratios):.3g} to {max(ratios):.3g}, so effects of size "
+            f"and of {items} per parameter are mixed."
         )
     return [*texts, *_state_rules(ladder), *_list_left_out(ladder), *_list_unfinished(ladder)]
 
