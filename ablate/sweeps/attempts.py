@@ -42,13 +42,12 @@ def open_trial(
     fixed = trial._fixed_params
     missing = [name for name in distributions if name not in trial.params]
     storage, trial.storage = trial.storage, _Unwritten(trial.storage)  # type: ignore
-    for name in missing:
-        trial._suggest(name, distributions[name])
+    written = {name: distributions[name].to_internal_repr(trial._suggest(name, distributions[name])) for name in missing}
     trial.storage = storage
     if sum(name not in fixed for name in missing) > 1:
-        storage.set_trial_system_attr(trial_id, "fixed_params", {**fixed, **trial.params})
-    for name in missing:
-        value = distributions[name].to_internal_repr(trial.params[name])
+        chosen = {name: distributions[name].to_external_repr(value) for name, value in written.items()}
+        storage.set_trial_system_attr(trial_id, "fixed_params", {**fixed, **trial.params, **chosen})
+    for name, value in written.items():
         storage.set_trial_param(trial_id, name, value, distributions[name])
     return trial
 
