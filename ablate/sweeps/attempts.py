@@ -42,7 +42,9 @@ def open_trial(
     fixed = trial._fixed_params
     missing = [name for name in distributions if name not in trial.params]
     storage, trial.storage = trial.storage, _Unwritten(trial.storage)  # type: ignore
-    written = {name: distributions[name].to_internal_repr(trial._suggest(name, distributions[name])) for name in missing}
+    written = {
+        name: distributions[name].to_internal_repr(trial._suggest(name, distributions[name])) for name in missing
+    }
     trial.storage = storage
     if sum(name not in fixed for name in missing) > 1:
         chosen = {name: distributions[name].to_external_repr(value) for name, value in written.items()}

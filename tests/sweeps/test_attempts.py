@@ -70,7 +70,7 @@ def choose(kind, number, kills, fixed):
 def test_a_trial_killed_between_its_values_gets_those_of_an_undisturbed_one(kind, number, fixed):
     if kind == "grid":
         fixed = {
-            path: list(distribution.choices)[0] if hasattr(distribution, "choices") else distribution.high
+            path: distribution.choices[0] if hasattr(distribution, "choices") else distribution.high
             for path, distribution in SPACE.items()
         }  # a cell is whole
     undisturbed, _ = choose(kind, number, [], fixed)
