@@ -89,3 +89,34 @@ def test_an_equivalence_at_different_settings_was_not_crossed():
     record = build_record({"pre": PRE, "post": even}, rates={"post": 1e-2}, confirm={"seeds": 5, "effect": 0.05})
     (note,) = describe_luck(record)
     assert "(equivalent)" in note
+
+
+@pytest.mark.parametrize(
+    ("post", "selected", "more", "told"),
+    [
+        (BETTER, [2.0, 2.3], {}, "2 completed runs ended at 2.000 and 2.300, and 2.000 is better than all fresh seeds"),
+        (BETTER, [2.06, 2.3], {}, ""),  # which one fresh seed of post is ahead of
+        (PRE[::-1], [2.0, 2.3], {}, ""),  # undecided: nothing is claimed
+        (BETTER, [2.0], {"rates": {"post": 2e-3}, "crossed": {"post": ("pre", PRE)}}, ""),  # tested there by crossing
+        ([v + 0.1 for v in PRE], [2.0, 2.3], {}, ""),  # the winner's own choice
+    ],
+)
+def test_a_loser_with_a_run_ahead_of_all_fresh_seeds_of_the_winner_may_have_better_settings(post, selected, more, told):
+    record = build_record({"pre": PRE, "post": post}, selected={"pre": {0: [2.1], 1: selected}}, **more)
+    notes = [note for note in describe_luck(record) if "may not be its best" in note]
+    assert len(notes) == bool(told)
+    assert told in " ".join(notes)
+    assert all(note.startswith("The settings of pre may not be its best: at lr=0.002, where") for note in notes)
+
+
+def test_where_more_is_better_a_loser_may_have_better_settings_too():
+    values = {"pre": [0.51, 0.52, 0.50, 0.53, 0.51], "post": [0.61, 0.63, 0.60, 0.63, 0.60]}
+    objective = {"metric": "val/accuracy", "direction": "maximize"}
+    more = {
+        "objective": objective,
+        "experiment": {"model": "vit", "data": "digits", "seed": 7},
+        "promised": {"pre": 0.5},
+    }
+    for run, told in ((0.64, 1), (0.62, 0)):
+        record = build_record(values, selected={"pre": {0: [0.5], 1: [run, 0.4]}}, trivial_loss=None, **more)
+        assert sum("may not be its best" in note for note in describe_luck(record)) == told
