@@ -35,7 +35,7 @@ def check_values(bundle: Bundle) -> list[str]:
 
 def check_verdicts(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[str]:
     """Return what the bundle claims and its runs do not show."""
-    damage = []
+    damage = _list_unshared(records)
     for sweep, record in zip(bundle.sweeps, records.values(), strict=True):
         damage += [f"{sweep.name}: {text}" for text in _list_changes(sweep.verdict, judge(record))]
         damage += [f"{sweep.name}: {text}" for text in _list_differences(sweep.scored, record.scored, "scored")]
@@ -44,6 +44,18 @@ def check_verdicts(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[s
         now = {"kind": together.kind, **together.values} if together else None
         damage += [f"over the sizes: {text}" for text in _list_differences(bundle.over_sizes, now, "")]
     return damage
+
+
+def _list_unshared(records: Mapping[str, SweepRecord]) -> list[str]:
+    """Return the sweeps whose verdict leaves out comparisons of others of the bundle, which share its error of 5 %."""
+    counts = {name: record.spec.count_shared() for name, record in records.items()}
+    others = {name: sum(counts.values()) - own for name, own in counts.items()}
+    return [
+        f"{record.name}: its verdict shares the error of 5 % with {record.spec.family or 0} comparisons of other "
+        f"sweeps, and those of this bundle make {others[name]}"
+        for name, record in records.items()
+        if counts[name] and (record.spec.family or 0) < others[name]
+    ]
 
 
 def _list_changes(before: Verdict, now: Verdict) -> list[str]:

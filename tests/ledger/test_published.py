@@ -74,3 +74,18 @@ def test_a_sensitivity_that_the_runs_do_not_show_is_found(tmp_path):
     (folder / FILE).write_text(json.dumps(values))
     (damage,) = verify(folder, cells=0).damage
     assert "sensitivities.rows.lns.estimate.mean" in damage
+
+
+def test_a_size_that_does_not_share_its_error_with_the_others_is_found(tmp_path):
+    """Its intervals would be narrower."""
+    folder = tmp_path / "bundle"
+    shutil.copytree(RESULTS / "size-embedding", folder)
+    assert verify(folder, cells=0).holds
+    values = json.loads((folder / FILE).read_text())
+    values["sweeps"][0]["spec"]["family"] = 3
+    values["digest"] = compute_digest(values)
+    (folder / FILE).write_text(json.dumps(values))
+    found = " ".join(verify(folder, cells=0).damage)
+    told = "its verdict shares the error of 5 % with 3 comparisons of other sweeps, and those of this bundle make 4"
+    assert f"size-embedding-l8: {told}" in found
+    assert f"size-embedding-l12: {told}" not in found
