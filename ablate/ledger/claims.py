@@ -13,6 +13,7 @@ from ablate.ledger.records import judge
 from ablate.ledger.retraining import Trained
 from ablate.ledger.schema import Bundle, Verdict
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.fields import count_others
 
 _CLOSE = 1e-9
 _KINDS = ("kind", "word", "verdict")
@@ -47,14 +48,13 @@ def check_verdicts(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[s
 
 
 def _list_unshared(records: Mapping[str, SweepRecord]) -> list[str]:
-    """Return the sweeps whose verdict leaves out comparisons of others of the bundle, which share its error of 5 %."""
-    counts = {name: record.spec.count_shared() for name, record in records.items()}
-    others = {name: sum(counts.values()) - own for name, own in counts.items()}
+    """Return the sweeps whose verdict does not share its error of 5 % with all other comparisons of the bundle."""
+    others = count_others([record.spec for record in records.values()])
     return [
         f"{record.name}: its verdict shares the error of 5 % with {record.spec.family or 0} comparisons of other "
-        f"sweeps, and those of this bundle make {others[name]}"
-        for name, record in records.items()
-        if counts[name] and (record.spec.family or 0) < others[name]
+        f"sweeps; this bundle has {count}"
+        for record, count in zip(records.values(), others, strict=True)
+        if record.spec.count_shared() and (record.spec.family or 0) < count
     ]
 
 

@@ -15,6 +15,7 @@ from ablate.ledger.schema import FILE, NOTES, PAGE
 from ablate.reports.stored_scores import add_scores
 from ablate.sweeps.preparation import list_differences
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.fields import count_others
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.library import find_sweep_file, list_parts
 from ablate.sweeps.spec.sweep import Sweep
@@ -92,8 +93,8 @@ def find_study(names: Sequence[str], storage: str | None = None) -> Study:
     if len(names) == 1 and (file := _find_file(names[0])):
         return _read_file(file, storage)
     records = [add_scores(read_sweep(name, storage)) for name in names]
-    counts = [record.spec.count_shared() for record in records]
-    records = [_share_error(one, sum(counts) - own) for one, own in zip(records, counts, strict=True)]
+    others = count_others([record.spec for record in records])
+    records = [_share_error(record, count) for record, count in zip(records, others, strict=True)]
     stem = _find_stem([record.name for record in records]) if len(records) > 1 else ""
     keys = [record.name.removeprefix(f"{stem}-") if stem else record.name for record in records]
     return Study(stem or records[0].name, dict(zip(keys, records, strict=True)))

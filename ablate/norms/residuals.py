@@ -53,7 +53,7 @@ class Multiplier(nn.Module):
 
 
 def add_branch(x: Tensor, drop: nn.Module, y: Tensor) -> Tensor:
-    """Return `x + drop(y)`. A constant factor in the place of `drop` is one of the addition: as a product of its own it
+    """Return `x + drop(y)`. Where `drop` is a constant factor, the addition multiplies by it: a product of its own
     takes three times as long, several percent of an update of a narrow model. A compiler joins the two by itself."""
     if type(drop) is Multiplier and not torch.compiler.is_compiling():
         return torch.add(x, y, alpha=drop.factor)

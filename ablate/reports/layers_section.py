@@ -55,8 +55,8 @@ def tabulate_layers(report: ReportData) -> list[Section]:
     sentences = [
         f"{count_noun(len(shown), 'difference')}, in pairs of seeds that trained: they share an error of 5 %, apart "
         "from that of the verdict. Magnitudes, such as a variance, have the factor with its interval in its place.",
-        "Means over thirds of the depth, which share a layer where it is no multiple of three, with their 95 % "
-        "intervals over seeds. Seeds that failed are left out.",
+        "Means over thirds of the depth with their 95 % intervals over seeds. Neighbouring thirds share a layer where "
+        "the number of layers is no multiple of three. Seeds that failed are left out.",
     ]
     return [*sections, Section("Differences between layers", Table(columns), sentences)]
 
@@ -92,10 +92,10 @@ def draw_layers_over_seeds(record: SweepRecord, known: LayersOverSeeds) -> Figur
 
 
 def _scale_around_zero(panel: Axes, near: float, largest: float) -> None:
-    """Make the y axis of a panel logarithmic on both sides of zero, and linear within `near`, with ticks at zero,
-    at `near` and at powers of ten that are not beside it."""
-    first = math.floor(math.log10(near)) + 1
-    ends = [near, *(10.0**k for k in range(first, first + 40) if 2 * near < 10.0**k <= largest)]
+    """Make the y axis of a panel logarithmic on both sides of zero and linear within `near`. Ticks are at zero, at
+    `near` and at the powers of ten up to `largest` whose labels do not touch that of `near`."""
+    first, last = (math.floor(math.log10(value)) for value in (near, largest))
+    ends = [near, *(power for k in range(first, last + 1) if (power := 10.0**k) > 2 * near)]
     panel.set_yscale("symlog", linthresh=near)
     ticks = [*(-end for end in reversed(ends)), 0.0, *ends]
     panel.set_yticks(ticks, [f"{tick:g}" for tick in ticks])

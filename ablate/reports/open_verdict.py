@@ -15,7 +15,7 @@ from ablate.config.formatting import (
 )
 from ablate.sweeps.comparison import compare_record, compare_record_effects, read_outcomes
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.outcomes import TrialRecord, count_finished
+from ablate.verdict.outcomes import TrialRecord, count_finished, pick_best
 from ablate.verdict.records import Compared, Kind
 
 UNCROSSED: tuple[Kind, ...] = (
@@ -111,9 +111,10 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
     other's: their results there are unknown. And claims that the choice of a loser's settings may explain."""
     compared, base = compare_record(record), record.settled(record.spec.compared_with)
     yield from _describe_luck_of_cells(record)
-    if not record.spec.at_grid:
-        yield from _describe_luck_of_losers(record, compared)
-    for arm, c in () if record.spec.at_grid else compared.items():
+    if record.spec.at_grid:
+        return
+    yield from _describe_luck_of_losers(record, compared)
+    for arm, c in compared.items():
         settled = record.settled(arm)
         if c.kind not in UNCROSSED or settled is None or base is None:
             continue
@@ -132,35 +133,30 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
 
 def _describe_luck_of_losers(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
     """Yield the losers of which one run, at settings that no fresh seed was trained at, did better than all fresh seeds
-    of a winner: what was chosen for them by few seeds may not be their best, and no interval covers that."""
-    base, sign = record.spec.compared_with, -1 if record.spec.objective.direction == "maximize" else 1
+    of a winner: few seeds chose the settings, other ones may be better, and no interval covers that."""
+    base, direction = record.spec.compared_with, record.spec.objective.direction
     winners: dict[str, list[str]] = {}
     for arm, c in compared.items():
         if c.kind in ("better", "worse"):
             winner, loser = (arm, base) if c.kind == "better" else (base, arm)
             winners.setdefault(loser, []).append(winner)
-    for loser, above in winners.items():
-        for settings, values in _list_untested(record, loser).items():
-            values = sorted(values, key=lambda value: sign * value)
-            ended = {winner: _list_trained(record, winner) for winner in above}
-            beaten = [one for one, known in ended.items() if known and sign * values[0] < min(sign * v for v in known)]
+    for loser, ahead in winners.items():
+        for settings, runs in _list_untested(record, loser).items():
+            best = pick_best(runs, direction)
+            assert best is not None
+            beaten = [arm for arm in ahead if pick_best([*record.confirmed[arm], best], direction) is best]
             if beaten:
                 yield (
                     f"The settings of {loser} may not be its best: at {settings}, where no fresh seed was trained, "
-                    f"{count_noun(len(values), 'completed run')} ended at {join_words(map(format_number, values))}, "
-                    f"and {format_number(values[0])} is better than all fresh seeds of {join_words(beaten)}. The "
-                    "intervals leave out the luck of that choice."
+                    f"{count_noun(len(runs), 'completed run')} ended at "
+                    f"{join_words(format_number(run.value) for run in runs)}, and {format_number(best.value)} is "
+                    f"better than all fresh seeds of {join_words(beaten)}. The intervals leave out the luck of that "
+                    "choice."
                 )
 
 
-def _list_trained(record: SweepRecord, arm: str) -> list[float]:
-    """Return the values of the fresh seeds of `arm` that trained."""
-    outcomes = read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)
-    return [outcome.value for outcome in outcomes.values() if outcome.trained and outcome.value is not None]
-
-
-def _list_untested(record: SweepRecord, arm: str) -> dict[str, list[float]]:
-    """Return each of the settings of `arm` without a fresh seed -> the values of its completed runs there."""
+def _list_untested(record: SweepRecord, arm: str) -> dict[str, list[TrialRecord]]:
+    """Return each of the settings of `arm` without a fresh seed -> its completed runs there."""
     paths = list(record.spec.space(arm))
     names = shorten_paths(paths)
 
@@ -172,11 +168,11 @@ def _list_untested(record: SweepRecord, arm: str) -> dict[str, list[float]]:
     tested = {describe(own), *(describe(own | one.params) for one in record.list_crossed() if one.loser == arm)}
     runs = [(trial, trial.params) for trial in record.trials[arm]]
     runs += [(run, one.trial.params) for one in record.candidates.get(arm, ()) for run in one.runs]
-    values: dict[str, list[float]] = {}
+    untested: dict[str, list[TrialRecord]] = {}
     for run, params in runs:
         if run.status == "completed" and run.value is not None and describe(params) not in tested:
-            values.setdefault(describe(params), []).append(run.value)
-    return values
+            untested.setdefault(describe(params), []).append(run)
+    return untested
 
 
 def _describe_luck_of_cells(record: SweepRecord) -> Iterator[str]:

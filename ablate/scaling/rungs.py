@@ -15,6 +15,7 @@ from typing import Any
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.experiment.tree import Experiment
 from ablate.models import models
+from ablate.sweeps.spec.fields import count_others
 from ablate.sweeps.spec.scale import change_length, resize
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.spec.transfer_validation import check_sizes
@@ -91,8 +92,8 @@ def build_rungs(
             chosen.append(rung)
     if problems:
         raise ConfigError(problems, source)
-    counts = [rung.spec.count_shared() for rung in chosen]
-    sharing = [rung.share_with(sum(counts) - own) for rung, own in zip(chosen, counts, strict=True)]
+    others = count_others([rung.spec for rung in chosen])
+    sharing = [rung.share_with(count) for rung, count in zip(chosen, others, strict=True)]
     return arrange_rungs(sharing, source)
 
 

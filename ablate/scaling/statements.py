@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ablate.config.formatting import count_noun, join_words
+from ablate.reports.labels import name_items
 from ablate.scaling.comparison import Prediction, SizedArm, SizedPair
 from ablate.scaling.fits import FORM, LEAST_SIZES
 from ablate.scaling.ladder import Ladder
@@ -210,8 +211,7 @@ def list_caveats(ladder: Ladder) -> list[str]:
         )
     ratios = [rung.items / rung.parameters for rung in ladder.rungs]
     if max(ratios) > 1.1 * min(ratios):
-        spec = ladder.rungs[0].spec
-        items = spec.base(next(iter(spec.all_arms))).unit
+        items = name_items(ladder.rungs[0].spec)
         texts.append(
             f"The sizes differ in {items} per parameter, {min(ratios):.3g} to {max(ratios):.3g}, so effects of size "
             f"and of {items} per parameter are mixed."

@@ -29,9 +29,8 @@ def open_trial(
     study: Study, trial_id: int, distributions: Mapping[str, BaseDistribution], known: Sequence[FrozenTrial]
 ) -> Trial:
     """Return a running trial, to be trained by this process, with all its values: those that are not chosen yet, as it
-    is new or its first process was killed, are chosen now, and written as one before each is: a sampler that began with
-    the second value would draw another one. `known`: the trials of the study, read since the lock of the storage was
-    taken; samplers need not read them once more."""
+    is new or its first process was killed, are chosen now. `known`: the trials of the study, read since the lock of the
+    storage was taken; samplers need not read them once more."""
     from optuna import Trial
 
     trial = Trial(study, trial_id)
@@ -47,6 +46,8 @@ def open_trial(
     }
     trial.storage = storage
     if sum(name not in fixed for name in missing) > 1:
+        # In one write before those of each value: after a process that was killed between these, a sampler would begin
+        # with the second value, and draw another one.
         chosen = {name: distributions[name].to_external_repr(value) for name, value in written.items()}
         storage.set_trial_system_attr(trial_id, "fixed_params", {**fixed, **trial.params, **chosen})
     for name, value in written.items():
@@ -55,7 +56,7 @@ def open_trial(
 
 
 class _Unwritten:
-    """A storage of which a trial that chooses its values takes all but the writing of these."""
+    """A storage for a trial that chooses its values: another one, in which the values are not written."""
 
     def __init__(self, storage: BaseStorage) -> None:
         self._storage = storage

@@ -86,6 +86,6 @@ def test_a_size_that_does_not_share_its_error_with_the_others_is_found(tmp_path)
     values["digest"] = compute_digest(values)
     (folder / FILE).write_text(json.dumps(values))
     found = " ".join(verify(folder, cells=0).damage)
-    told = "its verdict shares the error of 5 % with 3 comparisons of other sweeps, and those of this bundle make 4"
+    told = "its verdict shares the error of 5 % with 3 comparisons of other sweeps; this bundle has 4"
     assert f"size-embedding-l8: {told}" in found
     assert f"size-embedding-l12: {told}" not in found

@@ -12,7 +12,7 @@ from ablate.parallel.tensor import regroup, ungroup
 from ablate.training.checkpoints import find_newest
 from ablate.training.runs import measure_checkpoint
 
-# 32 layers of LLaMA-7B at a width of 16: three updates, stopped after two, gone on with. Then a rank dies.
+# A quarter of the layers of LLaMA-7B, 16 wide: three updates, stopped after two, gone on with. Then a rank dies.
 SCRIPT = """
 import faulthandler, json, os, signal, sys, time
 from pathlib import Path

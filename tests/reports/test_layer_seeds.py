@@ -115,6 +115,17 @@ def test_the_report_has_tables_and_a_figure(record, tmp_path, without_figures):
     assert layers_to_plain(report)["layers"]["differences"][0]["word"] == "higher"
 
 
+def test_a_panel_with_negative_numbers_says_where_it_is_linear_and_names_ticks_apart_from_one_another(record):
+    moved = {
+        arm: [replace(run, layers={"loss_increase": [v - 0.3 for v in run.layers["loss_increase"]]}) for run in runs]
+        for arm, runs in record.confirmed.items()
+    }
+    record = replace(record, confirmed=moved)
+    (panel,) = (axes for axes in draw_layers_over_seeds(record, compare_layers(record)).axes if axes.get_visible())
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["-1", "-0.2", "0", "0.2", "1"]
+    assert panel.get_title(loc="left").replace("\n", " ").endswith("(nats); linear within ±0.2")
+
+
 def test_a_trained_sweep_keeps_what_its_runs_measured_and_publishes_it(tiny_settings, store, tmp_path):
     diagnose = {"what": ["pruning", "variance"], "interval": 40, "tokens": 64}
     trainer = {**tiny_settings["trainer"], "max_steps": 120, "val_check_interval": 120, "diagnose": diagnose}

@@ -397,3 +397,9 @@ class SweepFields(Config):
     def corners(self, arm: str) -> dict[str, list[Choice]]:
         """Return dotted path -> the ends of its range, or all of its values, for everything that `arm` searches."""
         return {path: e.ends() if isinstance(e, Range) else list(e) for path, e in self.space(arm).items()}
+
+
+def count_others(specs: Sequence[SweepFields]) -> list[int]:
+    """Return for each of `specs` the comparisons of the others, with which its own share an error of 5 %."""
+    counts = [spec.count_shared() for spec in specs]
+    return [sum(counts) - own for own in counts]
