@@ -246,6 +246,8 @@ def _check_each_path(sweep: SweepFields, arm: str, base: tuple[Problem, ...]) ->
 def _check_combinations(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
     """Return the first combination of searched values, each valid on its own, that is not a valid experiment."""
     corners = sweep.corners(arm)
+    if len(corners) < 2:  # each value was checked on its own
+        return
     if math.prod(len(values) for values in corners.values()) > COMBINATIONS:
         corners = {path: list(dict.fromkeys([values[0], values[-1]])) for path, values in corners.items()}
     for values in itertools.islice(itertools.product(*corners.values()), COMBINATIONS):
