@@ -330,3 +330,11 @@ def test_a_file_trains_and_a_refused_transfer_is_searched_everywhere(file, store
     assert {arm: len(trials) for arm, trials in size.trials.items()} == {"pre": 2}
     reason = "in toy-b-check pre fails on all 2 seeds at its chosen settings."
     assert f"as the settings that toy-a chose were refused: {reason}" in report("toy-b").verdict
+
+
+def test_a_transfer_that_is_switched_off_is_told_as_it_stands_in_the_file(file):
+    specs = load_sweeps(file())
+    before = run_all(specs, {**BEST, "b": 8e-3})["toy-c"].spec
+    now = before.model_copy(update={"transfer": None})
+    assert list_differences(before, now) == ["search.transfer.from: a -> (not set)"]
+    assert list_differences(now, before) == ["search.transfer.from: (not set) -> a"]
