@@ -170,12 +170,12 @@ def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Ma
 
 def list_differences(before: Sweep, now: Sweep) -> list[str]:
     """Return 'path: old -> new' for each setting in which two sweeps differ, except settings that may change."""
-    turned = (before.transfer is None) != (now.transfer is None)  # on or off; what it came to is then no news
-    left_out = {*_CHANGEABLE, "transfer"} if turned else _CHANGEABLE
+    switched = (before.transfer is None) != (now.transfer is None)  # then its outcome is nothing the user changed
+    left_out = {*_CHANGEABLE, "transfer"} if switched else _CHANGEABLE
     old, new = (
         dict(iterate_leaves({key: value for key, value in spec.to_tree().items() if key not in left_out}))
         | {"confirm.at": spec.confirm.at}  # which says what the arms are
-        | ({"search.transfer.from": spec.transfer.source} if turned and spec.transfer else {})
+        | ({"search.transfer.from": spec.transfer.source} if switched and spec.transfer else {})
         for spec in (before, now)
     )
     absent = "(not set)"

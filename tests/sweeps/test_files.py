@@ -348,15 +348,6 @@ def check_recipe_of_convnext(specs):
         assert (changed.randaugment, base.model.drop_path) == ("rand-m9-mstd0.5-inc1", 0.1)
 
 
-def blank_numbers(tree):
-    """Return `tree` with 0 for each number; truth values and None stay."""
-    if isinstance(tree, dict):
-        return {key: blank_numbers(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [blank_numbers(value) for value in tree]
-    return 0 if type(tree) in (int, float) else tree
-
-
 def alignable(folder):
     """What gives the later stages of sweeps/rlhf.yaml a few short pairs."""
     rows = [{"prompt": f"is it {n}?", "chosen": "yes", "rejected": "no"} for n in range(20)]
@@ -419,10 +410,7 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
             if arm not in results:
                 tree = trained.to_tree()
                 del tree["optimizer"]["lr"]  # cells of a grid that differ in nothing else are trained once
-                if len(wanted) == 1 and not staged:  # and arms that differ in numbers alone, where none starts another
-                    del tree["data"]
-                    tree = blank_numbers(tree)
-                key = json.dumps([trained.trainer.max_steps, tree], sort_keys=True)
+                key = json.dumps(tree, sort_keys=True)
                 results[arm] = known[key] = known.get(key) or run_experiment(trained)
                 donors[spec.name, arm] = results[arm].run_id
             value = read_metric(results[arm].metrics, spec.objective.metric)

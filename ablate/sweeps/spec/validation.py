@@ -244,7 +244,7 @@ def _check_each_path(sweep: SweepFields, arm: str, base: tuple[Problem, ...]) ->
 
 
 def _check_combinations(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
-    """Return the first combination of searched values, each valid on its own, that is not a valid experiment."""
+    """Yield the first combination of searched values, each valid on its own, that is not a valid experiment."""
     corners = sweep.corners(arm)
     if len(corners) < 2:  # each value was checked on its own
         return
