@@ -133,7 +133,7 @@ def _draw_means(
 
 def _limit_height(axes: Axes, ladder: Ladder, places: Mapping[str, float], looks: style.Looks) -> None:
     """Leave intervals out of the range of the axis that are several times as wide as the others, and write beside them
-    how many seeds lie beyond it."""
+    where they end and how many seeds lie beyond it."""
     known = [
         (arm, k, versus.difference)
         for arm, pair in ladder.compared.pairs.items()
@@ -156,18 +156,18 @@ def _limit_height(axes: Axes, ladder: Ladder, places: Mapping[str, float], looks
     low, high = min(*ends, *seeds, 0.0), max(*ends, *seeds, 0.0)
     pad = 0.12 * (high - low)
     axes.set_ylim(low - pad, high + pad)
-    for arm, k in wide:
+    for arm, k, one in known:
+        if (arm, k) not in wide or not one.interval:
+            continue
         values, x = ladder.compared.pairs[arm].differences[k].values(), ladder.rungs[k].parameters * places[arm]
-        for count, y, arrow in (
-            (sum(value > high + pad for value in values), high + pad, "↑"),
-            (sum(value < low - pad for value in values), low - pad, "↓"),
-        ):
-            if count:
-                text = f"{arrow} {count_noun(count, 'seed')}"
-                axes.annotate(
-                    text, (x, y), (5, -10 if arrow == "↑" else 4), textcoords="offset points", fontsize=8,
-                    color=looks[arm][0],
-                )  # fmt: skip
+        for edge, end, up in ((high + pad, one.interval[1], True), (low - pad, one.interval[0], False)):
+            if low - pad <= end <= high + pad:
+                continue
+            count = sum(value > edge if up else value < edge for value in values)
+            text = f"{'↑' if up else '↓'} to {end:+.2f}" + (f"; {count_noun(count, 'seed')}" if count else "")
+            axes.annotate(
+                text, (x, edge), (5, -10 if up else 4), textcoords="offset points", fontsize=8, color=looks[arm][0]
+            )
 
 
 def _draw_curve(axes: Any, ladder: Ladder, fit: Curve | Gap | None, look: tuple[str, str]) -> None:

@@ -179,7 +179,7 @@ def test_three_sizes_are_not_extrapolated(file):
     assert [row[0] for row in differences.rows] == ["s", "m", "9m"]
 
 
-def test_seeds_far_away_do_not_flatten_the_figure_and_are_counted(file):
+def test_an_interval_that_is_far_wider_does_not_flatten_the_figure_and_its_ends_and_seeds_are_told(file):
     known = build_rungs(file(confirm={"seeds": 6}), ["s", "m", "9m"])
     records = run(known, lambda n: -0.1)
     large = records[2]
@@ -189,9 +189,13 @@ def test_seeds_far_away_do_not_flatten_the_figure_and_are_counted(file):
         for loss in [one.value + (k < 2)]
     ]
     records[2] = replace(large, confirmed={**large.confirmed, "post": far})
-    (axes,) = draw_differences(fit_ladder("toy-ladder", known, records)).axes
+    ladder = fit_ladder("toy-ladder", known, records)
+    (axes,) = draw_differences(ladder).axes
     assert -0.2 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0.1
-    assert "↑ 2 seeds" in [text.get_text() for text in axes.texts]
+    low, high = ladder.compared.pairs["post"].measured[2].difference.interval
+    assert low < -0.2  # cut off too, with no seed beyond
+    told = {text.get_text() for text in axes.texts if text.get_text()[0] in "↑↓"}
+    assert told == {f"↑ to {high:+.2f}; 2 seeds", f"↓ to {low:+.2f}"}
 
 
 def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
