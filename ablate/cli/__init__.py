@@ -43,7 +43,7 @@ from ablate.cli import (
 )
 from ablate.cli import list as list_choices  # the module takes the place of the builtin in this file
 from ablate.cli.output import replace_unprintable, reserve_stdout
-from ablate.config.errors import AblateError, did_you_mean
+from ablate.config.errors import AblateError, did_you_mean, shorten_values
 from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
@@ -82,7 +82,7 @@ class _Parser(argparse.ArgumentParser):
     """Tells a wrong argument in one line, as every other mistake is told, and not below the usage."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}\n")
+        self.exit(2, f"{self.prog}: {shorten_values(message.removeprefix('argument '))}\n")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 def _publish(options: argparse.Namespace) -> publish.Published:
     """Publish sweeps or, given the folder of a bundle, write that anew."""
     names = list(dict.fromkeys(options.sweeps))
-    if len(names) == 1 and (Path(names[0]) / schema.FILE).is_file():
+    if len(names) == 1 and os.path.isfile(Path(names[0]) / schema.FILE):
         return publish.publish_anew(names[0], options.output, trusts_plugins=options.trust_plugins)
     if options.output is None:
         text = f"Give the folder of the bundle: ablate publish {' '.join(names)} -o FOLDER."

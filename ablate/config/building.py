@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,7 +33,7 @@ def _find_conflicts(cls: type[Any], tree: Tree, problems: Sequence[Problem]) -> 
     """
     paths = [re.sub(r"(\.kind|\.\d+)$", "", problem.path).split(".") for problem in problems]
     try:
-        cls.model_validate(functools.reduce(_leave_out, paths, tree))
+        cls.model_validate(_leave_out(tree, paths))
     except ValidationError as error:
         names = re.compile("|".join(rf"\b{re.escape(path[-1])}\b" for path in paths))
         return [
@@ -45,13 +44,16 @@ def _find_conflicts(cls: type[Any], tree: Tree, problems: Sequence[Problem]) -> 
     return []
 
 
-def _leave_out(tree: Tree, path: Sequence[str]) -> Tree:
-    """Return `tree` without the value at `path`."""
-    key, *rest = path
-    below = tree.get(key)
-    if rest and isinstance(below, Mapping):
-        return {**tree, key: _leave_out(dict(below), rest)}
-    return {name: value for name, value in tree.items() if name != key}
+def _leave_out(tree: Mapping[str, Any], paths: Iterable[Sequence[str]]) -> Tree:
+    """Return `tree` without the values at `paths`."""
+    below: dict[str, list[Sequence[str]]] = {}
+    for key, *rest in paths:
+        below.setdefault(key, []).append(rest)
+    return {
+        key: _leave_out(value, below[key]) if key in below else value
+        for key, value in tree.items()
+        if key not in below or (isinstance(value, Mapping) and all(below[key]))
+    }
 
 
 def load_plugins(*mappings: Mapping[str, Any], source: str = "the configuration") -> None:

@@ -7,13 +7,36 @@ exception is a bug in Ablate and keeps its traceback.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+MOST_LETTERS = 200
+"""Of a value that a message repeats."""
+_MOST_IN_LINE = 4000  # letters, of which some may be a value without quotes, such as a path with spaces
+_LONG = re.compile(rf"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)|\S{{{MOST_LETTERS + 1},}}")
+_LONG_LINE = re.compile(rf".{{{_MOST_IN_LINE},}}")
+
+
+def shorten_value(text: str) -> str:
+    """Return the text of a value; of one with more than 200 characters its beginning, its end, and their number."""
+    return text if len(text) <= MOST_LETTERS else f"{text[:100]} ... {text[-60:]} ({len(text):,} characters)"
+
+
+def shorten_values(message: str) -> str:
+    """Return a message in which each word and what stands in quotes is no longer than a value is shown."""
+    for long in (_LONG, _LONG_LINE):
+        message = long.sub(lambda match: shorten_value(match.group()), message)
+    return message
+
 
 class AblateError(Exception):
-    """An error whose message states what was given, what is accepted and what to do."""
+    """An error whose message states what was given, what is accepted and what to do. Of a long value in it the
+    beginning and the end are kept."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*(shorten_values(one) if isinstance(one, str) else one for one in arguments))
 
 
 class DataError(AblateError):
@@ -49,7 +72,7 @@ class Problem:
         return replace(self, path=f"{part}.{self.path}" if self.path else part)
 
     def __str__(self) -> str:
-        value = "" if self.given is None else f" (given: {self.given!r})"
+        value = "" if self.given is None else f" (given: {shorten_value(repr(self.given))})"
         return f"{self.path}: {self.message}{value}" if self.path else f"{self.message}{value}"
 
 
@@ -59,7 +82,20 @@ class ConfigError(AblateError):
     def __init__(self, problems: Iterable[Problem], source: str = "the configuration") -> None:
         self.problems = tuple({str(problem): problem for problem in problems}.values())
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        super().__init__("\n".join([f"{count} in {source}:", *(f"  {problem}" for problem in self.problems)]))
+        super().__init__(
+            "\n".join([f"{count} in {source}:", *(f"  {problem}" for problem in _name_once(self.problems))])
+        )
+
+
+def _name_once(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield the problems, with each list of what is accepted only where it comes first."""
+    listed: set[str] = set()
+    for problem in problems:
+        text, _, rest = problem.message.partition(" Accepted: ")
+        names, meant, hint = rest.partition(" Did you mean ")
+        shown = replace(problem, message=f"{text} Accepted: as above.{meant}{hint}")
+        yield shown if len(names) > MOST_LETTERS and names in listed else problem
+        listed.add(names)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -16,7 +16,14 @@ from ablate.config.merging import Tree, find_registry, iterate_paths
 
 def describe_errors(cls: type[Any], tree: Tree, error: ValidationError) -> list[Problem]:
     """Return the problems that validating `tree` as a `cls` found."""
-    return [_build_problem(cls, tree, details) for details in _join_unions(error.errors())]
+    joined = _join_unions(error.errors())
+    return [_build_problem(cls, tree, details, number < _MOST_HINTS) for number, details in enumerate(joined)]
+
+
+_MOST_HINTS = 50
+"""Unknown keys of a file for which a suggestion is looked up, which takes milliseconds each."""
+_MOST_VALUES = 10
+"""Values that are repeated in the advice to write a sweep."""
 
 
 _WORDS = {
@@ -81,17 +88,17 @@ def _describe(details: Any) -> str:
     return re.sub("^(Input|Value|String|List|Tuple|Dictionary) should ", "must ", message)
 
 
-def _build_problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
+def _build_problem(cls: type[Any], tree: Tree, details: Any, with_hint: bool) -> Problem:
     """Return a pydantic error as a problem: unknown keys get a suggestion, values say what is accepted."""
     path = ".".join(str(part) for part in details["loc"])
     kind, value, message = details["type"], details["input"], _describe(details)
     if kind == "extra_forbidden":
-        return Problem(path, f"unknown key.{_suggest_key(cls, tree, path)}", value)
+        return Problem(path, f"unknown key.{_suggest_key(cls, tree, path) if with_hint else ''}", value)
     if kind == "unknown_kind":
         if arms := _suggest_arms(cls, tree, path, value):
             message = f"{message.partition(' Did you mean')[0]} {arms}"
         return Problem(f"{path}.kind" if isinstance(value, Mapping) else path, message)
-    if kind in _SINGLE and len(values := _split_values(value)) > 1:
+    if kind in _SINGLE and 1 < len(values := _split_values(value)) <= _MOST_VALUES:
         message += (
             f". To compare several values, write a sweep: search: {{{path}: [{', '.join(values)}]}} in a file for "
             "ablate sweep"
@@ -113,7 +120,7 @@ def _suggest_arms(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
     """Return how to compare several kinds, if `value` is a comma-separated list of kinds."""
     registry = find_registry(cls, tree, path.split("."))
     kinds = _split_values(value.get("kind") if isinstance(value, Mapping) else value)
-    if registry is None or len(kinds) < 2 or not {*kinds} <= {*registry.names}:
+    if registry is None or not 1 < len(kinds) <= _MOST_VALUES or not {*kinds} <= {*registry.names}:
         return ""
     arms = ", ".join(f"{kind}: {{{path}: {kind}}}" for kind in kinds)
     return f"To compare several kinds, write a sweep: arms: {{{arms}}} in a file for ablate sweep."

@@ -7,6 +7,7 @@ and from there a kind appears in YAML, on the command line, in every model famil
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -45,7 +46,17 @@ class Plugin:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class _Guard:
+    """What may be run while something of somebody else is opened (see `restrict`)."""
+
+    is_known: Callable[[str], bool]
+    source: str
+    refusal: str
+
+
 _files: dict[str, Plugin] = {}  # by real path
+_guards: list[_Guard] = []  # of the whole process: a thread that is begun within one may run no more than others
 _begun: set[str] = set()  # entry points that are loaded, or being loaded
 
 
@@ -67,33 +78,42 @@ def load(files: Iterable[Any] = (), path: str = "plugins", source: str = "the co
     problems = [problem for point in _points() if (problem := _load_installed(point))]
     for file in files:
         if isinstance(file, str):
-            plugin = _load_file(file)
+            content = _read(file)
+            plugin = content if isinstance(content, str) else _refuse(file, content) or _load_file(file, content)
             if isinstance(plugin, Plugin):
                 plugins[file] = plugin
             else:
                 problems.append(Problem(path, plugin))
     if problems:
-        raise ConfigError(problems, source)
+        raise ConfigError(problems, _guards[-1].source if _guards else source)
     return plugins
 
 
-def check_stored(tree: Mapping[Any, Any], is_known: Callable[[str], bool], source: str) -> None:
-    """Raise ConfigError if the stored configuration `tree` of `source`, such as a checkpoint's, names a plugin that may
-    not be run: one that this process has not loaded under that name and whose SHA-256 is not `is_known` from a run. A
-    configuration from somebody else must not run an arbitrary file of that name in the current folder.
+_STORED = (
+    "no run of this store has used the present content of that file (SHA-256 {sha256}). It was not run. If you trust "
+    "it, add: plugins={file}"
+)
+
+
+@contextlib.contextmanager
+def restrict(is_known: Callable[[str], bool], source: str, refusal: str = _STORED) -> Iterator[None]:
+    """Let `load` run within only what this process has loaded before, and files whose SHA-256 `is_known`: `source`,
+    such as a checkpoint, is of somebody else, and must not run an arbitrary file of the current folder, wherever it
+    names it. Of any other file `load` raises ConfigError, with the `refusal`.
     """
-    problems = []
-    for file in list_named(tree):
-        content = _read(file)
-        if isinstance(content, str) or _is_loaded(content) or is_known(content.sha256):  # what is missing `load` tells
-            continue
-        text = (
-            f"it needs the plugin {file}, and no run of this store has used the present content of that file (SHA-256 "
-            f"{content.sha256}). It was not run. If you trust it, add: plugins={file}"
-        )
-        problems.append(Problem("plugins", text))
-    if problems:
-        raise ConfigError(problems, source)
+    _guards.append(_Guard(is_known, source, refusal))
+    try:
+        yield
+    finally:
+        _guards.pop()
+
+
+def _refuse(file: str, content: _Content) -> str:
+    """Return why a file may not be run here; "" if it may."""
+    for guard in () if _is_loaded(content) else _guards:
+        if not guard.is_known(content.sha256):
+            return f"it needs the plugin {file}, and {guard.refusal.format(file=file, sha256=content.sha256)}"
+    return ""
 
 
 def list_named(tree: Mapping[Any, Any]) -> list[str]:
@@ -101,12 +121,17 @@ def list_named(tree: Mapping[Any, Any]) -> list[str]:
     return list(dict.fromkeys(_iterate_named(tree, inside=False)))
 
 
-def hash_contents(files: Iterable[str]) -> dict[str, str]:
-    """Return file -> SHA-256 of its present content, without running it. Raises ConfigError if one cannot be read."""
+def read_contents(files: Iterable[str]) -> dict[str, bytes]:
+    """Return file -> its present content, without running it. Raises ConfigError if one cannot be read."""
     contents = {file: _read(file) for file in files}
     if problems := [Problem("plugins", content) for content in contents.values() if isinstance(content, str)]:
         raise ConfigError(problems)
-    return {file: content.sha256 for file, content in contents.items() if not isinstance(content, str)}
+    return {file: content.raw for file, content in contents.items() if not isinstance(content, str)}
+
+
+def hash_contents(files: Iterable[str]) -> dict[str, str]:
+    """Return file -> SHA-256 of its present content, without running it. Raises ConfigError if one cannot be read."""
+    return {file: hashlib.sha256(raw).hexdigest() for file, raw in read_contents(files).items()}
 
 
 def hash_files(files: Iterable[str]) -> dict[str, str]:
@@ -187,18 +212,15 @@ def _iterate_named(value: Any, inside: bool) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _iterate_named(item, inside or "plugins" in str(key).split("."))
-    elif inside and isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _iterate_named(item, inside)
     elif inside and isinstance(value, str):
         yield value
 
 
-def _load_file(file: str) -> Plugin | str:
+def _load_file(file: str, content: _Content) -> Plugin | str:
     """Return the plugin in `file`, or the reason that it cannot be loaded."""
-    content = _read(file)
-    if isinstance(content, str):
-        return content
     real, stem, raw, text = content.real, content.stem, content.raw, content.text
     known = _files.get(real)
     if known and known.text == text:

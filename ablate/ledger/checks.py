@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import DataError, StoreError
+from ablate.config.strict_json import parse_json
 from ablate.ledger.bundles import hash_study, read_bundle
 from ablate.ledger.places import hide_places
 from ablate.ledger.schema import CHECKS
@@ -48,7 +49,7 @@ def read_checks(folder: Path) -> Checks:
     study, good, bad = hash_study(read_bundle(folder)), [], 0
     for file in sorted((folder / CHECKS).glob("*.json")):
         try:
-            record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            record: dict[str, Any] = parse_json(file.read_text(encoding="utf-8"))
             if record["study"] != study:
                 continue
             if record["reproduced"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 def check_folder(folder: Path) -> None:
     """Raise StoreError for a folder that has something else in it."""
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not folder.is_dir():
         raise StoreError(f"{folder} is a file. Give a folder: -o FOLDER.")
-    if folder.is_dir() and not (folder / FILE).exists() and any(file.name != NOTES for file in folder.iterdir()):
+    if os.path.isdir(folder) and not (folder / FILE).exists() and any(file.name != NOTES for file in folder.iterdir()):
         raise StoreError(f"{folder} has other files in it. Give an empty or a new folder: -o FOLDER.")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ablate.config.formatting import (
@@ -13,7 +14,7 @@ from ablate.config.formatting import (
     format_setting,
     join_words,
 )
-from ablate.config.markdown import build_table
+from ablate.config.markdown import build_table, escape, format_code
 from ablate.ledger.over_sizes import OverSizes
 from ablate.ledger.records import list_sections
 from ablate.ledger.schema import FILE, SWEEP, Bundle, PublishedSweep
@@ -52,19 +53,19 @@ def render(
 ) -> str:
     """Return the page. `captions`: file of a figure -> its caption. `text`: the sweep file, "" if there is none."""
     parts = [
-        f"# {bundle.question or bundle.name}",
-        "\n\n".join(together.findings if together else map(_answer, bundle.sweeps, records.values())),
+        f"# {escape(bundle.question or bundle.name)}",
+        "\n\n".join(map(escape, together.findings) if together else map(_answer, bundle.sweeps, records.values())),
         *(
-            f"![{bundle.name}: {name}]({name})" + (f"\n\n{caption}" if caption else "")
+            f"![{escape(bundle.name)}: {name}]({name})" + (f"\n\n{escape(caption)}" if caption else "")
             for name, caption in captions.items()
         ),
         *(
-            [f"## {table.title}\n\n{build_table(table.header, table.rows)}" for table in together.tables]
+            [f"## {escape(table.title)}\n\n{_tabulate(table.header, table.rows)}" for table in together.tables]
             if together
             else [_tabulate_arms(sweep) for sweep in bundle.sweeps]
         ),
         *_render_sections({size: list_sections(record) for size, record in records.items()}),
-        "## What this does not show\n\n" + _list(_list_limits(bundle, records, together)),
+        "## What this does not show\n\n" + _list(map(escape, _list_limits(bundle, records, together))),
         _quote_plan(text),
         _describe_runs(bundle, records, has_file=bool(text)),
         _describe_check(bundle, has_file=bool(text)),
@@ -83,7 +84,8 @@ def add_notes(page: str, notes: str) -> str:
 def _answer(sweep: PublishedSweep, record: SweepRecord) -> str:
     """Return the answer in one line, and then the whole verdict."""
     summary = summarise_verdict(record)
-    return sweep.verdict.text if sweep.verdict.text.startswith(summary) else f"**{summary}**\n\n{sweep.verdict.text}"
+    text = escape(sweep.verdict.text)
+    return text if sweep.verdict.text.startswith(summary) else f"**{escape(summary)}**\n\n{text}"
 
 
 def _list_limits(bundle: Bundle, records: Mapping[str, SweepRecord], together: OverSizes | None) -> list[str]:
@@ -117,7 +119,9 @@ def _quote_plan(text: str) -> str:
     """Return what the sweep file says of itself, below its question."""
     paragraphs = _read_paragraphs(text)[1:]
     return (
-        "## The words of the sweep file\n\n" + "\n\n".join(f"> {words}" for words in paragraphs) if paragraphs else ""
+        "## The words of the sweep file\n\n" + "\n\n".join(f"> {escape(words)}" for words in paragraphs)
+        if paragraphs
+        else ""
     )
 
 
@@ -146,7 +150,7 @@ def _tabulate_arms(sweep: PublishedSweep) -> str:
         "difference from the baseline",
         "verdict",
     ]
-    return f"## {title}\n\n{build_table(header, rows)}"
+    return f"## {escape(title)}\n\n{_tabulate(header, rows)}"
 
 
 def _render_sections(sections: Mapping[str, list[Section]]) -> list[str]:
@@ -158,8 +162,9 @@ def _render_sections(sections: Mapping[str, list[Section]]) -> list[str]:
 
 
 def _render_section(section: Section, title: str) -> str:
-    table = build_table(section.table.header, section.table.rows) if section.table else ""
-    return "\n\n".join(part for part in (title.format(section.title), table, *section.sentences) if part)
+    table = _tabulate(section.table.header, section.table.rows) if section.table else ""
+    sentences = map(escape, section.sentences)
+    return "\n\n".join(part for part in (title.format(escape(section.title)), table, *sentences) if part)
 
 
 def _fold_sections(size: str, sections: list[Section]) -> str:
@@ -167,7 +172,13 @@ def _fold_sections(size: str, sections: list[Section]) -> str:
     the page, and lead to folded text."""
     names = join_words(dict.fromkeys(section.title.partition(":")[0] for section in sections))
     texts = [_render_section(section, "**{}**") for section in sections]
-    return "\n\n".join(['<details markdown="1">', f"<summary>{size}: {names}</summary>", *texts, "</details>"])
+    summary = f"<summary>{html.escape(f'{size}: {names}', quote=False)}</summary>"
+    return "\n\n".join(['<details markdown="1">', summary, *texts, "</details>"])
+
+
+def _tabulate(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of plain texts."""
+    return build_table([escape(cell) for cell in header], ([escape(cell) for cell in row] for row in rows))
 
 
 def _format(estimate: Mapping[str, Any] | None, sign: bool = False) -> str:
@@ -186,9 +197,10 @@ def _describe_runs(bundle: Bundle, records: Mapping[str, SweepRecord], has_file:
     settings = {
         path: value for path, value in first.settings.items() if path.startswith(_SETTINGS) and value is not None
     }
-    shown = ", ".join(f"`{path}={format_setting(value)}`" for path, value in settings.items())
+    shown = ", ".join(format_code(f"{path}={format_setting(value)}") for path, value in settings.items())
     corpora = [
-        f"Corpus `{corpus.settings.get('kind')}` (SHA-256 `{corpus.fingerprint[:16]}...`): {corpus.source}"
+        f"Corpus {format_code(str(corpus.settings.get('kind')))} "
+        f"(SHA-256 {format_code(corpus.fingerprint[:16] + '...')}): {escape(corpus.source)}"
         for corpus in bundle.corpora
     ]
     of = f" ({first.name})" if len(bundle.sweeps) > 1 else ""
@@ -209,7 +221,7 @@ def _describe_runs(bundle: Bundle, records: Mapping[str, SweepRecord], has_file:
 def _list_values(bundle: Bundle, key: str) -> str:
     """Return the values of a fact of the surroundings."""
     values = sorted({facts[key] for facts in bundle.surroundings if key in facts})
-    return join_words(value[:10] if key.endswith("commit") else value for value in values) or "unknown"
+    return escape(join_words(value[:10] if key.endswith("commit") else value for value in values)) or "unknown"
 
 
 def _describe_check(bundle: Bundle, has_file: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
@@ -80,12 +81,13 @@ def publish_anew(folder: str | Path, output: str | Path | None = None, *, trusts
     """
     folder, output = Path(folder), Path(output or folder)
     check_folder(output)
-    damage = bundles.list_damage(folder, free=(PAGE, NOTES))
     bundle = bundles.read_bundle(folder)
-    records = bundles.restore_records(bundle, folder, trusts_plugins)
-    if damage := damage or claims.check_verdicts(bundle, records):
+    damage = bundles.list_damage(folder, free=(PAGE, NOTES))
+    with bundles.refuse_misfits(folder):
+        damage = damage or claims.check_verdicts(bundle, bundles.restore_records(bundle, folder, trusts_plugins))
+    if damage:
         raise DataError(f"{folder} is damaged, and stays as it is: {damage[0]}. See all of it: ablate verify {folder}")
-    with tempfile.TemporaryDirectory() as temporary:
+    with bundles.refuse_misfits(folder), tempfile.TemporaryDirectory() as temporary:
         content = Path(temporary)
         copy_notes(output if (output / NOTES).exists() else folder, content)
         for name in (*bundle.plugins, *(name for name in bundle.files if name.endswith(".yaml"))):
@@ -125,21 +127,21 @@ def _write(study: Study, content: Path) -> Bundle:
     return fill_folder(bundle, content)
 
 
-def _copy_plugins(records: Iterable[SweepRecord], content: Path) -> dict[str, str]:
+def _copy_plugins(records: Iterable[SweepRecord], folder: Path) -> dict[str, str]:
     """Copy the plugins of the sweeps, and return their names there -> in the bundle. Raises SweepError for one that was
     changed since it was run."""
     copies: dict[str, str] = {}
     for record in records:
         for file, digest in record.plugins.items():
-            text = plugins.load([file])[file].text
-            if bundles.hash_text(text) != digest:
+            content = plugins.read_contents([file])[file]
+            if hashlib.sha256(content).hexdigest() != digest:
                 raise SweepError(
                     f"The plugin {file} was changed since {record.title} was run with it, so the bundle could not be "
                     "run again. Put back the file with which it was run."
                 )
             copies[file] = f"plugins/{Path(file).name}"
-            (content / "plugins").mkdir(exist_ok=True)
-            (content / copies[file]).write_text(text, encoding="utf-8")
+            (folder / "plugins").mkdir(exist_ok=True)
+            (folder / copies[file]).write_bytes(content)
     if len(set(copies.values())) < len(copies):
         raise SweepError(f"Two plugins have the same file name: {', '.join(copies)}. Rename one, and run again.")
     return copies

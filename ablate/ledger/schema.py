@@ -5,7 +5,7 @@ A number that is not finite is null. Times are seconds, items are tokens or imag
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -167,12 +167,16 @@ class Compiled(Config):
     why: str
 
 
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=80)]
+"""The type of what is a part of the names of files, as the name of a sweep is."""
+
+
 class PublishedSweep(Config):
     """One sweep."""
 
-    name: str
+    name: _Name
     generation: int
-    size: str | None
+    size: _Name | None
     """Of a file with sizes, which."""
     spec: dict[str, Any]
     """The sweep as it was run."""

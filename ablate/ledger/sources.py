@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,12 +12,12 @@ from typing import Any
 import yaml
 
 from ablate import tracking
-from ablate.config.errors import SweepError, did_you_mean
+from ablate.config.errors import DataError, SweepError, did_you_mean
 from ablate.config.merging import iterate_leaves
 from ablate.experiment.metrics import is_score, list_parts, read_metric
 from ablate.ledger import bundles
 from ablate.ledger.records import resolve_settings
-from ablate.ledger.schema import FILE
+from ablate.ledger.schema import FILE, NOTES, PAGE
 from ablate.reports.literature import PublishedTable, compare_published
 from ablate.reports.stored_scores import add_scores, collect_scores, find_scored_runs
 from ablate.sweeps.comparison import collect_outcomes
@@ -54,15 +55,18 @@ class ComparedSource:
 
 def read_source(name: str, storage: str | None = None, trusts_plugins: bool = False) -> list[ComparedSource]:
     """Return the run, the sweep, or the sweeps of the bundle that `name` is: the id of a run, the name of a sweep, or a
-    folder. Raises SweepError where it is none of them."""
-    if (Path(name) / FILE).is_file():
+    folder. Raises SweepError where it is none of them, and DataError for a bundle that is damaged."""
+    if os.path.isfile(Path(name) / FILE):
         bundle = bundles.read_bundle(name)
-        records = bundles.restore_records(bundle, name, trusts_plugins)
-        sizes = [(size if len(records) > 1 else None, record) for size, record in records.items()]
-        return [
-            replace(_describe_sweep(f"{bundle.name} {size}" if size else name, record), study=name, size=size)
-            for size, record in sizes
-        ]
+        if damage := bundles.list_damage(name, free=(PAGE, NOTES)):
+            raise DataError(f"{name} is damaged: {damage[0]}. See all of it: ablate verify {name}")
+        with bundles.refuse_misfits(name):
+            records = bundles.restore_records(bundle, name, trusts_plugins)
+            sizes = [(size if len(records) > 1 else None, record) for size, record in records.items()]
+            return [
+                replace(_describe_sweep(f"{bundle.name} {size}" if size else name, record), study=name, size=size)
+                for size, record in sizes
+            ]
     if _RUN.fullmatch(name):
         return [_read_run(name)]
     known = list_sweeps(storage_url(storage))

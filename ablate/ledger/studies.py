@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,7 +60,7 @@ def keep_published(study: Study, folder: Path) -> Study:
     Raises DataError for a bundle that is damaged, and SweepError for one of other settings or with plugins.
     """
     lacking = [name for name in study.planned if name not in study.records]
-    if not lacking or not (folder / FILE).is_file():
+    if not lacking or not os.path.isfile(folder / FILE):
         return study
     bundle = bundles.read_bundle(folder)
     known = {sweep.name for sweep in bundle.sweeps}

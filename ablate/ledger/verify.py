@@ -81,14 +81,15 @@ def verify(
     Raises DataError and ConfigError for what is no bundle, for plugins that are not trusted, and where no run is as
     `only` says.
     """
-    damage = bundles.list_damage(folder)
     bundle = bundles.read_bundle(folder)
-    records = bundles.restore_records(bundle, folder, trusts_plugins)
-    damage += [*claims.check_values(bundle), *claims.check_verdicts(bundle, records)]
-    if damage:
+    if damage := bundles.list_damage(folder):
         return Verification(bundle.name, damage)
-    show("Files: as published. Verdict: follows from the runs.")
-    every = list_cells(bundle, records.values())
+    with bundles.refuse_misfits(folder):
+        records = bundles.restore_records(bundle, folder, trusts_plugins)
+        if damage := [*claims.check_values(bundle), *claims.check_verdicts(bundle, records)]:
+            return Verification(bundle.name, damage)
+        show("Files: as published. Verdict: follows from the runs.")
+        every = list_cells(bundle, records.values())
     named = [cell for cell in every if all(text in cell.label for text in only)]
     if not named:
         raise DataError(f"No run of {bundle.name} is called {join_words(only)}. One of its runs is {every[0].label!r}.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ablate import tracking
+from ablate.config.markdown import escape
 from ablate.experiment.metrics import name_in_mlflow
 from ablate.reports.bands import collect_band
 from ablate.sweeps.records import SweepRecord
@@ -47,12 +48,12 @@ def describe(report: ReportData, experiment: str, run_id: str) -> str:
 
     The links are relative to the MLflow server's address.
     """
-    lines = [f"**{_escape(report.summary)}**"] if report.confirmed else []
+    lines = [f"**{escape(report.summary)}**"] if report.confirmed else []
     if report.scale:
-        lines.append(_escape(report.scale))
+        lines.append(escape(report.scale))
     if figure := _pick_figure(report.figures):
         lines.append(f"![{figure}](get-artifact?path={quote(figure)}&run_uuid={run_id})")
-    lines.append(_escape(report.verdict))
+    lines.append(escape(report.verdict))
     runs = f"#/experiments/{experiment}/runs/{run_id}"
     lines.append(f"[All tables and figures]({runs}/artifacts): `report.html` of the run *report*.")
     return "\n\n".join(lines)
@@ -62,11 +63,6 @@ def _pick_figure(figures: Sequence[Path]) -> str:
     """Return the file name of the figure that shows the verdict, or else the search; '' if there is none."""
     names = {path.stem: path.name for path in figures}
     return next((names[stem] for stem in _FIGURES if stem in names), "")
-
-
-def _escape(text: str) -> str:
-    """Return `text` as Markdown that reads the same: names of arms may hold what Markdown has a meaning for."""
-    return "".join(f"\\{letter}" if letter in "\\`*_<>[]|#" else letter for letter in text)
 
 
 def write_note(text: str, experiment: str, run_id: str) -> None:

@@ -205,12 +205,12 @@ def load_spec(study: Study | FrozenStudy) -> Sweep:
     """Return the sweep file that a study was last continued with. Its plugins are loaded only if they provide the
     sampler or the pruner: results can be read without them. Only the plugin files of its trials are run."""
     tree, hashes = study.user_attrs["spec"], frozenset(study.user_attrs.get("plugins", {}).values())
-    try:
-        spec = Sweep.model_validate(tree)
-    except ValidationError:
-        source = f"the stored sweep {study.study_name}"
-        plugins.check_stored(tree, hashes.__contains__, source)
-        spec = Sweep.from_tree(tree, source)
+    source = f"the stored sweep {study.study_name}"
+    with plugins.restrict(hashes.__contains__, source):
+        try:
+            spec = Sweep.model_validate(tree)
+        except ValidationError:
+            spec = Sweep.from_tree(tree, source)
     return restore_spec(spec, tree, study.user_attrs.get("defaults", 1)).mark_stored(hashes)
 
 

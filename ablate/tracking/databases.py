@@ -168,18 +168,18 @@ def redact(text: str) -> str:
     """
     for address in sorted(_addresses, key=len, reverse=True):
         text = _hide_known(text, address)
-    text = _BLANK.sub(r"\1:***@", text)
+    text = _BLANK.sub(lambda match: f"{match[1]}:***@" if re.search(r"\s", match[2]) else match[0], text)
     return _ADDRESS.sub(lambda match: _hide_password(match.group()), text)
 
 
 _addresses: set[str] = set()  # of databases and servers that this process was given
-_ADDRESS = re.compile(r"[A-Za-z][\w.+-]*://\S+")
+_ADDRESS = re.compile(r"(?<![\w.+-])[\w.+-]+://\S+")  # from the start of a word: else its time is quadratic
 _PORT = re.compile(r"\d*(?=[/?#\s.,;:)\]'\"]|$)")
-_BLANK = re.compile(rf"(?<=://)([^\s:/@?#]*):(?!\s|{_PORT.pattern})((?:(?!://)[^@\n])*\s(?:(?!://)[^@\n])*)@")
+_BLANK = re.compile(rf"(?<=://)([^\s:/@?#]*):(?!\s|{_PORT.pattern})((?:(?!://)[^@\n])*)@")
 _SECRET = re.compile(r"pass|pwd|secret|token", re.IGNORECASE)  # in the name of a field of an address's query
-_FIELD = re.compile(r"(?<=[?&])([^=&\s]*)=([^&\s]*)")
+_FIELD = re.compile(r"(?<=[?&])([^=&\s]*)(?:=([^&\s]*))?")
 _WHOLE_PORT = re.compile(r"\d*(?=[/?#]|$)")
-_WHOLE_FIELD = re.compile(r"(?<=[?&])([^=&\s]*)=([^&]*)")  # of what is an address and nothing else
+_WHOLE_FIELD = re.compile(r"(?<=[?&])([^=&\s]*)(?:=([^&]*))?")  # of what is an address and nothing else
 _BARE = 8  # letters of a password that is hidden also where it stands without its address
 
 
@@ -192,7 +192,9 @@ def _hide_password(address: str, whole: bool = False) -> str:
     is_port = scheme.startswith("http") and port.match(tail)
     if colon and at and not is_port and not re.search(r"[/@]", user):
         address = f"{scheme}://{user}:***@{place}"
-    return field.sub(lambda match: f"{match[1]}=***" if _SECRET.search(match[1]) else match[0], address)
+    return field.sub(
+        lambda match: f"{match[1]}=***" if match[2] is not None and _SECRET.search(match[1]) else match[0], address
+    )
 
 
 def _hide_known(text: str, address: str) -> str:

@@ -13,7 +13,7 @@ import yaml
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import AblateError
+from ablate.config.errors import AblateError, shorten_values
 from ablate.config.merging import iterate_leaves
 from ablate.data import Corpus
 from ablate.experiment.former import restore_former
@@ -121,7 +121,7 @@ def name_run(experiment: Experiment) -> str:
 def describe_error(error: BaseException) -> str:
     """Return the kind and the first line of an error, without the passwords of addresses."""
     text = tracking.redact(str(error)).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"
+    return shorten_values(f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}")
 
 
 def count_epochs(experiment: Experiment, corpus: Corpus) -> str:

@@ -72,7 +72,7 @@ class TrainedModel:
 def open_trained(name: str, ema: bool = False, finite: bool = True) -> TrainedModel:
     """Return the model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder
     that `ablate export --to safetensors` or an aligned run wrote; `ema`: with the averaged weights. Raises AblateError,
-    also if its configuration names a plugin that may not be run (see `plugins.check_stored`), if its weights do not
+    also if its configuration names a plugin that may not be run (see `plugins.restrict`), if its weights do not
     match its model, and, with `finite`, if some are NaN or infinite."""
     for folder in (Path(name).expanduser(), tracking.store_path() / "runs" / name):
         if os.path.isfile(folder / EXPORTED):  # False for a name too long, where Path.is_file raises
@@ -116,8 +116,8 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
 
 def _read_experiment(tree: Mapping[str, Any], source: str) -> Experiment:
     """Return the experiment that is stored in `source`. Raises ConfigError, before any of its plugins is run."""
-    plugins.check_stored(tree, tracking.has_plugin, source)
-    return Experiment.from_mapping(restore_former(tree), source=source)
+    with plugins.restrict(tracking.has_plugin, source):
+        return Experiment.from_mapping(restore_former(tree), source=source)
 
 
 def _merge(source: TrainedModel) -> TrainedModel:

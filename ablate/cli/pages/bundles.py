@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from ablate.config.formatting import count_noun, join_words
-from ablate.config.markdown import build_table
+from ablate.config.markdown import build_table, escape
 from ablate.ledger.bundles import read_bundle
 from ablate.ledger.checks import read_checks
 from ablate.ledger.schema import FILE, Bundle
@@ -53,11 +53,11 @@ def _describe(folder: Path) -> tuple[str, ...]:
         reproduced += f"; not by {checks.refuted}"
     title = bundle.question or bundle.name
     return (
-        f"[{title}]({folder.name}/index.md)",
-        join_words(families),
+        f"[{escape(title)}]({folder.name}/index.md)",
+        escape(join_words(families)),
         ", ".join(sizes) or "one",
         f"{bundle.totals.runs:,}",
-        _state_verdict(bundle),
+        escape(_state_verdict(bundle)),
         reproduced,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.config.extras import import_library
+from ablate.config.strict_json import parse_json
 from ablate.data.files import hash_file
 from ablate.export.transformers_files import CODE
 from ablate.post_training.alignment import measures
@@ -54,7 +54,7 @@ def check_trust(name: str, trusted: bool) -> bool:
     if trusted or _is_own(folder):
         return True
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise AblateError(f"{folder / 'config.json'} of the reward model cannot be read: {error}.") from None
     if "auto_map" in config or (folder / CODE).exists():

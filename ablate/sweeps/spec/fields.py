@@ -264,15 +264,19 @@ class SweepFields(Config):
 
     def at(self, arm: str, params: Mapping[str, Any]) -> Experiment:
         """Return the experiment of `arm` at the point `params` of its search space. Raises ConfigError if a stored
-        sweep names a plugin that may not be run (see `plugins.check_stored`)."""
-        if self._stored_hashes is not None:
-            layers = dict(enumerate([*self.layers(arm), params]))
-            plugins.check_stored(layers, self._stored_hashes.__contains__, f"the stored sweep {self.name}")
-        experiment = Experiment.from_mapping(*self.layers(arm), params)
+        sweep names a plugin that may not be run (see `plugins.restrict`)."""
+        experiment = self._build(arm, params)
         if experiment.trainer.val_samples != "auto" or self._val_samples is None:
             return experiment
         trainer = experiment.trainer.model_copy(update={"val_samples": self._val_samples})
         return experiment.model_copy(update={"trainer": trainer})
+
+    def _build(self, arm: str, params: Mapping[str, Any]) -> Experiment:
+        """Return the experiment of `arm` at `params`, with the number of validation samples of its own."""
+        known = self._stored_hashes
+        source = f"the stored sweep {self.name}"
+        with contextlib.nullcontext() if known is None else plugins.restrict(known.__contains__, source):
+            return Experiment.from_mapping(*self.layers(arm), params)
 
     @cached_property
     def _val_samples(self) -> int | None:
@@ -284,7 +288,7 @@ class SweepFields(Config):
             for values in itertools.islice(itertools.product(*corners.values()), MOST_CORNERS):
                 point = dict(zip(corners, values, strict=True))
                 with contextlib.suppress(ConfigError):  # what makes no experiment is told of elsewhere
-                    experiment = Experiment.from_mapping(*self.layers(arm), point)
+                    experiment = self._build(arm, point)
                     if experiment.trainer.val_samples == "auto" and experiment.validation.samples is not None:
                         counts.append(experiment.validation.samples)
         return min(counts, default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def find_sweep_file(name: str | Path) -> tuple[Path, str | None]:
     file in `sweeps/` of the current folder or of those that come with Ablate, such as `mixln-table1` or, of its size
     71m, `mixln-table1-71m`. Raises ConfigError for a name that neither has."""
     path = Path(name)
-    if path.suffix in SUFFIXES or path.name != str(name) or path.exists():
+    if path.suffix in SUFFIXES or path.name != str(name) or os.path.exists(path):
         return path, None
     known = list_sweep_files() | list_own_files()
     if path.name in known:
