@@ -15,6 +15,7 @@ from typing import Any
 MOST_LETTERS = 200
 """Of a value that a message repeats."""
 _MOST_IN_LINE = 4000  # letters, of which some may be a value without quotes, such as a path with spaces
+_LONG_LIST = 100  # letters of a list of accepted names that is not repeated
 _LONG = re.compile(rf"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)|\S{{{MOST_LETTERS + 1},}}")
 _LONG_LINE = re.compile(rf".{{{_MOST_IN_LINE},}}")
 
@@ -94,7 +95,7 @@ def _name_once(problems: Iterable[Problem]) -> Iterator[Problem]:
         text, _, rest = problem.message.partition(" Accepted: ")
         names, meant, hint = rest.partition(" Did you mean ")
         shown = replace(problem, message=f"{text} Accepted: as above.{meant}{hint}")
-        yield shown if len(names) > MOST_LETTERS and names in listed else problem
+        yield shown if len(names) > _LONG_LIST and names in listed else problem
         listed.add(names)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 _MARKUP = re.compile(
     r"""[\\`*{]             # escapes, code, emphasis, attributes of an element
     |(?<![^\W_])_|_(?![^\W_])  # emphasis: an underscore within a word is none
-    |\](?=[(\[:])           # the end of a link's or an image's text, or of the name of an address
+    |\](?=[(\[:])           # the end of a link's or an image's text, or of the name of an address,
+    |\[(?=[^\[\]\n]*\]:)    # and the beginning of such a name
     |^\#""",
     re.VERBOSE | re.MULTILINE,
 )

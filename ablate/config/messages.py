@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.config.base import Config
-from ablate.config.errors import Problem, did_you_mean
+from ablate.config.errors import MOST_LETTERS, Problem, did_you_mean
 from ablate.config.merging import Tree, find_registry, iterate_paths
 
 
@@ -22,8 +22,6 @@ def describe_errors(cls: type[Any], tree: Tree, error: ValidationError) -> list[
 
 _MOST_HINTS = 50
 """Unknown keys of a file for which a suggestion is looked up, which takes milliseconds each."""
-_MOST_VALUES = 10
-"""Values that are repeated in the advice to write a sweep."""
 
 
 _WORDS = {
@@ -98,7 +96,7 @@ def _build_problem(cls: type[Any], tree: Tree, details: Any, with_hint: bool) ->
         if arms := _suggest_arms(cls, tree, path, value):
             message = f"{message.partition(' Did you mean')[0]} {arms}"
         return Problem(f"{path}.kind" if isinstance(value, Mapping) else path, message)
-    if kind in _SINGLE and 1 < len(values := _split_values(value)) <= _MOST_VALUES:
+    if kind in _SINGLE and len(values := _split_values(value)) > 1 and sum(map(len, values)) <= MOST_LETTERS:
         message += (
             f". To compare several values, write a sweep: search: {{{path}: [{', '.join(values)}]}} in a file for "
             "ablate sweep"
@@ -119,8 +117,8 @@ def _split_values(value: Any) -> list[str]:
 def _suggest_arms(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
     """Return how to compare several kinds, if `value` is a comma-separated list of kinds."""
     registry = find_registry(cls, tree, path.split("."))
-    kinds = _split_values(value.get("kind") if isinstance(value, Mapping) else value)
-    if registry is None or not 1 < len(kinds) <= _MOST_VALUES or not {*kinds} <= {*registry.names}:
+    kinds = dict.fromkeys(_split_values(value.get("kind") if isinstance(value, Mapping) else value))
+    if registry is None or len(kinds) < 2 or not {*kinds} <= {*registry.names}:
         return ""
     arms = ", ".join(f"{kind}: {{{path}: {kind}}}" for kind in kinds)
     return f"To compare several kinds, write a sweep: arms: {{{arms}}} in a file for ablate sweep."

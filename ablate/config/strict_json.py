@@ -24,7 +24,7 @@ def parse_json(text: str) -> Any:
         if any(isinstance(item, float) and not math.isfinite(item) for item in level):
             raise ValueError("it has a number that is not finite")
         inside = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
-        level = list(itertools.chain.from_iterable(inside))
-        if not level:
+        if not inside:
             return value
+        level = list(itertools.chain.from_iterable(inside))
     raise deep

@@ -246,7 +246,7 @@ class Bundle(Config):
     plugins: dict[str, str]
     """File in the bundle -> its SHA-256."""
     totals: Totals
-    sweeps: list[PublishedSweep]
+    sweeps: list[PublishedSweep] = Field(min_length=1)
     """The smallest size first."""
     over_sizes: dict[str, Any] | None
     """What the sizes show together: the ladder or the transfer."""

@@ -91,7 +91,7 @@ def verify(
         show("Files: as published. Verdict: follows from the runs.")
         every = list_cells(bundle, records.values())
     named = [cell for cell in every if all(text in cell.label for text in only)]
-    if not named:
+    if every and not named:
         raise DataError(f"No run of {bundle.name} is called {join_words(only)}. One of its runs is {every[0].label!r}.")
     chosen, left_out = _choose(named, len(named) if cells is None else cells, cheapest)
     checked, retrained = [], []
