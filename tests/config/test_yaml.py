@@ -159,7 +159,7 @@ def test_a_file_that_is_no_configuration(tmp_path, content, message):
 
 @pytest.mark.parametrize(("name", "message"), [("a" * 300, "File name too long"), ("a\0b", "embedded null byte")])
 def test_a_path_that_can_be_none(name, message):
-    with pytest.raises(ConfigError, match=rf"{name}\.yaml:\n  cannot be read: {message}"):
+    with pytest.raises(ConfigError, match=rf"{name[:90]}.*\.yaml:.*\n  cannot be read: {message}"):
         Experiment.load(f"{name}.yaml")
     with pytest.raises(ConfigError, match=r"expected FILE.yaml or key=value, given 'a"):
         split_words([name])
