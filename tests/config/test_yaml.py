@@ -163,7 +163,7 @@ def test_a_path_that_can_be_none(name, message):
         Experiment.load(f"{name}.yaml")
     with pytest.raises(ConfigError, match=r"expected FILE.yaml or key=value, given 'a"):
         split_words([name])
-    with pytest.raises(ConfigError, match=rf"plugins: {name} cannot be read: {message}"):
+    with pytest.raises(ConfigError, match=rf"plugins: {name[:90]}.* cannot be read: {message}"):
         Experiment.from_mapping({"plugins": name})
 
 
