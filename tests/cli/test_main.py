@@ -217,7 +217,7 @@ def test_an_empty_run_is_no_new_one(ablate, run_id, store):
 
 
 def test_a_run_of_three_hundred_characters(ablate):
-    refused(ablate("diagnose", "a" * 300), "aaa is neither a checkpoint nor a run")
+    refused(ablate("diagnose", "a" * 300), "aaa (300 characters) is neither a checkpoint nor a run")
     refused(ablate("train", "--resume", "a" * 300), "There is no run aaa")
 
 
