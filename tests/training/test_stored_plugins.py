@@ -190,3 +190,14 @@ def test_a_stored_sweep_runs_the_file_that_it_was_made_with_alone(own, tiny_sett
     assert read_sweep("own").spec.base("mine").norm.kind == "mine"
     Path("own.yaml").write_text(yaml.safe_dump(tree))
     assert main(["sweep", "own.yaml"]) == 0
+
+
+def test_an_arm_of_a_stored_sweep_runs_no_plugin_of_another_arm(registries, tmp_path, monkeypatch):
+    """Whose number of validation samples it shares."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    tree = {"name": "own", "arms": {"pre": {"norm": "pre"}, "mine": {"norm": "mine", "plugins": "mine.py"}}}
+    stored = Sweep.model_validate(tree).mark_stored([])
+    assert stored.at("pre", {}).norm.kind == "pre"
+    assert not Path("ran").exists()
+    assert stored.mark_stored(plugins.hash_contents(["mine.py"]).values()).at("mine", {}).norm.kind == "mine"
