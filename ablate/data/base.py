@@ -204,7 +204,7 @@ class Corpus:
     val_sets: Mapping[str, ValSet] = field(default_factory=dict)
     """Further validation sets by name, each reported separately."""
     padded: bool = False
-    """Whether items differ in length, so that some targets are `IGNORED`."""
+    """Whether some targets may be `IGNORED`, as padding is."""
 
     def limit_validation(self, count: int | None) -> Self:
         """Return the corpus with `count` evenly spread items of each validation set; None: with all."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
 from ablate.config.lazy import LazyModule
-from ablate.data.base import Batch, Corpus, DataConfig, Samples
+from ablate.data.base import IGNORED, Batch, Corpus, DataConfig, Samples
 from ablate.data.generators import SAMPLE, keep_generators, seed_generators
 from ablate.data.progress import show_progress
 from ablate.data.splits import split
@@ -84,9 +84,11 @@ class UserDataset(DataConfig):
         classes, named = self._count_classes(train), self.identify()
         first = fit.read(0)
         shape = tuple(first[0].shape) if isinstance(first[0], torch.Tensor) else self.input_shape
-        digest = (
-            _hash([fit, check], classes, self.kind) if named is None else hashlib.sha256(named.encode()).hexdigest()
-        )
+        is_stacked = collate == self.collate and type(self).collate is UserDataset.collate
+        if named is None:
+            digest, ignores = _hash([fit, check], classes, self.kind)
+        else:
+            digest, ignores = hashlib.sha256(named.encode()).hexdigest(), True
         return Corpus(
             train=fit,
             val=check,
@@ -95,6 +97,7 @@ class UserDataset(DataConfig):
             shape=shape,
             bytes_per_token=None,
             description=f"{self.kind}: {len(fit):,} training and {len(check):,} validation items, {classes:,} classes",
+            padded=ignores or not is_stacked,
         )
 
     def _open(self) -> tuple[Any, Any, Any]:
@@ -201,10 +204,10 @@ class UserSamples(Samples):
             yield self.__getitems__(list(block))[1]
 
 
-def _hash(parts: Sequence[UserSamples], classes: int, kind: str) -> str:
-    """Return the SHA-256 over all samples. Raises DataError for a sample that is not of tensors and numbers, or has a
-    class beyond `classes`."""
-    digest, done = hashlib.sha256(), 0
+def _hash(parts: Sequence[UserSamples], classes: int, kind: str) -> tuple[str, bool]:
+    """Return the SHA-256 over all samples, and whether one has a target that is `IGNORED`. Raises DataError for a
+    sample that is not of tensors and numbers, or has a class beyond `classes`."""
+    digest, done, ignores = hashlib.sha256(), 0, False
     with show_progress(f"reading {kind}", sum(map(len, parts)), "items") as advance:
         for part in parts:
             for index in range(len(part)):
@@ -212,9 +215,10 @@ def _hash(parts: Sequence[UserSamples], classes: int, kind: str) -> str:
                 for leaf in (*pytree.tree_leaves(inputs), *pytree.tree_leaves(targets)):
                     digest.update(_encode(leaf, kind))
                 _check_class(targets, classes, int(part.rows[index]), kind)
+                ignores = ignores or any((torch.as_tensor(x) == IGNORED).any() for x in pytree.tree_leaves(targets))
                 done += 1
                 advance(done)
-    return digest.hexdigest()
+    return digest.hexdigest(), ignores
 
 
 def _encode(leaf: Any, kind: str) -> bytes:

@@ -38,7 +38,7 @@ from ablate.sweeps.storage_lock import do_locked
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.compilation import Compilation
-from ablate.training.train import check_vocabulary, choose_procedure
+from ablate.training.train import check_corpus, choose_procedure
 from ablate.training.trainer import check_ranks
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
         for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
             if data not in corpora:
                 corpora[data] = data.load(tracking.cache_folder())
-        check_vocabulary(base, corpora[base.data])
+        check_corpus(base, corpora[base.data])
         build_skeleton(base, corpora[base.data].classes, corpora[base.data].shape)
         if not _starts_from_sweep(base):
             choose_procedure(base).pin(base, corpora[base.data])

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablate.config.lazy import LazyModule
-from ablate.data import Corpus
+from ablate.data import IGNORED, Corpus
 from ablate.models import ModelConfig
 from ablate.tasks.base import Metric, Task, count_unpadded, tasks
 
@@ -22,8 +22,9 @@ else:
 class ImageClassification(Task):
     """Predicts the class of an image. Inputs are images, float [batch, channels, height, width].
 
-    Training targets are classes, int64 [batch], or their probabilities [batch, classes] where images are mixed or
-    labels smoothed; the loss is the cross-entropy with those. Validation targets are classes. `val/accuracy` is the
+    Training targets are classes, int64 [batch], `IGNORED` for an image without one, or their probabilities [batch,
+    classes] where images are mixed or labels smoothed; the loss is the cross-entropy with those. Validation targets are
+    classes. `val/accuracy` is the
     share of images whose most probable class is correct, `val/accuracy_top5`, reported with more than five classes, the
     share of those whose class is among the first five guesses.
     """
@@ -44,8 +45,14 @@ class ImageClassification(Task):
     def build_batch(self, size: int, shape: tuple[int, ...], classes: int) -> tuple[Tensor, Tensor]:
         return torch.empty((size, *shape)), torch.empty(size, dtype=torch.int64)
 
+    def count_targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return super().count_targets(inputs, targets) if targets.is_floating_point() else count_unpadded(targets)
+
     def compute_loss(self, model: Any, inputs: Tensor, targets: Tensor) -> Tensor:
-        return torch.nn.functional.cross_entropy(model(inputs).float(), targets)
+        # the function comes before the model: finding it in a LazyModule ends a compiled graph
+        return torch.nn.functional.cross_entropy(
+            model(inputs).float(), targets, reduction="sum", ignore_index=IGNORED
+        ) / len(targets)
 
     def measure_trivial_loss(self, corpus: Corpus, model: ModelConfig) -> float | None:
         return corpus.measure_trivial_loss()
@@ -55,8 +62,12 @@ class ImageClassification(Task):
         from torchmetrics.classification import MulticlassAccuracy
 
         guesses = {"accuracy": 1} | ({"accuracy_top5": 5} if corpus.classes > 5 else {})
+        ignored = IGNORED if corpus.padded else None  # looking for it, a GPU waits
         return MetricCollection(
-            {name: MulticlassAccuracy(corpus.classes, top_k=k, average="micro") for name, k in guesses.items()},
+            {
+                name: MulticlassAccuracy(corpus.classes, top_k=k, average="micro", ignore_index=ignored)
+                for name, k in guesses.items()
+            },
             compute_groups=False,
         )
 
@@ -64,7 +75,7 @@ class ImageClassification(Task):
         logits = model(inputs).float()
         if metrics is not None:
             metrics.update(logits, targets)
-        return torch.nn.functional.cross_entropy(logits, targets)
+        return self.compute_loss(lambda _: logits, inputs, targets)
 
     def sum_losses(self, model: Any, forward: Any, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         logits = forward(inputs).float()

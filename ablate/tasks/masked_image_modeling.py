@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from ablate.config.bounds import MOST_LAYERS, MOST_WIDTH
-from ablate.config.errors import Problem
+from ablate.config.errors import ConfigError, Problem
 from ablate.config.lazy import LazyModule
 from ablate.data import Corpus, DataConfig
 from ablate.models import ModelConfig
@@ -84,6 +84,11 @@ class MaskedImageModeling(Task):
     def adapt(self, model: Model, classes: int, shape: tuple[int, ...]) -> None:
         config: Any = model.config
         patches, outputs = _count_patches(config, shape), shape[0] * config.patch_size**2
+        if patches < 2:
+            text = (
+                f"makes one patch of an image of {shape[1]} x {shape[2]}, and one that is seen and one that is masked"
+            )
+            raise ConfigError([Problem("model.patch_size", f"{text} are needed: make it smaller", config.patch_size)])
         size = (config.hidden, self.decoder_hidden, self.decoder_layers, self.decoder_heads)
         model.attach_head(heads.MaskedDecoder(*size, patches, outputs))
 

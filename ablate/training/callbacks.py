@@ -53,7 +53,8 @@ class Curves(Callback):
 
     Only then is the loss fetched from the device, and only then is divergence looked for: a loss that is not finite,
     or above `diverge_factor` times the larger of the first loss and that of guessing evenly (of classes: ln of their
-    number). It is the mean over all ranks and accumulated batches, so that they stop together.
+    number). It is the mean over all ranks and accumulated batches, so that they stop together. An update without any
+    target has no loss.
     """
 
     def __init__(self, logger: RunLogger | None, progress: Callable[[int, float], None] | None = None) -> None:
@@ -100,7 +101,8 @@ class Curves(Callback):
         if self._norm is None or not self._due(trainer, pl_module, step):
             return
         assert isinstance(pl_module, TrainingModule)
-        loss = (ranks.mean(torch.stack(self._losses).sum()) * pl_module.train_loss_scale).item()
+        scale = pl_module.train_loss_scale
+        loss = (ranks.mean(torch.stack(self._losses).sum()) * scale).item() if scale else None
         norm = self._norm.item()
         self._norm = None
         now = self._clock()
@@ -108,11 +110,13 @@ class Curves(Callback):
         self._last = (now, step)
         items = steps * pl_module.experiment.trainer.batch_size * pl_module.per_item
         self.record(trainer, {
-            "train/loss": loss,
+            **({} if loss is None else {"train/loss": loss}),
             "train/grad_norm": norm,
             "train/lr": self._lr,
             f"train/{pl_module.unit}_per_second": items / max(seconds, 1e-9),
         })  # fmt: skip
+        if loss is None:
+            return
         if self.progress:
             self.progress(step, loss)
         if self.first_loss is None:

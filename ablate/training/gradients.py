@@ -18,6 +18,12 @@ def clip(parameters: Iterable[nn.Parameter], most: float) -> None:
         torch.nn.utils.clip_grads_with_norm_(own, most, norm)
 
 
+def weigh(positions: int, targets: Tensor) -> Tensor:
+    """Return what a sum over all targets, divided by `positions`, is multiplied by to be the mean over `targets`, their
+    number: 0 where there are none, since an update without targets has no loss and no gradient."""
+    return torch.where(targets > 0, positions / targets, 0.0)
+
+
 def scale(parameters: Iterable[nn.Parameter], factor: Tensor) -> None:
     """Multiply the gradients by `factor`."""
     for gradients in ranks.group_by_mesh(p.grad for p in parameters if p.grad is not None):

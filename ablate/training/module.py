@@ -30,7 +30,9 @@ class TrainingModule(LightningModule):
 
     Where targets are padded, the loss of an update is the mean over all its targets but padding, whatever ranks and
     accumulated batches they are in. How many there are is known only when all of them have been through: until then
-    each loss is a sum over the number of positions, and the gradient is scaled before the update.
+    each loss is a sum over the number of positions, and the gradient is scaled before the update. An update without any
+    target has no loss, and its gradient is zero: the optimizer makes it with its momentum and weight decay alone, so
+    that schedule, order of the data and resumption do not depend on what the targets are.
     """
 
     def __init__(
@@ -52,7 +54,8 @@ class TrainingModule(LightningModule):
         self._parts = CompiledParts(self.model) if compiled is True else None
         self._graphs = torch.compile(self.loss, mode="reduce-overhead") if compiled == "reduce-overhead" else None
         self.train_loss_scale: float | Tensor = 1.0
-        """What the mean loss of the ranks and accumulated batches is multiplied by to be that of the last update."""
+        """What the mean loss of the ranks and accumulated batches is multiplied by to be that of the last update; 0 if
+        that had no targets, and so has no loss."""
         self._counts: list[Tensor] = []  # of the batches accumulated so far: targets but padding
         self._positions = 0  # and with padding
         self.metrics = self.task.build_metrics(corpus)
@@ -80,7 +83,7 @@ class TrainingModule(LightningModule):
         if not self.corpus.padded or len(self._counts) < self.experiment.trainer.accumulate:
             return
         targets = ranks.total(torch.stack(self._counts).sum().to(self.device))
-        self.train_loss_scale = self._positions * ranks.world_size() / targets
+        self.train_loss_scale = gradients.weigh(self._positions * ranks.world_size(), targets)
         self._counts.clear()
         self._positions = 0
         gradients.scale(self.parameters(), self.train_loss_scale)

@@ -92,7 +92,7 @@ def find_fault(experiment: Experiment, corpus: Corpus, precision: str) -> str:
         batches = read_batches(
             experiment.model_copy(update={"trainer": part}), corpus, next(model.parameters()).device, precision
         )
-        batch = next(batches)
+        batch = next(batch for batch in batches if experiment.task.count_targets(*batch))
         model.train()
         eager = _measure(experiment, model, batch, precision, contextlib.nullcontext())
         compiled = _measure(experiment, model, batch, precision, CompiledParts(model).run())

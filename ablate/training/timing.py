@@ -73,7 +73,7 @@ def train(model: Model, experiment: Experiment, corpus: Corpus, precision: str) 
                 loss = task.compute_loss(model, inputs, targets)
             (loss / config.accumulate).backward()
         if counts:  # until here each loss is a sum over the number of positions: see TrainingModule
-            gradients.scale(model.parameters(), positions / torch.stack(counts).sum())
+            gradients.scale(model.parameters(), gradients.weigh(positions, torch.stack(counts).sum()))
         if config.gradient_clip_val:
             gradients.clip(model.parameters(), config.gradient_clip_val)
         optimizer.step()

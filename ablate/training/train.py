@@ -14,7 +14,7 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ConfigError, DataError, OutOfMemory, StoreError, TakenOverError
 from ablate.config.lazy import postpone_collection
-from ablate.data import Corpus
+from ablate.data import BatchDataset, Corpus
 from ablate.distributed import ranks
 from ablate.estimate.advice import advise
 from ablate.experiment.extensions import load_extensions
@@ -42,7 +42,7 @@ def train(
     if experiment.trainer.copy_to:
         remote_files.check_url(experiment.trainer.copy_to)
     corpus = experiment.data.load(tracking.cache_folder())
-    check_vocabulary(experiment, corpus)
+    check_corpus(experiment, corpus)
     if not place.run_id:
         experiment = procedure.pin(experiment, corpus)
     speed = procedure.choose_speed(experiment, corpus, place.compilation)
@@ -80,13 +80,25 @@ def train(
     return Result(status, metrics, step, tracker.run_id, seconds, reason, facts, items, layers)
 
 
-def check_vocabulary(experiment: Experiment, corpus: Corpus) -> None:
-    """Raise DataError if the tokenizer has more tokens than the model's vocabulary."""
+def check_corpus(experiment: Experiment, corpus: Corpus) -> None:
+    """Raise DataError if the tokenizer has more tokens than the model's vocabulary, or a set has no targets."""
     if corpus.classes > (limit := experiment.model.vocabulary(corpus.classes)):
         raise DataError(
             f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Remove model.vocab_size or "
             "increase it."
         )
+    if not corpus.padded:
+        return
+    validated = corpus.limit_validation(experiment.validation.samples)
+    further = {f"validation set {name}": part.data for name, part in validated.val_sets.items()}
+    for name, data in {"training set": corpus.train, "validation set": validated.val, **further}.items():
+        if not isinstance(data, BatchDataset):  # a stream of text, whose rows all have targets
+            continue
+        if not any(experiment.task.count_targets(*data.__getitems__([item])) for item in range(len(data))):
+            raise DataError(
+                f"The {name} has no targets: in its {len(data):,} items, all are ignored. Give data that has some"
+                + ("." if data is corpus.train else ", or change what is held out: data.val_fraction, data.split_seed.")
+            )
 
 
 def choose_procedure(experiment: Experiment) -> Procedure:

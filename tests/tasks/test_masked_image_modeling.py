@@ -101,3 +101,5 @@ def test_predicting_nothing_is_stuck_and_wrong_fields_are_told(store):
     assert run.task.measure_trivial_loss(corpus, run.model) == pytest.approx(expected, rel=1e-4)
     with pytest.raises(ConfigError, match=r"task.decoder_heads: must divide task.decoder_hidden \(8\)"):
         Experiment.from_mapping(SETTINGS, {"task.decoder_heads": 3})
+    with pytest.raises(ConfigError, match=r"model\.patch_size: makes one patch of an image of 8 x 8"):
+        train(Experiment.from_mapping(SETTINGS, {"model.patch_size": 8}))  # of which nothing could be masked

@@ -63,9 +63,8 @@ def _compute_loss(experiment: Experiment, corpus: Corpus, model: Model, inputs: 
     """Return the mean over all targets but padding, as in training."""
     loss = experiment.task.compute_loss(model, inputs, targets)
     if corpus.padded:
-        loss = loss * (
-            experiment.task.count_positions(inputs, targets) / experiment.task.count_targets(inputs, targets)
-        )
+        task = experiment.task
+        loss = loss * gradients.weigh(task.count_positions(inputs, targets), task.count_targets(inputs, targets))
     return loss
 
 

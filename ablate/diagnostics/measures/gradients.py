@@ -40,7 +40,7 @@ class Gradients(Measurement):
             raise AblateError(f"{self.subject.label}: no parameter of the layers is trained, so there is no gradient.")
         with torch.enable_grad():
             loss, _, count = self.subject.compute_losses(batch)
-            gradients = iter(torch.autograd.grad(loss / count, flat, allow_unused=True))
+            gradients = iter(torch.autograd.grad(loss / count.clamp(min=1), flat, allow_unused=True))
         self.observe([[next(gradients) for _ in group] for group in parameters], int(count))
 
     def observe(self, gradients: Iterable[Iterable[Tensor | None]], targets: int) -> None:
