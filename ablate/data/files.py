@@ -26,6 +26,19 @@ def identify_files(path: str) -> str:
     return f"{path} {stats}"
 
 
+def identify_file(path: Path) -> object:
+    """Return what all names of one file have in common, whether they are links or not; of a file that cannot be read
+    its name."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        try:
+            stat = os.stat(os.path.realpath(path))  # of a name that goes around in links more often than is allowed
+        except OSError:
+            return path
+    return stat.st_dev, stat.st_ino
+
+
 def explain(error: BaseException) -> str:
     """Return the message of an error in one line: for an OSError the system's message, without the path."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -44,11 +57,11 @@ def suggest_name(path: Path) -> str:
 
 
 def find_files(patterns: Sequence[str], readable: Callable[[Path], Any], accepted: str) -> list[Path]:
-    """Return the files of all `patterns` in their order, the files of one glob sorted by name, each file once. Raises
-    DataError for a pattern without a file, a folder, and a file whose name is not `readable`; `accepted` describes the
-    accepted names.
+    """Return the files of all `patterns` in their order, the files of one glob sorted by name, each file once, also
+    where links give it several names. Raises DataError for a pattern without a file, a folder, and a file whose name is
+    not `readable`; `accepted` describes the accepted names.
     """
-    paths: dict[Path, None] = {}
+    paths: list[Path] = []
     for pattern in patterns:
         path = expand_path(pattern)
         # os.path.isdir rather than Path.is_dir, which raises where a folder above may not be entered.
@@ -56,18 +69,22 @@ def find_files(patterns: Sequence[str], readable: Callable[[Path], Any], accepte
             example = glob.escape(str(pattern)).rstrip("/") + "/**/*" + accepted.split(",")[0]
             raise DataError(f"{path} is a folder. Name its files, for instance by a glob: {example}")
         if os.path.exists(path):
-            paths[path] = None
+            paths.append(path)
             continue
         matches = sorted(match for match in glob.glob(str(path), recursive=True) if not os.path.isdir(match))
         if not matches:
             if glob.has_magic(str(path)):
                 raise DataError(f"No file matches {path}")
             raise DataError(f"There is no file {path}.{suggest_name(path)}")
-        paths.update(dict.fromkeys(map(Path, matches)))
+        paths += map(Path, matches)
     for path in paths:
         if not readable(path):
             raise DataError(f"{path} has the unknown suffix {path.suffix!r}. Accepted: {accepted}.")
-    return list(paths)
+    keys = [identify_file(path) for path in paths]
+    names: dict[object, Path] = {}
+    for key, path in zip(keys, paths, strict=True):
+        names[key] = min(names.get(key, path), path, key=lambda name: len(name.parts))
+    return list(dict.fromkeys(path for key, path in zip(keys, paths, strict=True) if names[key] == path))
 
 
 def read_stamps(paths: Sequence[Path]) -> list[tuple[str, int, int]]:

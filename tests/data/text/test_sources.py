@@ -12,6 +12,7 @@ import pytest
 
 from ablate.config.errors import DataError
 from ablate.data import Text, hub
+from ablate.data.files import find_files
 from ablate.data.text.sources import HashSplit, open_dataset, open_source
 
 TEXTS = [f"{number} {'x' * (number % 7)} é" for number in range(60)]
@@ -227,3 +228,15 @@ def test_a_hub_dataset_stays_at_the_commit_that_it_was_first_seen_at(tmp_path, m
     other = open_dataset("x/y", "en", "train", "v2", "text", tmp_path / "cache")
     assert other.commit == "commit 2"
     assert other.fingerprint != first.fingerprint
+
+
+def test_a_file_that_links_name_several_times_is_read_once(tmp_path):
+    (tmp_path / "text/deeper").mkdir(parents=True)
+    (tmp_path / "text/a.txt").write_text("one")
+    (tmp_path / "text/deeper/b.txt").write_text("two")
+    (tmp_path / "text/c.txt").symlink_to(tmp_path / "text/a.txt")
+    (tmp_path / "text/d.txt").hardlink_to(tmp_path / "text/deeper/b.txt")
+    (tmp_path / "text/loop").symlink_to(tmp_path / "text")
+    found = find_files([str(tmp_path / "text/**/*.txt"), str(tmp_path / "text/c.txt")], lambda path: True, "")
+    assert [path.read_text() for path in found] == ["one", "two"]
+    assert found == [tmp_path / "text/a.txt", tmp_path / "text/d.txt"]
