@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
 from ablate.data.order import draw_below, draw_permutation
+
+SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
+"""Name of a split, of a folder or in the name of a file, in small letters -> what it is for, as `datasets` has it."""
+
+
+def find_splits(names: Iterable[str], where: str) -> dict[str, str]:
+    """Return train, validation and test -> that one of the `names` that is usually called so, in any case, for those
+    that there are. Raises DataError for several that may be train or validation."""
+    found: dict[str, str] = {}
+    for name in names:
+        if (part := SPLITS.get(name.lower())) is None:
+            continue
+        if part in found and part != "test":  # which is not read
+            raise DataError(f"{where} has two splits for {part}, {found[part]} and {name}: keep or name one of them.")
+        found.setdefault(part, name)
+    return found
 
 
 def split(

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import DataError
 from ablate.data.spans.questions import flatten_articles
+from ablate.data.splits import SPLITS
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation"}
-SPLITS |= {"test": "test"}
-"""Word in a path -> split, unless the task has a split of that name."""
 _NOTES = ("dataset_info.json", "state.json")  # what `datasets` writes beside the questions
 
 

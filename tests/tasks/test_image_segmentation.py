@@ -1,6 +1,7 @@
 """Segmentation: masks of folders, tables and glyphs, metrics by hand, a run with its figure, bad masks told."""
 
 import io
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ from PIL import Image
 
 from ablate import tracking
 from ablate.config.errors import ConfigError, DataError
+from ablate.config.yaml import parse_overrides
 from ablate.data import IGNORED, Glyphs
 from ablate.data.images.glyphs import CHARACTERS
 from ablate.experiment.tree import Experiment
@@ -167,7 +169,7 @@ def raise_class(mask):
         (shrink, r"The mask .*3.png has 10 x 10 pixels, and its image .*3.jpg 24 x 20"),
         (raise_class, r"The mask .*3.png has the class 7, and data.mask_classes is 3: 0 to 2. Raise data.mask_classes"),
         (colour, r"The mask .*3.png cannot be read: it is in colour \(RGB\)"),
-        (None, r"has no mask for a/3: it is called as the image"),
+        (None, r"do not belong together, one to one by their names:\n  no mask for a/3$"),
     ],
 )
 def test_bad_masks_are_told_before_training(folder, tmp_path, change, text):
@@ -188,3 +190,188 @@ def test_what_would_change_images_alone_and_missing_classes_are_told_at_once(fol
     texts = ("data.augment.kind: changes images and not their masks", "data.crop_pct", "data.mask_classes: is required")
     for text in texts:
         assert text in str(error.value)
+    with pytest.raises(ConfigError, match=r"data.mask_values: must map to null or to classes from 0 to 2 \(given: 3\)"):
+        Experiment.from_mapping({"model": SIZE, "data": data_of(folder, mask_values={0: 0, 255: 3})})
+
+
+def draw_masks(root, *masks, size=(8, 8), mode="L"):
+    """root/images/0.png and root/masks/0.png and so on, the masks with equal shares of the pixels that are given."""
+    for number, pixels in enumerate(masks):
+        grid = np.resize(np.array(pixels), size[0] * size[1]).reshape(size[1], size[0])
+        for name in ("images", "masks"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", size, (number, 9, 9)).save(root / "images" / f"{number}.png")
+        Image.fromarray(grid.astype(np.uint8)).convert(mode).save(root / "masks" / f"{number}.png")
+
+
+def load_masks(root, **more):
+    settings = {"val_fraction": 0.5, "image_size": 8, **more}
+    data = {"kind": "mask_folder", "root": str(root), **settings}
+    return Experiment.from_mapping({"model": SIZE, "data": data}).data.load(root.parent / "cache")
+
+
+def read_classes(corpus):
+    """The classes of all pixels, in the order of the images."""
+    masks = [data.__getitems__(range(len(data)))[1] for data in (corpus.train, corpus.val)]
+    order = np.argsort(np.concatenate([corpus.train.rows, corpus.val.rows]))
+    return torch.cat(masks)[torch.from_numpy(order)]
+
+
+@pytest.mark.parametrize(
+    ("masks", "settings", "told"),
+    [
+        (
+            [[0, 0, 0, 255]] * 4,
+            {"mask_classes": 2},
+            r"Class 1 is in none of the 4 masks to train on, whose pixels are 0 \(75.0%\), 255 \(25.0%, ignored\). Set "
+            r"the class of each pixel: data.mask_values='{.0.: 0, .255.: 1}' \(null: no class\).$",
+        ),
+        ([[0, 1, 1, 255]] * 4, {"mask_classes": 4}, r"Classes 2, 3 are in none .* or if .* fewer .*mask_classes=2.$"),
+        ([[0, 1, 3]] * 4, {"mask_classes": 4}, r"Class 2 is in none .*mask_values='{.0.: 0, .1.: 1, .3.: 2}' [^,]*$"),
+        (
+            [[0, 1]] * 4,
+            {"mask_classes": 2, "ignored": 0},
+            r"The 4 masks to train on have one class alone, .*0 \(50",
+        ),
+        ([[255]] * 4, {"mask_classes": 2}, r"Classes 0, 1 are in none .*, whose pixels are 255 \(100.0%, ignored\)"),
+        (
+            [[0, 0, 255]] * 3 + [[0, 128, 255]],
+            {"mask_classes": 2},
+            r"The mask .*masks/3.png has the class 128, and .*: data.mask_values='{.0.: 0, .128.: 1, .255.: 2}'.$",
+        ),
+        (
+            [[0, 0, 255]] * 3 + [[0, 7]],
+            {"mask_values": {0: 0, 255: 1}},
+            r"The mask .*masks/3.png has the pixel 7, which data.mask_values does not name. .*: 0, 7, 255 are in",
+        ),
+        ([[0, 255]] * 4, {"mask_values": {0: 0, 255: 0}}, "one class alone"),
+        ([[1, 2]] * 4, {"mask_classes": 3}, "Class 0 is in none"),
+    ],
+)
+@pytest.mark.parametrize("check", [True, False])
+def test_masks_of_other_numbers_than_is_said_are_refused_with_what_to_set(tmp_path, masks, settings, told, check):
+    draw_masks(tmp_path / "pets", *masks)
+    for _ in range(2):  # the second time from the cache
+        with pytest.raises(DataError, match=told):
+            load_masks(tmp_path / "pets", check=check, **settings)
+
+
+def test_pixels_are_mapped_to_classes(tmp_path):
+    pixels = [[0, 0, 255, 128]] * 4
+    draw_masks(tmp_path / "pets", *pixels)
+    values = 'data.mask_values={"0": 0, "255": 1, "128": null}'
+    folder = {"data": {"kind": "mask_folder", "root": str(tmp_path / "pets"), "image_size": 8, "val_fraction": 0.5}}
+    run = Experiment.from_mapping({"model": SIZE, **folder}, parse_overrides([values]))
+    assert run.data.mask_values == {0: 0, 255: 1, 128: None}
+    corpus = run.data.load(tmp_path)
+    assert (corpus.classes, corpus.padded) == (2, True)
+    assert "2 classes, 25.0% of the pixels ignored" in corpus.description
+    assert read_classes(corpus)[0, 0, :4].tolist() == [0, 0, 1, IGNORED]
+    again = Experiment.from_mapping(json.loads(json.dumps(run.to_tree())))
+    assert again == run
+    assert again.data.mask_values == {0: 0, 255: 1, 128: None}
+    assert len({run.data, again.data}) == 1
+    assert run.flat()["data.mask_values.255"] == 1
+
+
+@pytest.mark.parametrize(
+    ("masks", "settings"),
+    [
+        ([[0, 1, 1, 1, 255]] * 3 + [[255]], {"mask_classes": 2}),  # Pascal VOC: a border, and a mask of nothing else
+        ([[0, 1, 2, 3]] * 4, {"mask_classes": 4, "ignored": 0}),  # ADE20K: 1 to 150, 0 is no class
+        ([[0, 1]] + [[0]] * 9, {"mask_classes": 2, "val_fraction": 0.1}),  # rare, and not in every mask
+    ],
+)
+def test_what_is_usual_is_accepted(tmp_path, masks, settings):
+    draw_masks(tmp_path / "pets", *masks)
+    assert load_masks(tmp_path / "pets", **settings).classes == settings["mask_classes"]
+
+
+def test_a_validation_set_may_lack_classes_and_may_not_have_more(tmp_path):
+    draw_masks(tmp_path / "pets/Train", *[[0, 1, 2]] * 4)
+    draw_masks(tmp_path / "pets/VALID", *[[0, 2]] * 2)
+    corpus = load_masks(tmp_path / "pets", mask_classes=3)
+    assert (len(corpus.train), len(corpus.val)) == (4, 2)
+    assert corpus.description.endswith("; read: Train/, VALID/")
+    draw_masks(tmp_path / "pets/VALID", [0, 3])
+    with pytest.raises(DataError, match=r"VALID/masks/0.png has the class 3, and data.mask_classes is 3"):
+        load_masks(tmp_path / "pets", mask_classes=3)
+
+
+def test_splits_may_be_inside_images_and_masks(tmp_path):
+    for name, count in {"training": 4, "validation": 2, "test": 1}.items():
+        draw_masks(tmp_path / name, *[[0, 1]] * count)
+        for part in ("images", "masks"):
+            (tmp_path / "ade" / part).mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / part).rename(tmp_path / "ade" / part / name)
+    corpus = load_masks(tmp_path / "ade", mask_classes=2)
+    assert (len(corpus.train), len(corpus.val)) == (4, 2)
+    assert corpus.description.endswith("; read: training/, validation/; not read: test/")
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "1"])
+def test_masks_of_every_mode_with_a_number_for_each_pixel(tmp_path, mode):
+    draw_masks(tmp_path / "pets", *[[0, 0, 255, 255]] * 4, mode=mode)
+    values = {"1": {}, "L": {"mask_values": {0: 0, 255: 1}}, "P": {"mask_values": {0: 0, 255: 1}}}[mode]
+    corpus = load_masks(tmp_path / "pets", mask_classes=2, **values)
+    assert read_classes(corpus)[:, 0, :4].tolist() == [[0, 0, 1, 1]] * 4
+
+
+def test_images_and_masks_that_do_not_belong_together_are_named(tmp_path):
+    root = tmp_path / "pets"
+    draw_masks(root, *[[0, 1]] * 5)
+    for part, number in (("masks", 0), ("images", 1)):
+        (root / part / f"{number}.bmp").write_bytes((root / part / f"{number}.png").read_bytes())
+    (root / "images/2.png").unlink()
+    (root / "masks/3.png").unlink()
+    with pytest.raises(DataError) as error:
+        load_masks(root, mask_classes=2)
+    assert str(error.value).splitlines()[1:] == [
+        "  no mask for 3",
+        "  several masks for 0 (0.bmp, 0.png)",
+        "  several images for 1 (1.bmp, 1.png)",
+        "  no image for 2",
+    ]
+
+
+def test_an_image_by_two_names_is_one_and_images_may_share_a_mask(tmp_path):
+    root = tmp_path / "pets"
+    draw_masks(root, *[[0, 1]] * 3)
+    (root / "images/3.png").symlink_to(root / "images/0.png")
+    (root / "masks/3.png").symlink_to(root / "masks/0.png")
+    (root / "masks/2.png").unlink()
+    (root / "masks/2.png").symlink_to(root / "masks/1.png")
+    corpus = load_masks(root, mask_classes=2)
+    assert len(corpus.train) + len(corpus.val) == 3
+    (root / "masks/3.png").unlink()
+    (root / "masks/3.png").symlink_to(root / "masks/1.png")
+    with pytest.raises(DataError, match=r"several masks for .*0.png and .*3.png are one file \(.*0.png, .*3.png\)"):
+        load_masks(root, mask_classes=2)
+
+
+UPRIGHT = np.arange(96).reshape(8, 12) * 2 % 191 // 2  # a class of its own for each pixel
+
+
+@pytest.mark.parametrize(
+    ("orientation", "stored"),
+    [(6, np.rot90(UPRIGHT)), (8, np.rot90(UPRIGHT, -1)), (3, UPRIGHT[::-1, ::-1]), (2, UPRIGHT[:, ::-1])],
+)
+@pytest.mark.parametrize("of_mask", ["none", "same", "upright"])
+def test_masks_are_turned_with_their_images(tmp_path, caplog, orientation, stored, of_mask):
+    """A mask without an orientation is one of the stored image, unless only the upright one has its size."""
+    root = tmp_path / "pets"
+    exif = Image.Exif()
+    exif[274] = orientation
+    for number in range(2):
+        for name, pixels in (("images", np.repeat(stored[..., None], 3, 2)), ("masks", stored)):
+            (root / name).mkdir(parents=True, exist_ok=True)
+            own = {} if name == "masks" and of_mask != "same" else {"exif": exif}
+            shown = UPRIGHT if name == "masks" and of_mask == "upright" else pixels
+            Image.fromarray(np.ascontiguousarray(shown).astype(np.uint8)).save(root / name / f"{number}.png", **own)
+    corpus = load_masks(root, mask_classes=96)
+    image, mask = corpus.train.source.load(0)
+    fits = of_mask != "upright" or orientation in (6, 8)
+    assert np.array_equal(np.asarray(image)[..., 0], UPRIGHT)
+    assert np.array_equal(mask, UPRIGHT) == fits
+    told = "2 masks have no EXIF orientation and are turned by that of their images"
+    assert (told in caplog.text) == (of_mask == "none" or not fits)

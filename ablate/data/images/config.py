@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import logging
 from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ablate.config.base import Config, Names
 from ablate.config.errors import DataError, Problem
@@ -19,8 +19,8 @@ from ablate.data.base import BatchDataset, Corpus, DataConfig, data_kinds
 from ablate.data.files import expand_path, find_files
 from ablate.data.images.augment import Augmentation, augmentations
 from ablate.data.images.batches import EncodedImages, LabelSetImages, MemoryImages
-from ablate.data.images.folders import TEST_FOLDER, VALIDATION_FOLDERS, find_images, find_layout
-from ablate.data.images.masks import MaskedImages, MaskedSource, find_masked, validate_masks
+from ablate.data.images.folders import check_apart, find_images, find_layout
+from ablate.data.images.masks import IMAGES, MASKS, MaskedImages, MaskedSource, find_masked, validate_masks
 from ablate.data.images.pixels import Pixels
 from ablate.data.images.sources import ImageSource, check_same_classes, fingerprint_images
 from ablate.data.images.tables import (
@@ -34,7 +34,7 @@ from ablate.data.images.tables import (
     load_splits,
 )
 from ablate.data.images.targets import TASKS, Targets
-from ablate.data.splits import split
+from ablate.data.splits import find_splits, split
 from ablate.tracking.remote_files import fetch_all, is_url
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule("torch")
 
-VALIDATION_SPLITS = ("validation", "val", "valid")
+logger = logging.getLogger(__name__)
 
 
 @data_kinds.register
@@ -107,9 +107,13 @@ class EncodedImagesConfig(Pixels, DataConfig):
         train, val = self._divide(source, val_source)
         sources = [source] if val_source is None else [source, val_source]
         parts = [part for one in sources for part in (one.images, one.masks)]
-        if self.check:
-            for one in sources:
-                one.check(key, cache)
+        counts = [one.count(key, cache, self.check) for one in sources]
+        for one, counted in zip(sources, counts, strict=True):
+            one.check_pixels(counted)
+        source.check_classes(counts[0])
+        if turned := sum(counted.turned for counted in counts):
+            text = "masks have no EXIF orientation and are turned by that of their images; 1 would leave one as it is."
+            logger.warning(f"{turned:,} {text}")
         size = self.image_size
         return Corpus(
             train=MaskedImages(source, train, self),
@@ -119,8 +123,9 @@ class EncodedImagesConfig(Pixels, DataConfig):
             shape=(3, size, size),
             bytes_per_token=None,
             description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size} "
-            f"with masks{self._describe_enlarged(source.images)}, {source.classes:,} classes{note}",
-            padded=source.ignored is not None,
+            f"with masks{self._describe_enlarged(source.images)}, {source.classes:,} classes"
+            f"{source.describe_ignored(counts[0])}{note}",
+            padded=source.ignored is not None or None in source.values.values(),
         )
 
     def _describe_enlarged(self, source: ImageSource) -> str:
@@ -167,21 +172,57 @@ class EncodedImagesConfig(Pixels, DataConfig):
         return EncodedImages(source, rows, self, augment)
 
 
+MOST_CLASSES = 255
+"""Of masks."""
+
+
+def _read_keys(values: Any) -> Any:
+    """Return a mapping whose keys are numbers, which settings have as text."""
+    if not isinstance(values, Mapping):
+        return values
+    return {int(key) if isinstance(key, str) and key.isdecimal() else key: value for key, value in values.items()}
+
+
 class MaskSettings(Config):
     """What the pixels of masks mean."""
 
-    mask_classes: int | None = Field(None, ge=2, le=255)
-    """The number of classes in the masks: pixels are 0 to mask_classes - 1. Needed where there are masks."""
+    mask_classes: int | None = Field(None, ge=2, le=MOST_CLASSES)
+    """The number of classes in the masks: pixels are 0 to mask_classes - 1. Needed where there are masks, unless
+    `mask_values` says it. Each class must occur in the masks to train on."""
     ignored: int | None = 255
     """The pixel of a mask that is no class, and not trained on. None: there is none."""
+    mask_values: Annotated[dict[Annotated[int, Field(ge=0, le=65535)], int | None], BeforeValidator(_read_keys)] = {}
+    """Pixel of a mask -> its class, such as {"0": 0, "255": 1}, where pixels are not the numbers of classes; null: no
+    class, not trained on. It has precedence over `ignored`; any other pixel is refused."""
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())  # a mapping has none of its own
+
+    def list_mask_problems(self) -> list[Problem]:
+        """Return the problems of these fields where there are masks."""
+        classes = [number for number in self.mask_values.values() if number is not None]
+        if not (self.mask_classes or classes):
+            return [Problem("mask_classes", "is required where there are masks: the number of classes")]
+        if outside := [number for number in classes if not 0 <= number < (self.mask_classes or MOST_CLASSES)]:
+            text = f"must map to null or to classes from 0 to {(self.mask_classes or MOST_CLASSES) - 1}"
+            return [Problem("mask_values", text, outside[0])]
+        return []
+
+    def open_masks(self, images: ImageSource, masks: ImageSource) -> MaskedSource:
+        """Return the images with their masks."""
+        classes = self.mask_classes or 1 + max(number or 0 for number in self.mask_values.values())
+        return MaskedSource(images, masks, classes, self.ignored, self.mask_values)
 
 
 @data_kinds.register
 class MaskFolder(MaskSettings, EncodedImagesConfig):
-    """Images of one's own with masks: root/images/** and root/masks/**, or the two in root/train and root/val.
+    """Images of one's own with masks: root/images/** and root/masks/**, or the two in root/train and root/val, or train
+    and val in the two.
 
-    A mask is called as its image, has its size, and one number for each pixel, its class: grey, or a palette. The
-    validation folder may also be called validation; without one a part of the images is held out.
+    A mask is called as its image, has its size, and one number for each pixel, its class: grey, or a palette. An image
+    is turned as its EXIF orientation says, and with it a mask that has no orientation of its own and the size of the
+    stored image. The folders of splits may have other usual names, such as valid or Training; without one for
+    validation a part of the images is held out.
     """
 
     kind: Literal["mask_folder"] = "mask_folder"
@@ -190,26 +231,34 @@ class MaskFolder(MaskSettings, EncodedImagesConfig):
     """The folder, relative to the current directory."""
 
     def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
-        needed = [] if self.mask_classes else [Problem("mask_classes", "is required: the number of classes")]
-        return [*super().validate(batch), *needed]
+        return [*super().validate(batch), *self.list_mask_problems()]
 
     def load(self, cache: Path) -> Corpus:
-        root, classes = expand_path(self.root), self.mask_classes or 2
-        folder = root / "train" if os.path.isdir(root / "train") else root
-        names = (root / name for name in VALIDATION_FOLDERS)
-        val_folder = next((path for path in names if os.path.isdir(path)), None) if folder != root else None
-        source = find_masked(folder, root, classes, self.ignored)
-        val_source = None if val_folder is None else find_masked(val_folder, root, classes, self.ignored)
-        return self.build_masked_corpus(source, val_source, f"images and masks below {root}", cache, "")
+        root = expand_path(self.root)
+        if (layout := find_layout(root)).note:
+            folders = [(folder / IMAGES, folder / MASKS) for folder in (layout.train, layout.val) if folder]
+        else:
+            layout = find_layout(root / IMAGES, holds_folders=False)
+            inside = [folder for folder in (layout.train, layout.val) if folder]
+            folders = [(folder, root / MASKS / folder.relative_to(root / IMAGES)) for folder in inside]
+        pairs = [find_masked(*pair, root) for pair in folders]
+        if len(pairs) > 1:
+            check_apart(pairs[0][0], pairs[1][0])
+        source, *val = [self.open_masks(*pair) for pair in pairs]
+        key = f"images and masks below {root}"
+        return self.build_masked_corpus(source, val[0] if val else None, key, cache, layout.note)
 
 
 @data_kinds.register
 class ImageFolder(EncodedImagesConfig):
     """Your own images in one folder for each class: root/CLASS/*.jpg, or root/train/CLASS and root/val/CLASS.
 
-    The validation folder may also be called validation; without it, a part of the training images is held out. A folder
-    root/test next to root/train is never read. Accepted are jpg, png, webp, bmp, gif (the first frame), tif, jp2, avif,
-    ppm, tga and their other suffixes; other files are left out and reported.
+    The folders of splits may have other usual names, such as valid or Training; without one for validation a part of
+    the training images is held out, and the one of a test set is never read. Links to folders are followed, an image is
+    turned as its EXIF orientation says, and one that links name twice is read once.
+
+    Accepted are jpg, png, webp, bmp, gif (the first frame), tif, jp2, avif, ppm, tga and their other suffixes; other
+    files are left out and reported.
     """
 
     kind: Literal["image_folder"] = "image_folder"
@@ -223,13 +272,13 @@ class ImageFolder(EncodedImagesConfig):
             )
             raise DataError(f"The folder {self.root} is an address, and folders are not downloaded: {text}.")
         root = expand_path(self.root)
-        folder, val_folder = find_layout(root)
-        images, val_images = find_images(folder, root), None
-        if val_folder is not None:
-            val_images = find_images(val_folder, root)
-            check_same_classes(images.classes, val_images.classes, str(folder), str(val_folder))
-        alone = f"; {TEST_FOLDER}/ is not read" if folder != root and os.path.isdir(root / TEST_FOLDER) else ""
-        return self.build_corpus(images, val_images, f"images below {root}", cache, alone)
+        layout = find_layout(root)
+        images, val_images = find_images(layout.train, root), None
+        if layout.val is not None:
+            val_images = find_images(layout.val, root)
+            check_same_classes(images.classes, val_images.classes, str(layout.train), str(layout.val))
+            check_apart(images, val_images)
+        return self.build_corpus(images, val_images, f"images below {root}", cache, layout.note)
 
 
 class ImageTableConfig(MaskSettings, EncodedImagesConfig):
@@ -253,8 +302,8 @@ class ImageTableConfig(MaskSettings, EncodedImagesConfig):
 
     def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
         problems = super().validate(batch)
-        if self.targets == "mask" and not self.mask_classes:
-            problems.append(Problem("mask_classes", "is required with targets: mask, the number of classes"))
+        if self.targets == "mask":
+            problems += self.list_mask_problems()
         if self.targets == "labels" and self.augment.kind != "none":
             text = "mixes and softens classes, of which each image has one: leave it out with targets: labels"
             problems.append(Problem("augment.kind", text, self.augment.kind))
@@ -265,8 +314,9 @@ class ImageTableConfig(MaskSettings, EncodedImagesConfig):
     ) -> Corpus:
         """Build the corpus of two splits, or of one where `val_split` is None; `what` is what messages call the
         dataset."""
-        others = ", ".join(name for name in splits if name not in (train_split, val_split))
-        note = f"; not read: {others}" if others else ""
+        read = [name for name in (train_split, val_split) if name is not None]
+        others = ", ".join(name for name in splits if name not in read)
+        note = f"; read: {', '.join(read)}; not read: {others}" if others else ""
         if self.targets == "mask":
             names = {"train": train_split} | ({} if val_split is None else {"validation": val_split})
             sources = [
@@ -289,8 +339,7 @@ class ImageTableConfig(MaskSettings, EncodedImagesConfig):
     def _open_masked(self, data: Dataset, role: str, what: str) -> MaskedSource:
         column = self.mask_column or check_column(data, "mask", what, "data.mask_column")
         image = self.image_column or ("image" if "image" in data.column_names else None)
-        masks = TableMasks(data, role, what, column)
-        return MaskedSource(TableMasks(data, role, what, image), masks, self.mask_classes or 2, self.ignored)
+        return self.open_masks(TableMasks(data, role, what, image), TableMasks(data, role, what, column))
 
 
 @data_kinds.register
@@ -308,13 +357,15 @@ class ImageDataset(ImageTableConfig):
     train_split: str = "train"
     """The split for training."""
     val_split: str | None = None
-    """The split for validation. None: validation, val or valid, whichever exists; otherwise a part of the training
-    split is held out. A split called test is only read if it is named here."""
+    """The split for validation. None: the one that is called validation, val, valid or dev, in any case; otherwise a
+    part of the training split is held out. A split called test or eval is only read if it is named here."""
 
     def load(self, cache: Path) -> Corpus:
         splits = load_splits(self.dataset, self.subset, cache)
-        val_split = self.val_split or next((name for name in VALIDATION_SPLITS if name in splits), None)
-        return self.build_from_splits(splits, self.train_split, val_split, f"the dataset {self.dataset}", cache)
+        what = f"the dataset {self.dataset}"
+        usual = {} if self.val_split and self.train_split in splits else find_splits(splits, what)
+        train_split = self.train_split if self.train_split in splits else usual.get(self.train_split, self.train_split)
+        return self.build_from_splits(splits, train_split, self.val_split or usual.get("validation"), what, cache)
 
 
 @data_kinds.register

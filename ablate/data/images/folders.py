@@ -6,14 +6,16 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
-from ablate.data.files import explain
+from ablate.data.files import explain, identify_file
 from ablate.data.images.sources import ImageSource
+from ablate.data.splits import find_splits
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +25,6 @@ SUFFIXES = (
 )
 """The image formats that Pillow reads without plugins. A fixed list, so that the files of a corpus do not depend on the
 installed Pillow."""
-VALIDATION_FOLDERS = ("val", "validation")
-TEST_FOLDER = "test"
 
 
 class FolderImages(ImageSource):
@@ -50,25 +50,50 @@ class FolderImages(ImageSource):
         return [Path(path) for path in self.paths]
 
 
-def find_layout(root: Path) -> tuple[Path, Path | None]:
-    """Return (training folder, validation folder or None) of `root`, each with one folder for each class.
+@dataclass(frozen=True)
+class Layout:
+    """The folders of a set of images."""
 
-    Raises DataError for a missing root.
+    train: Path
+    val: Path | None
+    """None: a part of the training images is held out."""
+    note: str
+    """Which folders are read and which are not, to add to a description; "" if there are no splits."""
+
+
+def find_layout(root: Path, holds_folders: bool = True) -> Layout:
+    """Return the layout of `root`: itself, or its folders that are called as splits usually are (`SPLITS`), in any
+    case; the one of test is never read. `holds_folders`: whether the data of a split is in folders.
+
+    Raises DataError for a missing root, for two folders of one split, and for a folder of a split where there is none
+    to train on: it would be taken for a class.
     """
     if not os.path.isdir(root):
         raise DataError(f"There is no folder {root}" + (", only a file" if os.path.exists(root) else ""))
-    train = root / "train"
+    names = _list_folders(root)
+    splits = find_splits(names, str(root))
+    trains = "train" in splits and (not holds_folders or bool(_list_folders(root / splits["train"])))
     # A class may be called "train" too, and then has images rather than folders.
-    if train.is_dir() and _list_folders(train):
-        return train, next((root / name for name in VALIDATION_FOLDERS if (root / name).is_dir()), None)
-    return root, None
+    if not splits or (splits.keys() == {"train"} and len(names) > 1 and not trains):
+        return Layout(root, None, "")
+    if not trains:
+        raise DataError(
+            f"{root} has {', '.join(f'{name}/' for name in splits.values())}, called as a split is, and no train/ "
+            f"{'with a folder for each class' if holds_folders else 'to train on'}. Add it, or give the folder to "
+            "train on as data.root; a class must have another name."
+        )
+    read = [splits[part] for part in ("train", "validation") if part in splits]
+    other = [name for name in names if name not in read]
+    note = f"; read: {', '.join(f'{name}/' for name in read)}"
+    note += f"; not read: {', '.join(f'{name}/' for name in other)}" if other else ""
+    return Layout(root / read[0], root / read[1] if len(read) > 1 else None, note)
 
 
 def find_images(folder: Path, root: Path) -> FolderImages:
-    """Return the images folder/CLASS/**, with the classes sorted by name; hidden files and folders are left out. Their
-    identities are the paths below `root`.
+    """Return the images folder/CLASS/**, with the classes sorted by name; hidden files and folders are left out, links
+    to folders are followed, and a file that links name again is read once. Their identities are the paths below `root`.
 
-    Raises DataError for fewer than two classes and for a class without images.
+    Raises DataError for fewer than two classes, for a class without images, and for a file in two classes.
     """
     names = _list_folders(folder)
     if not names:
@@ -82,9 +107,14 @@ def find_images(folder: Path, root: Path) -> FolderImages:
     labels: list[int] = []
     empty: list[str] = []
     skipped: list[Path] = []
+    owners: dict[object, tuple[int, Path]] = {}
     for label, name in enumerate(names):
-        visible = sorted(_walk_files(folder / name))
-        files = [file for file in visible if _is_image(file)]
+        visible, files = sorted(_walk_files(folder / name)), []
+        for file in filter(_is_image, visible):
+            owner, first = owners.setdefault(identify_file(file), (label, file))
+            if owner != label:
+                raise DataError(f"{file} is by a link {first}, in another class: remove one of them.")
+            files += [file] if first is file else []
         skipped += [file.relative_to(folder) for file in visible if not _is_image(file)]
         empty += [] if files else [name]
         paths += map(str, files)
@@ -94,6 +124,14 @@ def find_images(folder: Path, root: Path) -> FolderImages:
     if skipped:
         logger.warning(f"{folder}: {_describe_skipped(skipped)}")
     return FolderImages(root, paths, np.array(labels, np.int64), tuple(names))
+
+
+def check_apart(train: FolderImages, val: FolderImages) -> None:
+    """Raise DataError if a training image is by a link a validation image, too."""
+    trained = {identify_file(path): path for path in train.files()}
+    if shared := [(path, trained[key]) for path in val.files() if (key := identify_file(path)) in trained]:
+        text = f"{len(shared):,} of the {len(val):,} validation images are links to training images"
+        raise DataError(f"{text}, such as {shared[0][0]} to {shared[0][1]}: remove them from one of the two.")
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -115,13 +153,19 @@ def _list_folders(folder: Path) -> list[str]:
 
 
 def _walk_files(folder: Path) -> Iterator[Path]:
-    """Yield the files below `folder` that are not hidden."""
+    """Yield the files below `folder` that are not hidden. Links to folders are followed, but to none that was entered
+    before or that `folder` is in."""
 
     def complain(error: OSError) -> None:
         raise DataError(f"{error.filename} cannot be read: {explain(error)}") from error
 
-    for parent, folders, files in os.walk(folder, onerror=complain):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    entered = {identify_file(above) for above in (*folder.parents, *folder.resolve().parents)}
+    for parent, folders, files in os.walk(folder, onerror=complain, followlinks=True):
+        if (key := identify_file(Path(parent))) in entered:
+            folders.clear()
+            continue
+        entered.add(key)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(parent, name) for name in files if not name.startswith("."))
 
 

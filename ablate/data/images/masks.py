@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import io
+import json
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from ablate.config.errors import DataError, Problem
 from ablate.config.lazy import LazyModule
 from ablate.data.base import IGNORED, Batch, BatchDataset
 from ablate.data.cache import remember
-from ablate.data.files import explain
+from ablate.data.files import identify_file
 from ablate.data.images.augment import Augmentation
 from ablate.data.images.folders import FolderImages, list_images
-from ablate.data.images.pixels import Pixels, crop_centre
+from ablate.data.images.pixels import TURNS, Pixels, crop_centre, decode
 from ablate.data.images.sources import ImageSource
+from ablate.data.progress import show_progress
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +36,21 @@ IMAGES, MASKS = "images", "masks"
 """The folders of a set."""
 _GREY = ("1", "L", "P", "I", "I;16", "I;16B", "I;16L")
 """Pillow's modes with one number for each pixel; of a palette it is the index."""
+_UNKNOWN = -1
+_SHOWN = 10
+"""Number of pixel values that a message names."""
+
+
+@dataclass(frozen=True)
+class MaskCounts:
+    """What the masks of a source contain."""
+
+    pixels: Mapping[int, int]
+    """Value of a pixel -> how many pixels of all masks have it, in ascending order."""
+    first: Mapping[int, int]
+    """Value of a pixel -> the row of the first mask that has it."""
+    turned: int
+    """Number of masks that are turned with their images, since they have no orientation of their own."""
 
 
 @dataclass(frozen=True)
@@ -42,57 +60,167 @@ class MaskedSource:
     images: ImageSource
     masks: ImageSource
     classes: int
-    """Number of classes: pixels of masks are 0 to classes - 1."""
-    ignored: int | None
+    """Number of classes."""
+    ignored: int | None = None
     """The pixel that is no class, which is not trained on."""
+    values: Mapping[int, int | None] = field(default_factory=dict)
+    """Pixel -> its class, None: it is no class; empty: pixels are 0 to classes - 1. It overrides `ignored`."""
 
     def __len__(self) -> int:
         return len(self.images)
 
+    def find_class(self, pixel: int) -> int | None:
+        """Return the class of a pixel, `IGNORED` if it is none; None for a pixel that has no meaning."""
+        if pixel in self.values:
+            return IGNORED if (number := self.values[pixel]) is None else number
+        if pixel == self.ignored:
+            return IGNORED
+        return pixel if not self.values and 0 <= pixel < self.classes else None
+
     def load(self, row: int) -> tuple[Image.Image, NDArray[np.int64]]:
         """Return the image in RGB and its mask [height, width], `IGNORED` where there is no class. Raises DataError
         that names a mask that does not fit."""
-        image, name = self.images.load_image(row), self.masks.name(row)
+        image, mask, _ = self._open(row)
+        pixels = np.asarray(mask).astype(np.int64)
+        classes = self._table[np.clip(pixels, -1, len(self._table) - 1)]
+        if self.ignored is not None and self.ignored not in self.values:
+            classes[pixels == self.ignored] = IGNORED
+        if (unknown := classes == _UNKNOWN).any():
+            raise DataError(self._explain_pixel(int(pixels[unknown][0]), row, np.unique(pixels).tolist()))
+        return image, classes
+
+    @cached_property
+    def _table(self) -> NDArray[np.int64]:
+        """The class of each pixel from 0 on; after them, and so also at -1, that of others."""
+        classes = [self.find_class(pixel) for pixel in range(max(self.values or [self.classes - 1]) + 1)]
+        return np.array([_UNKNOWN if number is None else number for number in [*classes, None]], np.int64)
+
+    def _open(self, row: int) -> tuple[Image.Image, Image.Image, bool]:
+        """Return an image and its mask, both upright, and whether the mask was turned with the image."""
+        image, mask = self.images.load_image(row), self._open_mask(row)
+        turn = None if mask.info["orientation"] else TURNS.get(image.info["orientation"])
+        turned = mask if turn is None else mask.transpose(turn)
+        if turned.size == image.size:  # otherwise it may be one of the upright image
+            mask = turned
+        if mask.size != image.size:
+            raise DataError(
+                f"The mask {self.masks.name(row)} has {mask.width} x {mask.height} pixels, and its image "
+                f"{self.images.name(row)} {image.width} x {image.height}: a mask has the size of its image."
+            )
+        return image, mask, turn is not None and mask is turned
+
+    def _open_mask(self, row: int) -> Image.Image:
         try:
-            mask = decode_mask(self.masks.read(row))
+            return decode(self.masks.read(row), _keep_numbers)
         except DataError as error:
-            raise DataError(f"The mask {name} cannot be read: {error}") from error
-        if mask.shape != (image.height, image.width):
-            raise DataError(
-                f"The mask {name} has {mask.shape[1]} x {mask.shape[0]} pixels, and its image {self.images.name(row)} "
-                f"{image.width} x {image.height}: a mask has the size of its image."
-            )
-        is_ignored = np.zeros(mask.shape, bool) if self.ignored is None else mask == self.ignored
-        if len(outside := np.unique(mask[~is_ignored & ((mask < 0) | (mask >= self.classes))])):
-            raise DataError(
-                f"The mask {name} has the class {outside[-1]}, and data.mask_classes is {self.classes}: 0 to "
-                f"{self.classes - 1}. Raise data.mask_classes, or give the number that is no class as data.ignored."
-            )
-        return image, np.where(is_ignored, IGNORED, mask)
+            raise DataError(f"The mask {self.masks.name(row)} cannot be read: {error}") from error
 
-    def check(self, key: str, cache: Path) -> None:
-        """Load each image and mask once, until their files change. Raises DataError with the first faults."""
-        key = f"{key}, masks of {self.classes} classes without {self.ignored}"
+    # ------------------------------------------------------------------------------------------------ before training
+
+    def count(self, key: str, cache: Path, check: bool) -> MaskCounts:
+        """Return what the masks contain, kept in `cache` until their files change; `key` names them there. If `check`,
+        each image is opened too, with which its mask is compared. Raises DataError with the first faults."""
         files = [*self.images.files(), *self.masks.files()]
-        if files:
-            remember(key, files, cache, self._check_all)
-        else:
-            self._check_all()
+        key = f"{key}, pixels of masks{' beside their images' if check else ''}"
+        (text,) = remember(key, files, cache, partial(self._count_all, check)) if files else self._count_all(check)
+        pixels, turned = json.loads(text)
+        return MaskCounts({p: n for p, n, _ in pixels}, {p: row for p, _, row in pixels}, turned)
 
-    def _check_all(self) -> list[str]:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            faults = [fault for fault in pool.map(self._find_fault, range(len(self))) if fault]
+    def _count_all(self, check: bool) -> list[str]:
+        counts: Counter[int] = Counter()
+        first: dict[int, int] = {}
+        faults: list[str] = []
+        turned = 0
+        with (
+            ThreadPoolExecutor(os.cpu_count()) as pool,
+            show_progress("counting the pixels of masks, once for all runs", len(self), "masks") as advance,
+        ):
+            for row, found in enumerate(pool.map(partial(self._count_row, check), range(len(self)))):
+                if isinstance(found, str):
+                    faults.append(found)
+                else:
+                    pixels, was_turned = found
+                    counts.update(pixels)
+                    turned += was_turned
+                    for pixel in pixels:
+                        first.setdefault(pixel, row)
+                advance(row + 1)
         if faults:
             count = "1 mask does" if len(faults) == 1 else f"{len(faults)} masks do"
             raise DataError("\n".join([f"{count} not fit:", *(f"  {fault}" for fault in faults[:5])]))
-        return ["checked"]
+        return [json.dumps([[(pixel, counts[pixel], first[pixel]) for pixel in sorted(counts)], turned])]
 
-    def _find_fault(self, row: int) -> str:
+    def _count_row(self, check: bool, row: int) -> tuple[dict[int, int], bool] | str:
+        """Return how often each pixel occurs in a mask, and whether it was turned with its image; or its fault."""
         try:
-            self.load(row)
+            _, mask, turned = self._open(row) if check else (None, self._open_mask(row), False)
         except DataError as error:
             return str(error)
-        return ""
+        values = np.asarray(mask).ravel().astype(np.int64)
+        if values.min() < 0 or values.max() > 1 << 16:
+            pixels, counts = np.unique(values, return_counts=True)
+        else:  # many times faster
+            counts = np.bincount(values)
+            pixels = np.flatnonzero(counts)
+            counts = counts[pixels]
+        return dict(zip(pixels.tolist(), counts.tolist(), strict=True)), turned
+
+    def check_pixels(self, counts: MaskCounts) -> None:
+        """Raise DataError for a pixel that has no meaning."""
+        for pixel in counts.pixels:
+            if self.find_class(pixel) is None:
+                raise DataError(self._explain_pixel(pixel, counts.first[pixel], list(counts.pixels)))
+
+    def describe_ignored(self, counts: MaskCounts) -> str:
+        """Return which share of the pixels is no class, to add to a description; "" for none."""
+        ignored = sum(count for pixel, count in counts.pixels.items() if self.find_class(pixel) == IGNORED)
+        return f", {ignored / sum(counts.pixels.values()):.1%} of the pixels ignored" if ignored else ""
+
+    def check_classes(self, counts: MaskCounts) -> None:
+        """Raise DataError if a class never occurs, or only one: the masks have other numbers than was said."""
+        there = {self.find_class(pixel) for pixel in counts.pixels} - {IGNORED, None}
+        missing = [number for number in range(self.classes) if number not in there]
+        if not self.values and self.ignored in missing:
+            missing.remove(self.ignored)
+        if not missing and len(there) > 1:
+            return
+        if missing:
+            names = f"Class {missing[0]} is" if len(missing) == 1 else f"Classes {_join(missing)} are"
+            fault = f"{names} in none of the {len(self):,} masks to train on"
+        else:
+            fault = f"The {len(self):,} masks to train on have one class alone"
+        total = sum(counts.pixels.values())
+        shares = [
+            f"{pixel} ({count / total:.1%}{', ignored' if self.find_class(pixel) == IGNORED else ''})"
+            for pixel, count in counts.pixels.items()
+        ]
+        advice = "There must be pixels of at least two"
+        if len(counts.pixels) > 1:
+            advice = f"Set the class of each pixel: {_suggest_values(counts.pixels)} (null: no class)"
+        if len(there) > 1 and there == set(range(len(there))):
+            advice += f", or if there are fewer classes, data.mask_classes={len(there)}"
+        raise DataError(f"{fault}, whose pixels are {_join(shares)}. {advice}.")
+
+    def _explain_pixel(self, pixel: int, row: int, found: Sequence[int]) -> str:
+        if self.values:
+            known = f"which data.mask_values does not name. Add its class there (null: no class): {_join(found)}"
+            return f"The mask {self.masks.name(row)} has the pixel {pixel}, {known} are in the masks."
+        return (
+            f"The mask {self.masks.name(row)} has the class {pixel}, and data.mask_classes is {self.classes}: 0 to "
+            f"{self.classes - 1}. Raise data.mask_classes, give the number that is no class as data.ignored, or the "
+            f"class of each pixel: {_suggest_values(found)}."
+        )
+
+
+def _join(items: Sequence[object]) -> str:
+    more = f" and {len(items) - _SHOWN:,} more" if len(items) > _SHOWN else ""
+    return ", ".join(map(str, items[:_SHOWN])) + more
+
+
+def _suggest_values(pixels: Iterable[int]) -> str:
+    """Return a setting that makes a class of each of the pixels."""
+    pairs = [f'"{pixel}": {number}' for number, pixel in enumerate(pixels)]
+    return f"data.mask_values='{{{', '.join(pairs[:_SHOWN])}{', ...' if len(pairs) > _SHOWN else ''}}}'"
 
 
 class MaskedImages(BatchDataset):
@@ -121,37 +249,51 @@ class MaskedImages(BatchDataset):
         return images, masks
 
 
-def decode_mask(encoded: bytes) -> NDArray[np.int64]:
-    """Return the numbers of a mask's pixels [height, width]. Raises DataError with the fault alone."""
-    try:
-        with Image.open(io.BytesIO(encoded)) as mask:
-            if mask.mode not in _GREY:
-                raise DataError(
-                    f"it is in colour ({mask.mode}); accepted is one number for each pixel, its class: grey, or a "
-                    "palette (PNG)"
-                )
-            return np.array(mask).astype(np.int64)
-    except DataError:
-        raise
-    except UnidentifiedImageError as error:
-        raise DataError("not an image") from error
-    except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and others
-        raise DataError(explain(error)) from error
+def _keep_numbers(mask: Image.Image) -> Image.Image:
+    """Return the mask as it is. Raises DataError where its pixels are not numbers."""
+    if mask.mode not in _GREY:
+        raise DataError(
+            f"it is in colour ({mask.mode}); accepted is one number for each pixel, its class: grey, or a palette (PNG)"
+        )
+    return mask.copy()
 
 
-def find_masked(folder: Path, root: Path, classes: int, ignored: int | None) -> MaskedSource:
-    """Return the images folder/images/** and their masks folder/masks/**, which have the same names but for the suffix.
-    Raises DataError for images without a mask."""
-    images, masks = list_images(folder / IMAGES), list_images(folder / MASKS)
-    by_name = {path.relative_to(folder / MASKS).with_suffix("").as_posix(): path for path in masks}
-    names = [path.relative_to(folder / IMAGES).with_suffix("").as_posix() for path in images]
-    if missing := [name for name in names if name not in by_name]:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise DataError(f"{folder / MASKS} has no mask for {', '.join(missing[:3])}{more}: it is called as the image.")
-    none, numbers = np.zeros(len(images), np.int64), tuple(map(str, range(classes)))
-    first = FolderImages(root, [str(path) for path in images], none, numbers)
-    second = FolderImages(root, [str(by_name[name]) for name in names], none, numbers)
-    return MaskedSource(first, second, classes, ignored)
+def find_masked(images_folder: Path, masks_folder: Path, root: Path) -> tuple[FolderImages, FolderImages]:
+    """Return the images images_folder/** and their masks masks_folder/**, which have the same names but for the suffix;
+    an image that a link names again is left out. Raises DataError with the names of those that do not belong
+    together."""
+    images, masks = (_group_by_name(folder) for folder in (images_folder, masks_folder))
+    pairs: dict[object, tuple[Path, Path]] = {}
+    faults: dict[str, list[str]] = {"no mask": [], "several masks": [], "several images": [], "no image": []}
+    for name in sorted(images.keys() | masks.keys()):
+        of_image, of_mask = images.get(name, []), masks.get(name, [])
+        if len(of_image) == 1 and len(of_mask) == 1:
+            first, mask = pairs.setdefault(identify_file(of_image[0]), (of_image[0], of_mask[0]))
+            if identify_file(mask) != identify_file(of_mask[0]):
+                faults["several masks"].append(f"{first} and {of_image[0]} are one file ({mask}, {of_mask[0]})")
+        if not of_mask or not of_image:
+            faults["no image" if of_mask else "no mask"].append(name)
+        if len(of_mask) > 1:
+            faults["several masks"].append(f"{name} ({', '.join(path.name for path in of_mask)})")
+        if len(of_image) > 1:
+            faults["several images"].append(f"{name} ({', '.join(path.name for path in of_image)})")
+    if told := [f"  {kind} for {_join(names)}" for kind, names in faults.items() if names]:
+        text = (
+            f"Images in {images_folder} and masks in {masks_folder} do not belong together, one to one by their names:"
+        )
+        raise DataError("\n".join([text, *told]))
+    none = np.zeros(len(pairs), np.int64)
+    sides = ([str(path) for path in paths] for paths in zip(*pairs.values(), strict=True))
+    first_side, second_side = (FolderImages(root, paths, none, ("",)) for paths in sides)
+    return first_side, second_side
+
+
+def _group_by_name(folder: Path) -> dict[str, list[Path]]:
+    """Return name -> the images below a folder that have it, but for the suffix."""
+    groups: dict[str, list[Path]] = {}
+    for path in list_images(folder):
+        groups.setdefault(path.relative_to(folder).with_suffix("").as_posix(), []).append(path)
+    return groups
 
 
 def validate_masks(pixels: Pixels, augment: Augmentation) -> list[Problem]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 from pydantic import Field, PositiveFloat
 
 from ablate.config.base import Config
@@ -26,6 +26,16 @@ else:
 Transform: TypeAlias = "Callable[[Image.Image], Tensor]"
 """From a decoded RGB image to float32 [3, size, size]."""
 
+TURNS: Mapping[int | None, Image.Transpose] = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""EXIF orientation -> what turns an image upright."""
 _RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
@@ -83,17 +93,31 @@ def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling) -> 
     return image.resize((size, size), resampling, box=(left, top, left + side, top + side))
 
 
-def decode(encoded: bytes) -> Image.Image:
-    """Return the image in RGB, for an animation the first frame. Raises DataError with the cause, without the image's
-    name."""
+def decode(encoded: bytes, convert: Callable[[Image.Image], Image.Image] = convert_to_rgb) -> Image.Image:
+    """Return the image in RGB, or what `convert` makes of it, turned as its EXIF orientation says; for an animation the
+    first frame. `info["orientation"]` is that orientation, None where there is none. Raises DataError with the cause,
+    without the image's name."""
     if not encoded:
         raise DataError("empty")
     try:
         with Image.open(io.BytesIO(encoded)) as image:
-            return convert_to_rgb(image)
+            orientation = _read_orientation(image)
+            converted = convert(image)
+            if (left := _read_orientation(image)) in TURNS:  # none is left of a TIFF, which Pillow turns
+                converted = converted.transpose(TURNS[left])
+            converted.info["orientation"] = orientation
+            return converted
     except DataError:
         raise
     except UnidentifiedImageError as error:
         raise DataError("not an image") from error
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and others
         raise DataError(explain(error)) from error
+
+
+def _read_orientation(image: Image.Image) -> int | None:
+    """Return the orientation of an image's EXIF, or of its XMP; None without one, or where they are damaged."""
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # of a damaged one SyntaxError, struct.error, ValueError and others
+        return None

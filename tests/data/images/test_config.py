@@ -1,12 +1,15 @@
 """Images: digits, folders, decoding, and what is said about broken ones."""
 
 import copy
+import io
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
 import torch
+import torchvision
 from PIL import Image
 
 from ablate.config.errors import DataError
@@ -89,16 +92,19 @@ def test_folder(root, cache):
         torch.testing.assert_close(image[:, 2, 2], expected, atol=0.02, rtol=0)
 
 
-@pytest.mark.parametrize("validation", ["val", "validation"])
-def test_folder_with_a_validation_set(root, tmp_path, cache, validation):
+@pytest.mark.parametrize(
+    ("train", "validation"), [("train", "val"), ("Train", "validation"), ("training", "VALID"), ("TRAIN", "dev")]
+)
+def test_folder_with_a_validation_set(root, tmp_path, cache, train, validation):
     (tmp_path / "both").mkdir()
-    root.rename(tmp_path / "both/train")
+    root.rename(tmp_path / "both" / train)
     for name, colour in COLOURS.items():
         save(tmp_path / "both" / validation / name / "0.webp", colour)
     corpus = ImageFolder(root=str(tmp_path / "both"), image_size=2, mean=(0, 0, 0), std=(1, 1, 1)).load(cache)
     assert (len(corpus.train), len(corpus.val)) == (10, 2)
     assert [label.item() for _, label in corpus.val] == [0, 1]
     assert all(f"/{validation}/" in path for path in names(corpus.val))
+    assert corpus.description.endswith(f"2 classes; read: {train}/, {validation}/")
 
 
 def test_train_without_validation_folder_is_split(root, tmp_path, cache):
@@ -124,17 +130,121 @@ def test_a_test_set_is_left_alone(root, tmp_path, cache):
     before = config.load(cache)
     assert "test/" not in before.description
     for name in COLOURS:
-        save(tmp_path / "both/test" / name / "0.png")
+        save(tmp_path / "both/Testing" / name / "0.png")
+    (tmp_path / "both/annotations").mkdir()
     corpus = config.load(cache)
     assert (len(corpus.train), len(corpus.val)) == (8, 2)
     assert all("/both/train/" in path for path in names(corpus.train) + names(corpus.val))
-    assert corpus.description.endswith("2 classes; test/ is not read")
+    assert corpus.description.endswith("2 classes; read: train/; not read: Testing/, annotations/")
     assert corpus.fingerprint == before.fingerprint
 
 
 def test_a_class_may_be_called_train(root, cache):
     save(root / "train/1.bmp")
     assert ImageFolder(root=str(root)).load(cache).train.class_names == ("blue", "red", "train")
+
+
+@pytest.mark.parametrize(
+    ("folders", "told"),
+    [
+        (
+            ("valid/cat", "test/cat"),
+            "root has test/, valid/, called as a split is, and no train/ with a folder for each",
+        ),
+        (("cat", "dog", "test"), "root has test/, called as a split is, and no train/ with a folder for each class"),
+        (("train", "Test"), "root has Test/, train/, called as a split is"),  # of images without classes
+        (("train/cat", "train/dog", "val/cat", "Valid/cat"), "root has two splits for validation, Valid and val"),
+    ],
+)
+def test_a_split_is_never_a_class(tmp_path, cache, folders, told):
+    for folder in folders:
+        save(tmp_path / "root" / folder / "1.png")
+    fails(tmp_path / "root", cache, told)
+
+
+def link(path, target):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+
+
+def test_links_to_folders_are_followed_as_by_torchvision_and_loops_are_not(root, tmp_path, cache):
+    """Against torchvision, on a copy without the loops."""
+    save(tmp_path / "elsewhere/more/7.png")
+    save(tmp_path / "elsewhere/8.png")
+    link(root / "red/linked", tmp_path / "elsewhere")
+    shutil.copytree(root, tmp_path / "copy", symlinks=True)
+    link(root / "red/linked_again", tmp_path / "elsewhere/more")
+    link(root / "red/self", root / "red")
+    link(root / "blue/up", root)
+    link(tmp_path / "elsewhere/back", root)
+    corpus = ImageFolder(root=str(root), image_size=2, val_fraction=0.2).load(cache)
+    found = sorted(path.removeprefix(str(root)) for path in names(corpus.train) + names(corpus.val))
+    (tmp_path / "elsewhere/back").unlink()
+    theirs = torchvision.datasets.ImageFolder(tmp_path / "copy").samples
+    assert found == sorted(path.removeprefix(str(tmp_path / "copy")) for path, _ in theirs)
+    assert len(found) == 12
+
+
+def test_one_file_by_several_names_is_one_image_and_of_one_class_and_set(root, tmp_path, cache):
+    link(root / "red/5.png", root / "red/1.png")
+    os.link(root / "red/2.png", root / "red/6.png")
+    corpus = ImageFolder(root=str(root), image_size=2).load(cache)
+    assert len(corpus.train) + len(corpus.val) == 10
+    link(root / "red/7.png", root / "blue/1.png")
+    fails(root, cache, r"root/red/7.png is by a link .*root/blue/1.png, in another class: remove one of them")
+    (root / "red/7.png").unlink()
+    (tmp_path / "both").mkdir()
+    root.rename(tmp_path / "both/train")
+    save(tmp_path / "both/val/red/1.png")
+    link(tmp_path / "both/val/blue/2.png", tmp_path / "both/train/blue/2.png")
+    text = "1 of the 2 validation images are links to training images, such as .*val/blue/2.png to .*train/blue/2.png"
+    fails(tmp_path / "both", cache, text)
+
+
+def draw_quadrants(turned):
+    """An image of 12 x 8 with four colours, as it is stored with an EXIF orientation by which it is upright; and that
+    EXIF. Turned by hand, not by what is tested."""
+    grid = np.zeros((8, 12, 3), np.uint8)
+    for place, colour in enumerate([(250, 0, 0), (0, 250, 0), (0, 0, 250), (250, 250, 0)]):
+        grid[place // 2 * 4 :, place % 2 * 6 :] = colour
+    stored = {
+        1: grid,
+        2: grid[:, ::-1],
+        3: grid[::-1, ::-1],
+        4: grid[::-1],
+        5: grid.transpose(1, 0, 2),
+        6: np.rot90(grid),  # to be turned by 90 degrees to the right
+        7: grid[::-1, ::-1].transpose(1, 0, 2),
+        8: np.rot90(grid, -1),
+    }[turned]
+    exif = Image.Exif()
+    exif[274] = turned
+    return grid, Image.fromarray(np.ascontiguousarray(stored)), exif
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg", "webp", "tiff"])
+@pytest.mark.parametrize("turned", range(1, 9))
+def test_images_are_turned_as_their_orientation_says(turned, kind):
+    upright, stored, exif = draw_quadrants(turned)
+    file = io.BytesIO()
+    stored.save(file, kind, exif=exif, **({"quality": 100, "subsampling": 0} if kind == "jpeg" else {}))
+    image = np.asarray(pixels.decode(file.getvalue())).astype(int)
+    assert image.shape == upright.shape
+    inside = np.abs(image - upright)[1:3, 1:5]  # whatever a lossy format makes of edges
+    assert inside.max() < 40
+
+
+def test_an_orientation_that_is_damaged_or_of_16_bits():
+    _, stored, _ = draw_quadrants(1)
+    for exif in (b"Exif\0\0nothing of the kind", b"Exif\0\0II*\0\xff\xff\xff\xff"):
+        file = io.BytesIO()
+        stored.save(file, "jpeg", exif=exif, quality=100)
+        assert pixels.decode(file.getvalue()).size == (12, 8)
+    grey, exif = np.arange(96, dtype=np.uint16).reshape(8, 12) << 8, Image.Exif()
+    exif[274] = 6
+    file = io.BytesIO()
+    Image.fromarray(grey).save(file, "png", exif=exif)
+    assert np.array_equal(np.asarray(pixels.decode(file.getvalue()))[..., 0], np.rot90(grey >> 8, -1))
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "1", "RGBA"])

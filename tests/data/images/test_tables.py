@@ -80,7 +80,7 @@ def test_every_source_gives_the_same_corpus(files, cache):
         assert corpus.fingerprint == found[0].fingerprint
         again = pickle.loads(pickle.dumps(corpus.train))  # noqa: S301
         assert torch.equal(again[5][0], corpus.train[5][0])
-    assert found[2].description.endswith("3 classes; not read: test")
+    assert found[2].description.endswith("3 classes; read: train, validation; not read: test")
 
 
 def test_without_a_validation_split_a_part_is_held_out(files, cache):
@@ -241,7 +241,19 @@ def test_a_dataset_of_the_hub(hub, cache):
     hub(DatasetDict({"train": table(), "validation": table((2, 1, 0)), "test": table([-1] * 3)}))
     corpus = load(cache, dataset="ILSVRC/imagenet-1k")
     assert greys(corpus.val) == ([0, 1, 2], [2, 1, 0])
-    assert corpus.description.endswith("not read: test")
+    assert corpus.description.endswith("read: train, validation; not read: test")
+
+
+def test_the_usual_names_of_splits_are_known(hub, cache):
+    parts = DatasetDict({"Training": table(), "Dev": table((2, 1, 0)), "eval": table([0, 1, 2]), "test": table()})
+    hub(parts)
+    corpus = load(cache, dataset="me/x")
+    assert (len(corpus.train), len(corpus.val)) == (8, 3)
+    assert corpus.description.endswith("read: Training, Dev; not read: eval, test")
+    assert len(load(cache, dataset="me/x", train_split="eval", val_split="Training").train) == 3
+    hub(DatasetDict({**parts, "valid": table()}))
+    fails(cache, "the dataset me/x has two splits for validation, Dev and valid", dataset="me/x")
+    assert len(load(cache, dataset="me/x", train_split="Training", val_split="valid").val) == 8
 
 
 def test_what_the_hub_says_becomes_what_to_do(hub, cache):
