@@ -26,15 +26,15 @@ _ABOVE = 1.05
 
 
 def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int, dict[str, float]]:
-    """Return tokens or images -> the mean, the lowest and the highest objective of an arm's confirmed seeds, over those
-    that trained, where all of them were validated; empty as long as planned seeds have not ended."""
-    if len(compared.outcomes) < compared.planned:
+    """Return tokens or images -> the mean, the lowest and the highest objective of an arm's fresh seeds up to the last
+    look, over those that trained, where all of them were validated; empty before the first look."""
+    if compared.looks is None:
         return {}
-    unit = UsageUnit.of(record)
+    unit, seeds = UsageUnit.of(record), list(compared.outcomes)[: compared.looks.sizes[-1]]
     curves = [
         {step * unit.per_update(run): value for step, value in run.curve.items() if math.isfinite(value)}
         for run in record.confirmed.get(arm, ())
-        if (outcome := compared.outcomes.get(run.params.get("seed", -1))) is not None and outcome.trained
+        if run.params["seed"] in seeds and compared.outcomes[run.params["seed"]].trained
     ]
     steps = set.intersection(*map(set, curves)) if curves else set()
     values = {step: [curve[step] for curve in curves] for step in sorted(steps)}

@@ -3,6 +3,7 @@ of the confirmed seeds as a band, and a description with the verdict, its figure
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from ablate import tracking
 from ablate.config.markdown import escape
 from ablate.experiment.metrics import name_in_mlflow
 from ablate.reports.bands import collect_band
+from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.records import Compared
 
@@ -20,40 +22,57 @@ if TYPE_CHECKING:
     from ablate.reports.report_data import ReportData
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as the description of a run or an experiment
-BAND = "ablate.band_seeds"  # the tag of a parent run with the seeds whose band it has
 _FIGURES = ("grid", "effects", "verdict", "confirmed", "learning_rate", "bands", "curves")
 """The first that was drawn is shown."""
 _BATCH = 900  # metrics in one call; MLflow takes 1000
+_SUFFIXES = {"mean": "", "low": "_low", "high": "_high"}  # of a band -> what follows the name of the metric
 
 
-def log_band(record: SweepRecord, arm: str, compared: Compared) -> None:
-    """Write the band of an arm's confirmed seeds to its parent run, once for the same seeds. Raises StoreError."""
+def log_band(record: SweepRecord, arm: str, compared: Compared, fails_more: bool) -> None:
+    """Write the mean of an arm's fresh seeds over training to its parent run, under the name that the objective has in
+    trials, with the lowest and the highest seed; nothing if it is there. NaN where no seed trained, and where the arm
+    is shown to fail more often (`fails_more`): by the mean of the rest it would look better than it is. Raises
+    StoreError."""
     from mlflow.entities import Metric
 
-    band = collect_band(record, arm, compared)
-    seeds = ",".join(str(seed) for seed in sorted(compared.outcomes))
-    run_id = record.parents[arm]
-    if not band or tracking.client().get_run(run_id).data.tags.get(BAND) == seeds:
+    if compared.looks is None:
         return
-    now, metric = int(1000 * time.time()), name_in_mlflow(record.spec.objective.metric)
-    points = [Metric(f"{metric}/{name}", value, now, step) for step, row in band.items() for name, value in row.items()]
+    band = {} if fails_more else collect_band(record, arm, compared)
+    if not band:
+        unit = UsageUnit.of(record)
+        end = max((run.step * unit.per_update(run) for run in record.confirmed.get(arm, ())), default=0)
+        band = {end: dict.fromkeys(_SUFFIXES, math.nan)}
+    now, metric, run_id = int(1000 * time.time()), name_in_mlflow(record.spec.objective.metric), record.parents[arm]
+    known, last = tracking.client().get_run(run_id).data.metrics, band[max(band)]["mean"]
+    if metric in known and is_same(known[metric], last):
+        return
+    points = [
+        Metric(metric + _SUFFIXES[name], value, now, step) for step, row in band.items() for name, value in row.items()
+    ]
     for start in range(0, len(points), _BATCH):
         tracking.client().log_batch(run_id, metrics=points[start : start + _BATCH])
-    tracking.client().set_tag(run_id, BAND, seeds)
+
+
+def is_same(value: float, other: float) -> bool:
+    """Return whether two values of a metric are equal, or neither is known."""
+    return value == other or (math.isnan(value) and math.isnan(other))
 
 
 def describe(report: ReportData, experiment: str, run_id: str) -> str:
     """Return the description of a sweep in Markdown: the verdict in one line, its figure, the verdict in full, and a
-    link to the report. MLflow shows the first lines until it is unfolded.
+    link to the report. MLflow shows the first lines until it is unfolded, and their source in its list of experiments:
+    they have no marks.
 
     The links are relative to the MLflow server's address.
     """
-    lines = [f"**{escape(report.summary)}**"] if report.confirmed else []
+    verdict = escape(report.verdict)
+    lines = [escape(report.summary) if report.confirmed else verdict]
     if report.scale:
         lines.append(escape(report.scale))
     if figure := _pick_figure(report.figures):
         lines.append(f"![{figure}](get-artifact?path={quote(figure)}&run_uuid={run_id})")
-    lines.append(escape(report.verdict))
+    if report.confirmed:
+        lines.append(verdict)
     runs = f"#/experiments/{experiment}/runs/{run_id}"
     lines.append(f"[All tables and figures]({runs}/artifacts): `report.html` of the run *report*.")
     return "\n\n".join(lines)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import StoreError
-from ablate.reports.mlflow_notes import log_band, write_note
+from ablate.reports.mlflow_notes import is_same, log_band, write_note
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.effects import Effect
 from ablate.verdict.records import Compared
@@ -103,13 +103,15 @@ def name_metrics(arms: Iterable[str]) -> dict[str, str]:
 
 
 def label_parents(record: SweepRecord, compared: Mapping[str, Compared]) -> None:
-    """Write the verdict on each arm, and the band of its seeds, to its parent run, if that is still there. Raises
-    nothing."""
+    """Write the verdict on each arm, and the course of its seeds, to its parent run, if that is still there. Raises
+    nothing. The course comes first: MLflow's Compare opens on the metric that it was sent first."""
+    sides = {arm: one.versus.failure_side for arm, one in compared.items() if one.versus}
+    failing = {arm if side > 0 else record.spec.baselines[arm] for arm, side in sides.items() if side}
     for arm, one in compared.items():
         if arm in record.parents:
             with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
+                log_band(record, arm, one, arm in failing)
                 _label(record.parents[arm], label_arm(arm, record.spec.baselines[arm], one))
-                log_band(record, arm, one)
 
 
 def _label(run_id: str, labels: Labels) -> None:
@@ -122,7 +124,7 @@ def _label(run_id: str, labels: Labels) -> None:
         metrics=[
             Metric(key, value, now, _find_seeds(key, labels))
             for key, value in labels.metrics.items()
-            if key not in known or not _is_same(value, known[key])
+            if key not in known or not is_same(value, known[key])
         ],
         tags=[RunTag(key, value[:_LONGEST]) for key, value in labels.tags.items()],
     )
@@ -132,10 +134,6 @@ def _find_seeds(key: str, labels: Labels) -> int:
     """Return the seeds that a metric is over: those of the run's arm, or, in a report, of the arm that `key` names."""
     _, _, arm = key.removeprefix(_PREFIX).partition("/")
     return int(labels.metrics[f"{_PREFIX}seeds{'/' if arm else ''}{arm}"])
-
-
-def _is_same(value: float, other: float) -> bool:
-    return value == other or (math.isnan(value) and math.isnan(other))
 
 
 def locate_report(record: SweepRecord) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from ablate.sweeps.storage_lock import do_locked
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.compilation import Compilation
+from ablate.training.runs import shorten_settings
 from ablate.training.train import check_corpus, choose_procedure
 from ablate.training.trainer import check_ranks
 
@@ -272,7 +273,9 @@ def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     software = provenance.describe_software()  # its trials may run elsewhere, and this process computes on no GPU
     tags |= pick_shown(software)
     tracker = tracking.Tracker(run_id) if run_id else tracking.Tracker.start(title, arm, tags)
-    tracker.log_params({path: value for path, value in spec.base(arm).flat().items() if path not in spec.space(arm)})
+    flat, searched = spec.base(arm).flat(), dict.fromkeys(spec.space(arm), "searched")
+    fixed = {path: value for path, value in flat.items() if path not in searched}
+    tracker.log_params({**shorten_settings({**flat, **searched}, arm), **fixed})
     tracker.log_text(spec.to_yaml(), "sweep.yaml")
     log_facts(tracker, software)
     for name, text in plugins.read_copies(spec.plugin_files).items():

@@ -177,16 +177,13 @@ def close(queue: TrialQueue) -> bool:
 
 
 def _close_parents(arms: Sequence[ArmTrials]) -> None:
-    """Write the trial that represents each arm to the arm's run in MLflow and end that run."""
+    """Write which trial represents each arm to the arm's run in MLflow, as tags, and end that run: a metric of the
+    search would be compared as a result."""
     for arm in arms:
         try:
             tracker = tracking.Tracker.resume(arm.parent)
             arm.refresh()
             if trial := arm.find_settled():
-                metrics = {
-                    f"winner_of_search/optimistic_{key.removeprefix('val/')}": v for key, v in trial.metrics.items()
-                }
-                tracker.log_metrics(metrics, arm.tally().finished)
                 chosen = {f"ablate.best.{path}": value for path, value in trial.params.items()}
                 tracker.set_tags({"ablate.best.run_id": trial.run_id, **chosen})
             tracker.end("completed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sized
@@ -116,6 +117,15 @@ def name_run(experiment: Experiment) -> str:
     alpha = getattr(experiment.norm, "alpha", None)
     part = f" alpha={alpha:.3g}" if alpha is not None else ""
     return f"{experiment.norm.kind}{part} lr={experiment.optimizer.lr:.3g}"
+
+
+def shorten_settings(flat: Mapping[str, Any], arm: str | None) -> dict[str, Any]:
+    """Return the settings by which runs are compared under short names: MLflow's Compare opens on the first three
+    parameters in the alphabet that differ. A run without an alpha has the word none: where numbers are compared, the
+    plot draws a run without a value just above the largest."""
+    kinds = {path.removesuffix(".kind"): kind for path, kind in flat.items() if re.fullmatch(r"\w+\.kind", path)}
+    alpha = flat.get("norm.alpha")
+    return {**kinds, "alpha": "none" if alpha is None else alpha, "arm": arm, "lr": flat.get("optimizer.lr")}
 
 
 def describe_error(error: BaseException) -> str:

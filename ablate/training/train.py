@@ -26,7 +26,15 @@ from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
 from ablate.training.precision import Speed, choose_speed
 from ablate.training.procedures import Ended, Hooks, Place, Procedure, Result
-from ablate.training.runs import copy_run, count_epochs, describe_error, describe_plugins, name_run, run_folder
+from ablate.training.runs import (
+    copy_run,
+    count_epochs,
+    describe_error,
+    describe_plugins,
+    name_run,
+    run_folder,
+    shorten_settings,
+)
 from ablate.training.trainer import advise_less_memory, check_ranks
 
 
@@ -160,12 +168,6 @@ def _show_loss(metrics: Mapping[str, float]) -> dict[str, str]:
     return {} if loss is None or not math.isfinite(loss) else {"ablate.loss": f"{loss:.3f}"}
 
 
-def _shorten(flat: Mapping[str, Any], arm: str | None) -> dict[str, Any]:
-    """Return what runs are compared by under the short names that come first in the alphabet: MLflow's Compare opens on
-    the first three parameters that differ."""
-    return {"alpha": flat.get("norm.alpha"), "arm": arm, "lr": flat.get("optimizer.lr")}
-
-
 def _open_run(experiment: Experiment, place: Place, corpus: Corpus, facts: Mapping[str, Any]) -> tracking.Tracker:
     """Return the run, new or resumed, with its parameters, data, configuration and facts."""
     texts = {**plugins.read_copies(experiment.plugins), "config.yaml": experiment.to_yaml()}
@@ -181,7 +183,7 @@ def _open_run(experiment: Experiment, place: Place, corpus: Corpus, facts: Mappi
         tags = {**first, **place.tags, **pick_shown(facts)}
         tracker = tracking.Tracker.start(place.experiment, place.name or name_run(experiment), tags, place.parent)
     flat, data = experiment.flat(), experiment.data
-    tracker.log_params({**_shorten(flat, place.tags.get("ablate.arm")), **flat})
+    tracker.log_params({**shorten_settings(flat, place.tags.get("ablate.arm")), **flat})
     profile = {"classes": corpus.classes, "shape of an input": list(corpus.shape)}
     settings = {key: value for key, value in flat.items() if key.startswith("data.")}
     log_dataset(tracker.run_id, data.kind, corpus.fingerprint, corpus.description, settings, profile)

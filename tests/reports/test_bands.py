@@ -10,6 +10,7 @@ from ablate.reports import bands
 from ablate.reports.bands import MOST_ARMS, collect_band, collect_bands, draw_bands
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.simulation import simulate
+from ablate.verdict.looks import Looks
 
 from .hand_built import add_curves, build_record
 from .test_seed_sensitivity import RATES, sweep
@@ -26,9 +27,15 @@ def test_the_band_is_over_the_seeds_that_trained():
     assert (first["low"], first["high"]) == pytest.approx((3.05, 3.12))
 
 
-def test_there_is_no_band_while_planned_seeds_run():
-    record = add_curves(build_record({"pre": PRE, "post": POST}))
-    assert collect_band(record, "pre", replace(compare_record(record)["pre"], planned=6)) == {}
+def test_a_band_has_the_seeds_up_to_the_last_look():
+    """Before the first look there is none; a sweep that stops early has one without the seeds that it left out."""
+    record = add_curves(build_record({"pre": PRE, "post": POST}, looks=None))
+    assert collect_band(record, "pre", compare_record(record)["pre"]) == {}
+    confirm = {"seeds": {"min": 3, "max": 12}, "effect": 0.02}
+    record = add_curves(build_record({"pre": PRE, "post": POST}, confirm=confirm, looks=Looks((3, 4), 12)))
+    compared = compare_record(record)["pre"]
+    last = list(collect_band(record, "pre", compared).values())[-1]
+    assert last["mean"] == pytest.approx(sum(PRE[:4]) / 4) == compared.estimate.mean
 
 
 def test_the_figure_has_a_line_and_a_range_for_each_arm():

@@ -1,11 +1,16 @@
 """What the runs and the experiment of a sweep show in MLflow: the band of the confirmed seeds, the description."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from ablate import tracking
 from ablate.reports import report as module
+from ablate.reports.mlflow_notes import describe
+from ablate.reports.mlflow_run import label_parents
+from ablate.reports.report import assemble
+from ablate.sweeps.comparison import compare_record
 
 from .hand_built import add_curves, build_record
 
@@ -21,8 +26,8 @@ def test_the_parent_has_the_band_once_and_the_experiment_the_verdict(tmp_path, m
     module.report("judged", folder=tmp_path)
     client = tracking.client()
     metric = record.spec.objective.metric
-    for name, value in {"mean": 2.126, "low": 2.10, "high": 2.16}.items():
-        points = client.get_metric_history(parents["pre"], f"{metric}/{name}")
+    for suffix, value in {"": 2.126, "_low": 2.10, "_high": 2.16}.items():
+        points = client.get_metric_history(parents["pre"], f"{metric}{suffix}")
         assert [point.value for point in points][-1] == pytest.approx(value)
         assert len(points) == 2
     metrics = client.get_run(parents["pre"]).data.metrics
@@ -30,11 +35,40 @@ def test_the_parent_has_the_band_once_and_the_experiment_the_verdict(tmp_path, m
     run = client.get_run(made.mlflow["run_id"])
     note = run.data.tags["mlflow.note.content"]
     plain = note.replace("\\", "")
-    assert plain.startswith(f"**{made.summary}**\n")
+    assert plain.startswith(f"{made.summary}\n")
     assert plain.index("](get-artifact") < plain.index(made.verdict) if made.figures else made.verdict in plain
     assert r"p\*st" in note
     assert f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts" in note
     assert client.get_experiment(run.info.experiment_id).tags["mlflow.note.content"] == note
+
+
+@pytest.mark.parametrize(("fresh", "drawn"), [
+    ({"pre": PRE, "post": [2.0, *[None] * 4]}, {"pre": 2.126, "post": 2.0}),  # 4 of 5: not shown to fail more often
+    ({"pre": PRE * 2, "post": [2.0, *[None] * 9]}, {"pre": 2.126, "post": math.nan}),
+    ({"pre": [2.0, *[None] * 9], "post": PRE * 2}, {"pre": math.nan, "post": 2.126}),
+    ({"pre": PRE, "post": [None] * 5}, {"pre": 2.126, "post": math.nan}),
+])  # fmt: skip
+def test_compare_opens_on_the_mean_of_fresh_seeds_unless_the_arm_fails_more(store, fresh, drawn):
+    """MLflow's Compare opens on the first metric that all runs have, and draws no line for NaN."""
+    record = add_curves(build_record(fresh))
+    record = replace(record, parents={arm: tracking.Tracker.start("judged", arm, {}).run_id for arm in fresh})
+    for _ in range(2):
+        label_parents(record, compare_record(record))
+    for arm, value in drawn.items():
+        metrics = tracking.client().get_run(record.parents[arm]).data.metrics
+        assert next(iter(metrics)) == "val/loss"
+        assert metrics["val/loss"] == pytest.approx(value, nan_ok=True)
+        assert len(tracking.client().get_metric_history(record.parents[arm], "val/loss")) == 1 + (value == value)
+
+
+def test_the_list_of_experiments_shows_the_verdict_without_marks(tmp_path):
+    """It shows the source of the description; an underscore within a word needs no mark, one around it does."""
+    record = build_record({"pre": PRE, "sub_ln": POST, "__x__": POST})
+    first, *rest = describe(assemble(record, tmp_path, draw=False), "1", "2").split("\n\n")
+    assert first == assemble(record, tmp_path, draw=False).summary.replace("__x__", r"\_\_x\_\_")
+    assert "sub_ln" in rest[0]
+    early = describe(assemble(replace(record, confirmed={}), tmp_path, draw=False), "1", "2")
+    assert early.startswith("No verdict yet: no fresh seed has ended. Best of 1 trial: ")
 
 
 def test_the_description_shows_the_figure_of_the_verdict():

@@ -20,7 +20,7 @@ from ablate.parallel import compiling
 from ablate.tracking.facts import read_facts
 from ablate.training.callbacks import Validations
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import load_experiment
+from ablate.training.runs import load_experiment, shorten_settings
 from ablate.training.train import train
 
 
@@ -261,9 +261,18 @@ def test_compare_opens_on_rate_alpha_and_the_validation_loss(store, tiny_setting
     result = train(experiment(tiny_settings, norm="mix", norm__alpha=0.5), Place(tags={"ablate.arm": "mix"}))
     data = tracking.client().get_run(result.run_id).data
     assert sorted(data.params)[:2] == ["alpha", "arm"]
-    assert (data.params["alpha"], data.params["arm"]) == ("0.5", "mix")
+    assert (data.params["alpha"], data.params["arm"], data.params["norm"]) == ("0.5", "mix", "mix")
     assert data.params["lr"] == data.params["optimizer.lr"]
     assert next(iter(data.metrics)) == "val/loss"
+
+
+def test_compare_draws_a_run_without_an_alpha_at_no_number():
+    """Its plot puts a run without a value at the largest number plus 0.01, unless a value is a word."""
+    short = {kind: shorten_settings(Experiment.from_mapping({"model": "llama", "data": "topics", "norm": kind}).flat(), kind)
+             for kind in ("pre", "mix")}  # fmt: skip
+    assert (short["pre"]["alpha"], short["mix"]["alpha"]) == ("none", 0.25)
+    different = sorted(key for key in short["pre"] if short["pre"][key] != short["mix"][key])
+    assert different == ["alpha", "arm", "norm"]  # so that norm.alpha, a number, is not among the first three
 
 
 def test_finished_and_unknown_runs_are_not_resumed(store, tiny_settings):
