@@ -22,6 +22,7 @@ from ablate.reports.fairness import describe_dirty
 from ablate.reports.table import Section
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.search_edges import describe_edges, name_edges
 from ablate.sweeps.verdict_summary import summarise_verdict
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import state_rule
@@ -52,9 +53,13 @@ def render(
     text: str,
 ) -> str:
     """Return the page. `captions`: file of a figure -> its caption. `text`: the sweep file, "" if there is none."""
+    answer = "\n\n".join(map(escape, together.findings) if together else map(_answer, bundle.sweeps, records.values()))
+    for size, record in records.items():
+        edges = [text for text in map(escape, describe_edges(record)) if text not in answer]
+        answer += "".join(f"\n\n{escape(size)}: {text}" if len(records) > 1 else f"\n\n{text}" for text in edges)
     parts = [
         f"# {escape(bundle.question or bundle.name)}",
-        "\n\n".join(map(escape, together.findings) if together else map(_answer, bundle.sweeps, records.values())),
+        answer,
         *(
             f"![{escape(bundle.name)}: {name}]({name})" + (f"\n\n{escape(caption)}" if caption else "")
             for name, caption in captions.items()
@@ -62,10 +67,10 @@ def render(
         *(
             [f"## {escape(table.title)}\n\n{_tabulate(table.header, table.rows)}" for table in together.tables]
             if together
-            else [_tabulate_arms(sweep) for sweep in bundle.sweeps]
+            else map(_tabulate_arms, bundle.sweeps, records.values())
         ),
         *_render_sections({size: list_sections(record) for size, record in records.items()}),
-        "## What this does not show\n\n" + _list(map(escape, _list_limits(bundle, records, together))),
+        "## What this does not show\n\n" + _list(map(escape, _list_limits(bundle, records, together, answer))),
         _quote_plan(text),
         _describe_runs(bundle, records, has_file=bool(text)),
         _describe_check(bundle, has_file=bool(text)),
@@ -88,9 +93,11 @@ def _answer(sweep: PublishedSweep, record: SweepRecord) -> str:
     return text if sweep.verdict.text.startswith(summary) else f"**{escape(summary)}**\n\n{text}"
 
 
-def _list_limits(bundle: Bundle, records: Mapping[str, SweepRecord], together: OverSizes | None) -> list[str]:
+def _list_limits(
+    bundle: Bundle, records: Mapping[str, SweepRecord], together: OverSizes | None, answer: str
+) -> list[str]:
     """Return what the verdict is not about: other lengths and models; what counts as a failure; and the cautions of
-    each sweep."""
+    each sweep that the answer does not have."""
     lengths = dict.fromkeys(_describe_length(record) for record in records.values())
     limits = [
         f"Shown for these models, this data and this length of training alone: {join_words(filter(None, lengths))}.",
@@ -101,6 +108,7 @@ def _list_limits(bundle: Bundle, records: Mapping[str, SweepRecord], together: O
         f"{sweep.name}: {text}" if several else text
         for sweep, record in zip(bundle.sweeps, records.values(), strict=True)
         for text in (*sweep.cautions, *describe_dirty(record))
+        if escape(text) not in answer
     ]
     return list(dict.fromkeys([*limits, *cautions]))
 
@@ -125,8 +133,9 @@ def _quote_plan(text: str) -> str:
     )
 
 
-def _tabulate_arms(sweep: PublishedSweep) -> str:
-    """Return the table of a sweep on fresh seeds, with the difference from the baseline."""
+def _tabulate_arms(sweep: PublishedSweep, record: SweepRecord) -> str:
+    """Return the table of a sweep on fresh seeds, with the difference from the baseline, and beside the verdict the
+    ends of the searched ranges at which an arm stands."""
     rows = []
     for arm, compared in sweep.verdict.arms.items():
         failures = compared["failures"]
@@ -136,7 +145,7 @@ def _tabulate_arms(sweep: PublishedSweep) -> str:
                 _format(compared["estimate"]),
                 f"{failures['diverged'] + failures['stuck']} of {failures['n']}" if failures else "-",
                 _format((compared["versus"] or {}).get("difference"), sign=True),
-                compared["kind"],
+                ", ".join(filter(None, [compared["kind"], name_edges(record, arm)])),
             ]
         )
     if not rows:

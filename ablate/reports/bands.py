@@ -22,7 +22,7 @@ MOST_ARMS = 12
 """In one figure; more lines cannot be told apart."""
 LEAST_POINTS = 2
 _ABOVE = 1.05
-"""Of the loss of a model that knows frequencies alone: the top of the axis."""
+"""Of the trivial loss: the top of the axis."""
 
 
 def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int, dict[str, float]]:
@@ -86,8 +86,7 @@ def draw_bands(record: SweepRecord, bands: Mapping[str, Mapping[int, Mapping[str
 
 
 def _cut_early(axes: Axes, record: SweepRecord, bands: Mapping[str, Mapping[int, Mapping[str, float]]]) -> None:
-    """Cut the axis above the loss of a model that knows frequencies alone: how far above it a seed begins says little,
-    and would flatten the rest."""
+    """Cut the axis above the trivial loss: how far above it a seed begins says little, and would flatten the rest."""
     trivial = record.trivial_loss
     if record.spec.objective.metric != LOSS or trivial is None or not math.isfinite(trivial):
         return

@@ -150,15 +150,15 @@ def _describe_changes(record: SweepRecord) -> Iterator[str]:
 
 
 def describe_unreproduced(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
-    """Yield a sentence for each arm whose search result is better than fresh seeds confirm: its value in the search is
-    better than the whole interval of its mean, or no fresh seed trained."""
+    """Yield a sentence for each arm whose settings learned in the search and reached a better value there than fresh
+    seeds confirm: it is better than the whole interval of their mean, or no fresh seed trained."""
     sign = 1 if record.spec.objective.direction == "maximize" else -1
     bounds = find_bounds(record.spec.objective.metric)
     for arm, c in () if record.spec.at_grid else compared.items():
         settled = record.settled(arm)
-        if settled is None or settled.value is None or c.failures is None:
+        if settled is None or settled.value is None or record.is_stuck(settled) or c.failures is None:
             continue
-        head = f"{arm} does not reproduce the best value of its search, {format_number(settled.value)}: "
+        head = f"{arm} does not reproduce what its settings reached in the search, {format_number(settled.value)}: "
         seeds = count_noun(c.failures.n, "fresh seed")
         if c.failures.failed == c.failures.n:
             yield f"{head}it trained on none of {seeds}."

@@ -12,7 +12,6 @@ from ablate.config.formatting import count_noun, format_number, format_settings,
 from ablate.experiment.metrics import describe_metric, is_score, list_parts
 from ablate.reports.labels import list_searched, name_items, name_validation_item
 from ablate.reports.open_verdict import describe_luck, describe_open_verdict
-from ablate.reports.search_edges import describe_edges
 from ablate.sweeps.caps import open_ledger
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec import audit
@@ -89,8 +88,7 @@ def describe_spread(record: SweepRecord, arm: str) -> str:
 
 
 def list_cautions(record: SweepRecord) -> list[str]:
-    """Return warnings about the table: unfinished, unequal or failed trials, a small validation set, optima at an end
-    of the searched range."""
+    """Return warnings about the table: unfinished, unequal or failed trials, a small validation set."""
     return [
         *list_unfinished(record),
         *_note_unequal(record),
@@ -101,7 +99,6 @@ def list_cautions(record: SweepRecord) -> list[str]:
         *_note_early_divergence(record),
         *_note_few_items(record),
         *describe_luck(record),
-        *describe_edges(record),
     ]
 
 

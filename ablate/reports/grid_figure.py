@@ -124,10 +124,10 @@ def _draw_column(axes: Axes, below: Axes, record: SweepRecord, compared: Mapping
 
 
 def _draw_trivial(axes: Axes, loss: float) -> None:
-    """Draw the loss of a model that knows frequencies alone."""
+    """Draw the loss of a predictor that ignores its inputs."""
     axes.axhline(loss, color=style.GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.annotate(
-        "knows only the frequencies",
+        "ignores its inputs",
         (0.995, loss),
         (0, 3),
         xycoords=("axes fraction", "data"),

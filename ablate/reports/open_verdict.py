@@ -35,6 +35,7 @@ def describe_open_verdict(record: SweepRecord) -> Iterator[str]:
     compared = compare_record(record)
     yield from _note_selection(record)
     yield from _note_seeds(record, compared)
+    yield from _note_deleted(record, compared)
     yield from _note_crossed(record, compared)
     yield from _note_crashes(record)
 
@@ -71,6 +72,20 @@ def _note_seeds(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterat
         planned = count_noun(confirm.most_seeds, "fresh seed")
         up_to = "at most " if confirm.is_sequential else ""
         yield f"The confirmation is not finished: of {up_to}{planned} {per_arm} are done."
+
+
+def _note_deleted(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
+    """Yield the fresh seeds that were looked at and are no longer in the storage."""
+    gone = {
+        arm: [seed for seed in record.spec.fresh_seeds(c.looks.sizes[-1]) if seed not in c.outcomes]
+        for arm, c in compared.items()
+        if c.looks
+    }
+    if parts := [f"{arm} {join_words(map(str, seeds))}" for arm, seeds in gone.items() if seeds]:
+        yield (
+            f"Fresh seeds that were looked at are missing in the storage: {join_words(parts)}. The verdict is over "
+            "those that are left; `ablate sweep` trains the others again."
+        )
 
 
 def _note_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from ablate.reports.sections import PARTS
 from ablate.reports.stored_scores import add_scores
 from ablate.reports.verdict_sections import candidates_to_plain, crossed_to_plain
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.search_edges import find_edges
 from ablate.sweeps.storage import read_sweep
 from ablate.sweeps.verdict_summary import find_bounds
 
@@ -86,6 +87,7 @@ class Report(ReportData):
             "target": record.target(arm),
             "counts": record.counts(arm),
             "searched": list(record.spec.space(arm)),
+            "at_end_of_range": [asdict(edge) for edge in find_edges(record, arm)],
             "best": best_trial,
             "spread": to_plain(findings.find_spread(record, arm)),
             "median_seconds": findings.median_seconds(record, arm),

@@ -17,6 +17,7 @@ from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
 from ablate.reports.usage import Usage, UsageUnit, sum_usage
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.search_edges import describe_edges
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.verdict_summary import summarise_verdict
 from ablate.verdict.effects import Effect
@@ -54,12 +55,13 @@ class ReportData:
     @property
     def verdict(self) -> str:
         """The comparison on fresh seeds; before the first of them, the best value of each arm and the limits of one
-        seed. Then the other settings in which the arms differ."""
+        seed. Then the arms that stand at an end of a searched range, and the other settings in which arms differ."""
         text = confirmation.describe_verdict(self.record, self.confirmed)
         if not text:
             text = findings.describe_search(self.record)
             if any(self.record.best(arm) for arm in self.record.trials):
                 text = f"{self.summary} {text}"
+        text = " ".join([text, *describe_edges(self.record)])
         if self.record.spec.transfer and (taken_over := self.record.spec.transfer.describe()):
             text += f" {taken_over}"
         confounds = self.confounds.found if self.confounds else None

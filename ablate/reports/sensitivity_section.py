@@ -16,7 +16,7 @@ from ablate.verdict.statements import format_estimate
 TITLE = "Learning-rate sensitivity (Wortsman et al. 2023)"
 MEANING = (
     "The mean, over log learning rates in the searched range, of the loss (at most the initial loss) minus the "
-    "lowest loss, in nats: a lower value means that less tuning is needed."
+    "lowest loss, in the unit of the loss: a lower value means that less tuning is needed."
 )
 
 
@@ -48,7 +48,7 @@ def tabulate_seed_sensitivities(report: ReportData) -> list[Section]:
     rows = known.rows
     columns = [
         word_column("arm", rows),
-        Column("sensitivity (nats)", [_format(row.estimate) for row in rows.values()]),
+        Column("sensitivity", [_format(row.estimate) for row in rows.values()]),
         Column("n seeds", [str(len(row.seeds)) for row in rows.values()]),
         Column("runs that failed", [f"{row.failed} of {row.runs}" for row in rows.values()]),
     ]
@@ -63,7 +63,7 @@ def tabulate_seed_sensitivities(report: ReportData) -> list[Section]:
         columns = [
             word_column("arm", [pair.row for pair in pairs]),
             word_column("less", [pair.other for pair in pairs]),
-            Column("difference (nats)", [_format(pair.estimate, sign=True) for pair in pairs]),
+            Column("difference", [_format(pair.estimate, sign=True) for pair in pairs]),
             word_column("", [pair.word for pair in pairs]),
         ]
         shared = f"{count_noun(len(pairs), 'difference')}, in pairs of seeds: they share an error of 5 %, apart from "

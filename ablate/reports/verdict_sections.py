@@ -14,7 +14,7 @@ from ablate.reports.report_data import ReportData
 from ablate.reports.table import NOTHING, Column, Section, Table
 from ablate.sweeps.comparison import read_outcomes
 from ablate.sweeps.records import Candidate, SweepRecord
-from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_verdict
+from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, tell_verdict
 from ablate.verdict.failures import FailureShare, count_failures
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import Outcome
@@ -32,7 +32,7 @@ def tabulate_confirmed(report: ReportData) -> list[Section]:
     columns = [
         word_column("arm", [cells[arm].arm if cells else arm for arm in compared]),
         *(settings if cells else []),
-        word_column("verdict", [name_verdict(record, arm, compared) for arm in compared]),
+        word_column("verdict", [tell_verdict(record, arm, compared) for arm in compared]),
         Column("seeds", [f"{len(c.outcomes)}/{max(c.planned, len(c.outcomes))}" for c in rows]),
         word_column("failed", [format_share(c.failures) for c in rows]),
         Column(name, [_format_mean(c.estimate, find_bounds(metric)) for c in rows]),

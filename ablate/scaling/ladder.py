@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ablate.config.errors import SweepError
@@ -11,6 +11,7 @@ from ablate.reports.fairness import describe_sizes
 from ablate.scaling.comparison import Comparison, compare_sizes
 from ablate.scaling.rungs import Rung, count_parameters
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.search_edges import describe_edges
 from ablate.verdict.outcomes import LOSS, Outcome, read_outcome
 from ablate.verdict.records import FreshOutcomes
 
@@ -31,6 +32,8 @@ class Ladder:
     """What became of a transfer of settings between the sizes: sentences, each with the sizes that it holds for."""
     surroundings: list[str]
     """Differences between the sizes in what they were computed on."""
+    edges: list[str]
+    """The arms that stand at an end of a searched range: sentences, each with the sizes that it holds for."""
 
     @property
     def baseline(self) -> str:
@@ -60,16 +63,17 @@ def fit_ladder(
     target = (extrapolate, count_parameters(extrapolate, known)) if extrapolate else None
     trivial_losses = [records[k].trivial_loss for k in kept]
     ended = {rung.size: records[k] for rung, k in zip(rungs, kept, strict=True)}
-    transfers = _describe_transfers(rungs, [*ended.values()])
-    return Ladder(name, rungs, trivial_losses, compared, target, transfers, list(describe_sizes(ended)))
+    transfers = _join_sizes({size: [r.spec.transfer.describe()] for size, r in ended.items() if r.spec.transfer})
+    edges = _join_sizes({size: describe_edges(record) for size, record in ended.items()})
+    return Ladder(name, rungs, trivial_losses, compared, target, transfers, list(describe_sizes(ended)), edges)
 
 
-def _describe_transfers(rungs: Sequence[Rung], records: Sequence[SweepRecord]) -> list[str]:
-    """Return a sentence for the sizes that say the same of a transfer."""
+def _join_sizes(told: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return each sentence that is told of sizes (size -> sentences) once, with its sizes."""
     sizes: dict[str, list[str]] = {}
-    for rung, record in zip(rungs, records, strict=True):
-        if record.spec.transfer:
-            sizes.setdefault(record.spec.transfer.describe(), []).append(rung.size)
+    for size, sentences in told.items():
+        for sentence in sentences:
+            sizes.setdefault(sentence, []).append(size)
     return [f"{join_words(names)}: {text}" for text, names in sizes.items()]
 
 

@@ -14,10 +14,11 @@ from ablate.verdict.sequential import LEAST
 
 
 def state_findings(ladder: Ladder) -> list[str]:
-    """Return the results: the sizes at which each difference is shown, how it changes with size, the curves'
-    predictions, and the failures."""
+    """Return the results: the sizes at which each difference is shown and which arms stand at an end of a searched
+    range there, how it changes with size, the curves' predictions, and the failures."""
     pairs = ladder.compared.pairs
     sentences = [text for arm, pair in pairs.items() if (text := _state_differences(ladder, arm, pair))]
+    sentences += ladder.edges
     sentences += [_state_trend(ladder, arm, pair.trend) for arm, pair in pairs.items()]
     sentences += _state_curves(ladder)
     sentences += [_state_failures(ladder, name, arm) for name, arm in ladder.compared.arms.items()]

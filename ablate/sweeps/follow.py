@@ -59,7 +59,8 @@ class Follower:
             if (status := trial_status(trial)) != "running":  # what runs is shown as started
                 self._states[study, trial.number] = read_claim(trial), status
         self._count()
-        self.display.done, _ = count_runs(self.record)
+        self.display.done = self._counted
+        self._tell_verdict()
 
     def look_if_due(self) -> None:
         """`look`, unless looks would take too much of the time."""
@@ -90,7 +91,14 @@ class Follower:
             self._count()
         for _, show in sorted(events, key=lambda event: event[0]):
             show()
+        if self._counted <= self.display.done:  # or runs that it counts have ended since, and the next look shows them
+            self._tell_verdict()
         self.display.refresh()
+
+    def close(self) -> None:
+        """Show what has changed since the last look, and the verdict last."""
+        self.look()
+        self.display.close()
 
     def is_over(self) -> bool:
         """Return whether all runs of the sweep have ended; those that failed are for the next session."""
@@ -107,17 +115,20 @@ class Follower:
         ]
 
     def _count(self) -> None:
-        """Read the results, and show the total, the best of each search and, if seeds have ended, the verdict."""
+        """Read the results, and show the total and the best of each search."""
         self.record = record = read_sweep_from(self.storage, self.title)
-        _, self.display.total = count_runs(record)
+        self._counted, self.display.total = count_runs(record)
         if ledger := open_ledger(record):
             self.display.cap = ledger.describe_left(record.spec.base(next(iter(record.trials))).unit)
         best = {arm: trial for arm in record.trials if (trial := record.best(arm))}
         self.display.best = ", ".join(f"{arm} {format_number(trial.value)}" for arm, trial in best.items())
-        seeds = _count_ended_seeds(record)
+
+    def _tell_verdict(self) -> None:
+        """Show the verdict if seeds have ended since it was last shown."""
+        seeds = _count_ended_seeds(self.record)
         if seeds != self._seeds:
             self._seeds = seeds
-            self.display.show_verdict(summarise_verdict(record))
+            self.display.show_verdict(summarise_verdict(self.record))
 
     def _build_start(self, key: tuple[str, int], study: str, trial: FrozenTrial) -> Callable[[], None]:
         running = self._describe(study, self._read(study, trial))
@@ -158,7 +169,7 @@ class Follower:
             metric = self.record.spec.objective.metric
             text = f"completed, {shorten_metric(metric)} {format_number(run.value)}"
             if classify(run.metrics.get(LOSS), self.record.trivial_loss) == "stuck":
-                text += " (stuck: not better than predicting the frequencies of tokens or classes)"
+                text += " (stuck: no better than a predictor that ignores its inputs)"
             return text
         if status == "waiting":
             return interrupted
@@ -189,6 +200,7 @@ def follow_sweep(title: str, url: str | None, console: Console) -> None:
             follower.look_if_due()
             display.workers = max(1, len(display.running))
             if follower.is_over():
+                display.close()
                 return
             time.sleep(POLL)
 

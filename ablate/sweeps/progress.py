@@ -67,6 +67,7 @@ class Display:
         self.best = ""
         """The best trial of each search so far, which is optimistic: shown last."""
         self._said: set[str] = set()
+        self._last = ""  # line that was printed
         self._seconds: list[float] = []
         self._noted = time.monotonic()  # the last line
         self._progress = Progress(
@@ -90,7 +91,7 @@ class Display:
 
     def note(self, text: str) -> None:
         """Print a permanent line."""
-        self._noted = time.monotonic()
+        self._noted, self._last = time.monotonic(), text
         print_wrapped(self.console, text)
 
     def note_once(self, text: str) -> None:
@@ -101,11 +102,18 @@ class Display:
 
     def show_verdict(self, text: str) -> None:
         """Show the verdict so far; in a log, print a line if more than its numbers has changed."""
-        told = not text.startswith("No verdict")
-        if told and not self._live and _NUMBERS.sub("", text) != _NUMBERS.sub("", self.verdict):
+        before, self.verdict = self.verdict, text
+        if self._is_told() and not self._live and _NUMBERS.sub("", text) != _NUMBERS.sub("", before):
             self.note(text)
-        self.verdict = text
         self.refresh()
+
+    def close(self) -> None:
+        """Print the verdict as the last line, if there is one."""
+        if self._is_told() and self._last != self.verdict:
+            self.note(self.verdict)
+
+    def _is_told(self) -> bool:
+        return bool(self.verdict) and not self.verdict.startswith("No verdict")
 
     def show_start(self, key: Hashable, trial: Running) -> None:
         """Show that a trial has started."""

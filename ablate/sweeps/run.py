@@ -116,7 +116,7 @@ def _run_workers(workers: Workers, follower: Follower, stop: _Stop) -> None:
         workers.kill()
         with contextlib.suppress(StoreError):
             _show(workers, follower, [])
-            follower.look()
+            follower.close()
 
 
 def _show(workers: Workers, follower: Follower, sentences: Sequence[str]) -> None:
@@ -152,7 +152,7 @@ def _follow_aside(follower: Follower) -> Iterator[None]:
         ended.set()
         thread.join()
         with contextlib.suppress(StoreError):
-            follower.look()
+            follower.close()
 
 
 def _end_orphaned_runs(queue: TrialQueue) -> None:

@@ -9,7 +9,7 @@ from ablate.sweeps.caps import count_runs_after, open_ledger
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record, read_outcomes
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
-from ablate.sweeps.verdict_summary import name_verdict, summarise_verdict
+from ablate.sweeps.verdict_summary import summarise_verdict, tell_verdict
 from ablate.training.runs import measure_checkpoint
 from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.failures import count_failures
@@ -79,7 +79,7 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
             rows.append(
                 {
                     "verdict": verdict,
-                    "arm_verdict": name_verdict(sweep, arm, compared) if arm in compared else None,
+                    "arm_verdict": tell_verdict(sweep, arm, compared) if arm in compared else None,
                     "sweep": sweep.title,
                     "arm": arm,
                     "at_grid": sweep.spec.at_grid,

@@ -8,6 +8,7 @@ from ablate.config.formatting import UNBOUNDED, count_noun, format_settings, joi
 from ablate.experiment.metrics import describe_metric, shorten_metric
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record, read_outcomes
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.search_edges import name_edges
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.effect_statements import summarise_effects
 from ablate.verdict.records import Compared
@@ -66,9 +67,14 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
     return c.kind
 
 
+def tell_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]) -> str:
+    """Return the verdict of an arm, and the ends of the searched ranges at which it stands: there it is not tuned."""
+    return ", ".join(filter(None, [name_verdict(record, arm, compared), name_edges(record, arm)]))
+
+
 def summarise_verdict(record: SweepRecord) -> str:
-    """Return the verdict so far on all arms in one line: 'Verdict against pre: post worse (+0.100 ± 0.021), mix
-    inconclusive with 3 seeds (-0.010 ± 0.034).'"""
+    """Return the verdict so far on all arms in one line: 'Verdict against pre: post worse (+0.100 ± 0.021, n = 5); mix
+    inconclusive with 5 seeds (-0.010 ± 0.034, n = 3; failed on 2 of 5 seeds).'"""
     compared, baseline = compare_record(record), record.spec.compared_with
     if not compared:
         if not record.spec.confirm.most_seeds:
@@ -87,36 +93,67 @@ def summarise_verdict(record: SweepRecord) -> str:
     if all(c.kind == "figures" for c in others.values()):
         if record.spec.confirm.most_seeds < LEAST:
             return f"No verdict against {baseline}: it needs at least {LEAST} fresh seeds (confirm.seeds)."
-        ended, planned = sum(len(c.outcomes) for c in compared.values()), sum(c.planned for c in compared.values())
-        if ended == planned:
-            return f"All {planned} runs on fresh seeds have ended."
-        return f"No verdict yet against {baseline}: {ended} of {planned} runs on fresh seeds have ended."
+        return f"No verdict yet against {baseline}: {_count_ended(compared)}."
     if any(cell.point for cell in record.spec.cells.values()):
         return f"{head}. {_summarise_grid(record, compared)}"
     if len(others) > _MANY:
         groups: dict[str, list[str]] = {}
         for arm in sorted(others, key=lambda arm: not others[arm].decided):
-            groups.setdefault(name_verdict(record, arm, compared), []).append(arm)
+            failed = _tell_failures(others[arm])
+            groups.setdefault(tell_verdict(record, arm, compared), []).append(arm + (f" ({failed})" if failed else ""))
         told = "; ".join(f"{name}: {join_words(arms)}" for name, arms in groups.items())
-        against = f"{head} against {baseline}{_add_failures(compared[baseline])}"
-        return f"{against}: {len(others)} arms. {told[0].upper()}{told[1:]}."
-    parts = [f"{arm} {name_verdict(record, arm, compared)}{_add_difference(c)}" for arm, c in others.items()]
-    return f"{head} against {baseline}{_add_failures(compared[baseline])}: {'; '.join(parts)}."
+        seeds = sorted({c.versus.seeds for c in others.values() if c.versus}) or [0]
+        n = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+        against = f"{head} against {_tell_baseline(record, compared)}"
+        return f"{against}: {len(others)} arms, n = {n}. {told[0].upper()}{told[1:]}."
+    bounds = find_difference_bounds(record.spec.objective.metric)
+    parts = [f"{arm} {tell_verdict(record, arm, compared)}{_tell_figures(c, bounds)}" for arm, c in others.items()]
+    return f"{head} against {_tell_baseline(record, compared)}: {'; '.join(parts)}."
 
 
-def _add_failures(baseline: Compared) -> str:
-    """Return how often the baseline itself failed, if it did: an arm that fails too is not shown to be worse so."""
-    share = baseline.failures
-    return f", which failed on {share.failed} of {count_noun(share.n, 'seed')}" if share and share.failed else ""
+def _tell_baseline(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
+    """Return the baseline, with how often it failed itself, as an arm that fails too is not shown to be worse so, and
+    the ends of its ranges at which it stands."""
+    name = record.spec.compared_with
+    failed, edges = _tell_failures(compared[name]), name_edges(record, name)
+    told = [*([f"which {failed}"] if failed else []), *([f"which is {edges}"] if edges else [])]
+    return f"{name}, {join_words(told)}" if told else name
+
+
+def _tell_failures(c: Compared) -> str:
+    return (
+        f"failed on {c.failures.failed} of {count_noun(c.failures.n, 'seed')}"
+        if c.failures and c.failures.failed
+        else ""
+    )
+
+
+def _tell_figures(c: Compared, bounds: tuple[float, float]) -> str:
+    """Return ' (+0.100 ± 0.021, n = 3; failed on 2 of 5 seeds)'; no difference without an interval."""
+    parts = [_tell_failures(c)]
+    if (d := c.difference) is not None:
+        told = f"{format_estimate(d, sign=True, bounds=bounds)}, " if d.interval else "no interval, "
+        parts.insert(0, f"{told}n = {d.n}")
+    text = "; ".join(filter(None, parts))
+    return f" ({text})" if text else ""
+
+
+def _count_ended(compared: Mapping[str, Compared]) -> str:
+    """Return '3 of 6 runs on fresh seeds have ended, 1 of them failed'."""
+    outcomes = [outcome for c in compared.values() for outcome in c.outcomes.values()]
+    failed = sum(not outcome.trained for outcome in outcomes)
+    text = f"{len(outcomes)} of {sum(c.planned for c in compared.values())} runs on fresh seeds have ended"
+    return f"{text}, {failed} of them failed" if failed else text
 
 
 def _summarise_design(record: SweepRecord, compared: Mapping[str, Compared], head: str) -> str:
     """Return one line on the effects of a factorial."""
     text = summarise_effects(compare_record_effects(record), name_unit(record.spec))
-    if text:
-        return f"{head}. {text}"
-    ended, planned = sum(len(c.outcomes) for c in compared.values()), sum(c.planned for c in compared.values())
-    return f"No verdict yet on the effects: {ended} of {planned} runs on fresh seeds have ended."
+    if not text:
+        return f"No verdict yet on the effects: {_count_ended(compared)}."
+    edges = {cell: edges for cell in compared if (edges := name_edges(record, cell))}
+    told = "; ".join(f"{cell} is {place}" for cell, place in edges.items())
+    return f"{head}. {text}" + (f" Not tuned: {told}." if told else "")
 
 
 def _summarise_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
@@ -132,10 +169,6 @@ def _summarise_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> st
     return summarise(
         compared, places, names=names, baseline=spec.compared_with, unit=name_unit(spec), maximize=maximize
     )
-
-
-def _add_difference(c: Compared) -> str:
-    return f" ({format_estimate(c.difference, sign=True)})" if c.difference else ""
 
 
 def is_open(record: SweepRecord) -> bool:

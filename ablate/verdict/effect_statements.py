@@ -69,13 +69,18 @@ def name_effect(effect: Effect) -> str:
 
 def _group(effects: Sequence[Effect], unit: str) -> str:
     """Return the effects of each verdict together; the amounts of what is claimed, and of all of them where these are
-    few."""
+    few, if they have an interval; and the runs that failed."""
     groups: dict[str, list[str]] = {}
     for effect in effects:
-        d, contrast = effect.versus.difference, effect.contrast
-        shown = d is not None and (effect.kind in CLAIMS or len(effects) <= _FEW)
-        amount = f" ({format_uncertain(d.mean, d.half_width, sign=True)} {unit})" if d and shown else ""
-        groups.setdefault(name_effect(effect), []).append(f"{contrast.describe()}{amount}")
+        v, told = effect.versus, []
+        if v.difference and v.interval and (effect.kind in CLAIMS or len(effects) <= _FEW):
+            amount = format_uncertain(v.difference.mean, v.difference.half_width, sign=True)
+            told.append(f"{amount} {unit}, n = {v.difference.n}")
+        if failed := v.failed + v.other_failed:
+            told.append(f"{failed} of {count_noun(2 * effect.runs, 'run')} failed")
+        groups.setdefault(name_effect(effect), []).append(
+            effect.contrast.describe() + (f" ({'; '.join(told)})" if told else "")
+        )
     return "; ".join(f"{name}: {join_words(own)}" for name, own in groups.items())
 
 

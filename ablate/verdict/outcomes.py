@@ -115,13 +115,12 @@ class Outcome:
 
 
 def classify(loss: float | None, trivial_loss: float | None) -> Ending:
-    """Return the outcome of a run that ended with the validation loss `loss` in nats.
+    """Return the outcome of a run that ended with the validation loss `loss`.
 
     Args:
         loss: the last validation loss; None: it has none, and is trained.
-        trivial_loss: the loss of a model that knows only frequencies: of the training tokens (cross entropy of their
-            unigram distribution on the validation set), or of the classes (the entropy of their frequencies). None:
-            unknown; nothing is called stuck.
+        trivial_loss: the loss of a predictor that ignores its inputs, such as one that knows the frequencies of tokens
+            or classes. None: unknown; nothing is called stuck.
     """
     if loss is None:
         return "trained"
@@ -158,6 +157,6 @@ def state_rule(trivial_loss: float | None) -> str:
         )
     return (
         "A seed fails when it diverges or is stuck: it ends at a validation loss of "
-        f"{format_number((1 - LEARNED) * trivial_loss)} nats or more, {100 * (1 - LEARNED):.0f} % of the trivial loss "
-        f"of {format_number(trivial_loss)}, the loss of a model that knows only the frequency of each token or class."
+        f"{format_number((1 - LEARNED) * trivial_loss)} or more, {100 * (1 - LEARNED):.0f} % of the trivial loss of "
+        f"{format_number(trivial_loss)}, that of a predictor that ignores its inputs."
     )

@@ -77,13 +77,16 @@ def state_basis(compared: Iterable[Compared | Effect]) -> list[str]:
     tested = [c for c in compared if c.versus is not None and c.versus.seeds >= LEAST and c.looks]
     if not tested:
         return []
-    plans = sorted({(c.looks.sizes, c.looks.planned) for c in tested if c.looks})
-    told = join_words(
-        f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} seeds"
-        + (", as planned" if sizes == (planned,) else f" ({planned} were planned)")
-        for sizes, planned in plans
-    )
-    return [f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {told}."]
+    plans = {
+        (c.looks.sizes, c.looks.planned, min(c.versus.seeds, c.looks.sizes[-1])) for c in tested if c.looks and c.versus
+    }
+    told = []
+    for sizes, planned, left in sorted(plans):
+        plan = ", as planned" if sizes == (planned,) else f" ({planned} were planned)"
+        if left < sizes[-1]:  # seeds were deleted from the storage
+            plan = f", of which {left} are left ({planned} were planned)"
+        told.append(f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} seeds{plan}")
+    return [f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {join_words(told)}."]
 
 
 class _Wording:

@@ -40,6 +40,11 @@ def test_the_numbers_are_those_of_the_statistics(confirmed):
     json.dumps([c.to_dict() for c in found.values()])
 
 
+def test_a_search_that_got_stuck_promised_nothing():
+    record = build_record({"pre": PRE, "post": [None] * 5}, promised={"post": STUCK})
+    assert not any(text.startswith("post ") for text in describe_unreproduced(record, judge(record)[0]))
+
+
 def test_an_arm_that_diverges_on_every_seed_is_not_told_by_its_search():
     record = build_record({"pre": PRE, "post": [None] * 5}, promised={"post": 1.5})
     found, text = judge(record)
@@ -47,7 +52,7 @@ def test_an_arm_that_diverges_on_every_seed_is_not_told_by_its_search():
     assert "post failed on all of 5 seeds (55 % or more, one-sided 95 %), pre on 0 of 5" in text
     assert "1.5" not in text
     assert list(describe_unreproduced(record, found))[1] == (
-        "post does not reproduce the best value of its search, 1.500: it trained on none of 5 fresh seeds."
+        "post does not reproduce what its settings reached in the search, 1.500: it trained on none of 5 fresh seeds."
     )
 
 

@@ -94,18 +94,6 @@ def test_the_spread_is_within_an_arm_and_carries_n(record: SweepRecord) -> None:
     assert text == "post: 1.820 (lr=0.0004) to 2.146 (lr=0.0016) over 5 completed trials; also 3 diverged."
 
 
-def test_an_optimum_at_an_end_is_pointed_out_unless_nothing_lies_beyond(spec: Any, writer: Any) -> None:
-    sweep = writer(spec)
-    for lr, value in ((1e-4, 2.0), (1e-3, 1.9), (9.9e-3, 1.8)):
-        sweep.add("pre", {"optimizer.lr": lr}, value)
-        sweep.add("mix", {"optimizer.lr": 1e-3, "norm.alpha": 1.0}, value)
-    notes = [note for note in findings.list_cautions(read_sweep("demo")) if "lie beyond" in note]
-    assert notes == [
-        "The best optimizer.lr of pre is at the upper end of the searched range (0.0001 to 0.01): a better value may "
-        "lie beyond it."
-    ]
-
-
 @pytest.mark.parametrize(
     ("items", "metric", "told"),
     [

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from ablate.reports.confirmation import describe_verdict
 from ablate.reports.findings import list_cautions
 from ablate.reports.open_verdict import describe_luck, describe_open_verdict
+from ablate.sweeps.comparison import compare_record
 
 from .hand_built import build_record
 
@@ -39,13 +41,27 @@ def test_missing_selection_runs_are_counted():
     ],
 )
 def test_missing_seeds_are_counted(values, confirm, told):
-    notes = " ".join(describe_open_verdict(build_record(values, confirm=confirm)))
+    looks = "one" if len({*map(len, values.values())}) == 1 else None
+    notes = " ".join(describe_open_verdict(build_record(values, confirm=confirm, looks=looks)))
     assert notes == (f"The confirmation is not finished: {told}" if told else "")
 
 
 def test_no_seeds_are_missed_of_an_arm_that_could_not_be_trained():
-    assert list(describe_open_verdict(build_record({"pre": PRE, "post": []}, promised={"post": None}))) == []
-    assert list(describe_open_verdict(build_record({"pre": [], "post": PRE}, promised={"pre": None}))) == []
+    for lost, fresh in (("post", {"pre": PRE, "post": []}), ("pre", {"pre": [], "post": PRE})):
+        assert list(describe_open_verdict(build_record(fresh, promised={lost: None}, looks=None))) == []
+
+
+def test_a_seed_that_was_deleted_after_a_look_is_missed():
+    """It is not said that the looks were as planned."""
+    record = build_record({"pre": PRE, "post": BETTER})
+    assert "every look: 1 look at 5 seeds, as planned." in describe_verdict(record, compare_record(record))
+    confirmed = {"pre": record.confirmed["pre"], "post": record.confirmed["post"][:1] + record.confirmed["post"][2:]}
+    left = replace(record, confirmed=confirmed)
+    text = describe_verdict(left, compare_record(left))
+    assert "every look: 1 look at 5 seeds, of which 4 are left (5 were planned)." in text
+    assert "Fresh seeds that were looked at are missing in the storage: post 9. " in " ".join(
+        describe_open_verdict(left)
+    )
 
 
 def test_missing_crossed_runs_are_counted():

@@ -231,5 +231,6 @@ def test_it_runs_with_workers(store, tiny_settings):
     spec = Sweep.from_tree({**tree, "components": {"norm": ["pre", "lns"]}, "design": "factorial"})
     found = run_sweep(spec, workers=2)
     assert [[run.status for run in runs] for runs in found.confirmed.values()] == [["completed"]] * 2
-    assert summarise_verdict(found) == "No verdict yet on the effects: 2 of 2 runs on fresh seeds have ended."
+    told = "No verdict yet on the effects: 2 of 2 runs on fresh seeds have ended, 2 of them failed."
+    assert summarise_verdict(found) == told
     assert run_sweep(spec, workers=1) == found  # nothing is left to do

@@ -49,7 +49,12 @@ def test_a_sweep_runs_its_budget_and_is_tracked_with_a_parent_for_each_arm(store
         assert child.info.status == "FINISHED"
     best = record.best("mix")
     parent = client.get_run(record.parents["mix"])
-    assert [parent.data.params.get(key) for key in ("alpha", "arm", "lr", "norm")] == ["searched", "mix", "searched", "mix"]
+    assert [parent.data.params.get(key) for key in ("alpha", "arm", "lr", "norm")] == [
+        "searched",
+        "mix",
+        "searched",
+        "mix",
+    ]
     assert "norm.alpha" not in client.get_run(record.parents["pre"]).data.params
     assert parent.data.metrics == {}  # what the search reached is no result of the arm
     assert parent.data.tags["ablate.best.run_id"] == best.run_id

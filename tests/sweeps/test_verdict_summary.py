@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 
 import pytest
 from rich.console import Console
@@ -54,7 +55,7 @@ def test_the_failures_of_the_baseline_are_told_beside_those_of_the_arms():
 def test_many_arms_are_named_by_verdict():
     record = run({f"arm-{i}": 2.1 + 0.2 * (i > 3) for i in range(7)})
     text = summarise_verdict(record)
-    assert text.startswith("Verdict against arm-0: 6 arms. Worse: arm-4, arm-5 and arm-6; inconclusive")
+    assert text.startswith("Verdict against arm-0: 6 arms, n = 3. Worse: arm-4, arm-5 and arm-6; inconclusive")
     assert "±" not in text
 
 
@@ -81,6 +82,33 @@ def test_a_log_has_a_line_where_a_verdict_changes_and_not_its_numbers():
         "Verdict so far: a worse",
         "Verdict so far: a better",
     ]
+
+
+def test_a_difference_without_an_interval_is_no_number_and_failures_are_told():
+    """post trained on one of three seeds; pre on all of them."""
+    valley = Valley({"pre": 2.1, "post": 2.5}, shared=0.01, own=0.001)
+
+    def fail(arm, params, seed):
+        return math.inf if arm == "post" and seed is not None and 1 < seed < 1000 else valley(arm, params, seed)
+
+    text = summarise_verdict(run({"pre": 2.1, "post": 2.5}, objective=fail))
+    told = "post inconclusive with 3 seeds (no interval, n = 1; failed on 2 of 3 seeds)"
+    assert text == f"Verdict against pre: {told}."
+    known = run(
+        {"pre": 2.1, "post": 2.5}, seeds=5, objective=lambda *point: fail(*point) if point[2] == 5 else valley(*point)
+    )
+    assert re.search(r"\(\+0\.\d+ ± 0\.\d+, n = 4; failed on 1 of 5 seeds\)\.$", summarise_verdict(known))
+
+
+def test_the_verdict_is_the_last_line_of_a_log():
+    console = Console(file=io.StringIO(), width=200)
+    with Display(console, "val/loss", 1) as display:
+        display.show_verdict("Verdict so far: a worse (+0.1 ± 0.2).")
+        display.note("a seed 3 completed")
+        display.show_verdict("Verdict so far: a worse (+0.1 ± 0.1).")
+        display.close()
+        display.close()
+    assert console.file.getvalue().splitlines()[1:] == ["a seed 3 completed", "Verdict so far: a worse (+0.1 ± 0.1)."]
 
 
 @pytest.mark.parametrize(

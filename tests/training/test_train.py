@@ -268,8 +268,10 @@ def test_compare_opens_on_rate_alpha_and_the_validation_loss(store, tiny_setting
 
 def test_compare_draws_a_run_without_an_alpha_at_no_number():
     """Its plot puts a run without a value at the largest number plus 0.01, unless a value is a word."""
-    short = {kind: shorten_settings(Experiment.from_mapping({"model": "llama", "data": "topics", "norm": kind}).flat(), kind)
-             for kind in ("pre", "mix")}  # fmt: skip
+    tree = {"model": "llama", "data": "topics"}
+    short = {
+        kind: shorten_settings(Experiment.from_mapping({**tree, "norm": kind}).flat(), kind) for kind in ("pre", "mix")
+    }
     assert (short["pre"]["alpha"], short["mix"]["alpha"]) == ("none", 0.25)
     different = sorted(key for key in short["pre"] if short["pre"][key] != short["mix"][key])
     assert different == ["alpha", "arm", "norm"]  # so that norm.alpha, a number, is not among the first three

@@ -41,7 +41,7 @@ def test_arms_of_one_verdict_are_told_together_and_failures_last():
         (seeds(2.1), "post (by 0.101 ± 0.010 nats) is worse than pre."),
         (
             seeds(1.9, fail=1),
-            "(by 0.099 ± 0.012 nats) is better than pre when it trains (failed seeds of 10: post 1).",
+            "(by 0.099 ± 0.012 nats, n = 9) is better than pre when it trains (failed seeds of 10: post 1).",
         ),
         (seeds(2.1, fail=10), "post fails more often than pre (failed seeds of 10: post 10)."),
         (seeds(2.0, fail=10), "post fails more often than pre"),

@@ -162,7 +162,8 @@ def _find_seeds(record: SweepRecord, arm: str, checkpoints: bool) -> tuple[Group
         notes.append(f"{where}: left out, as diverged: {_list_seeds(diverged)}.")
     if stuck := [s for s in kept if endings[s] == "stuck"]:
         notes.append(
-            f"{where}: drawn, although stuck (no better than token or class frequencies): {_list_seeds(stuck)}."
+            f"{where}: drawn, although stuck (no better than a predictor that ignores its inputs): "
+            f"{_list_seeds(stuck)}."
         )
     if dropped := [s for s in measured if s not in kept]:
         notes.append(

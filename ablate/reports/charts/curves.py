@@ -64,7 +64,7 @@ def chart_curves(record: SweepRecord) -> Chart | None:
         "; dotted: seeds that failed." if any(bundle.failed for bundle in bundles.values()) else "."
     )
     layout = _lay_out(record, [row for band in bands.values() for row in band], unit.noun)
-    return Chart("curves", f"{metric} during training, on fresh seeds", caption, traces, layout, "curves.png")
+    return Chart("curves", f"{metric} during training, on fresh seeds", caption, traces, layout, "bands.png")
 
 
 def collect_bundles(record: SweepRecord) -> dict[str, Bundle]:

@@ -42,7 +42,7 @@ def test_a_diverged_seed_is_left_out_and_a_stuck_one_is_not(sweep, runs):
     assert sources.groups[0].models == {2: second.run_id}
     diverged, stuck = sources.notes
     assert diverged == "small/pre: left out, as diverged: seed 1."
-    assert stuck == "small/pre: drawn, although stuck (no better than token or class frequencies): seed 2."
+    assert stuck == "small/pre: drawn, although stuck (no better than a predictor that ignores its inputs): seed 2."
 
 
 def test_an_unfinished_seed_is_missed(sweep, runs):

@@ -53,24 +53,44 @@ class Span:
         return (int(self.low) - 1 if end == "lower" else int(self.high) + 1) if self.whole else value
 
 
+@dataclass(frozen=True)
+class Edge:
+    """An end of a searched range at which the best setting of an arm lies."""
+
+    path: str
+    end: str
+    """lower or upper."""
+    span: Span
+
+
+def find_edges(record: SweepRecord, arm: str) -> list[Edge]:
+    """Return the ends of its ranges at which the best settings of `arm` lie, except if the configuration accepts no
+    value beyond one (an alpha of 0 or 1), or for a list of two values."""
+    if (settled := record.settled(arm)) is None:
+        return []
+    edges, settings = [], record.spec.all_arms[arm].settings
+    for path, entry in record.spec.space(arm).items():
+        span, value = Span.of(entry), settled.params.get(path)
+        end = span.find_end(value) if span and is_number(value) else ""
+        if span and end and not validate_experiment(record.spec.experiment, settings, {path: span.step_beyond(end)}):
+            edges.append(Edge(path, end, span))
+    return edges
+
+
+def name_edges(record: SweepRecord, arm: str) -> str:
+    """Return the ends at which the best settings of `arm` lie: 'at the upper end of its range of optimizer.lr'; '' for
+    none."""
+    return join_words(f"at the {edge.end} end of its range of {edge.path}" for edge in find_edges(record, arm))
+
+
 def describe_edges(record: SweepRecord) -> Iterator[str]:
-    """Return a sentence for each parameter and end of its range at which the best setting of an arm lies, except if the
-    configuration accepts no value beyond it (an alpha of 0 or 1), or for a list of two values.
-    """
-    arms_at: dict[tuple[str, str, Span], list[str]] = {}
+    """Yield a sentence for each parameter and end of its range at which the best settings of arms lie."""
+    arms_at: dict[Edge, list[str]] = {}
     for arm in record.trials:
-        settled, settings = record.settled(arm), record.spec.all_arms[arm].settings
-        for path, entry in record.spec.space(arm).items() if settled else ():
-            span, value = Span.of(entry), settled.params.get(path) if settled else None
-            end = span.find_end(value) if span and is_number(value) else ""
-            if (
-                span
-                and end
-                and not validate_experiment(record.spec.experiment, settings, {path: span.step_beyond(end)})
-            ):
-                arms_at.setdefault((path, end, span), []).append(arm)
-    for (path, end, span), arms in arms_at.items():
+        for edge in find_edges(record, arm):
+            arms_at.setdefault(edge, []).append(arm)
+    for edge, arms in arms_at.items():
         yield (
-            f"The best {path} of {join_words(arms)} is at the {end} end of the searched range "
-            f"({format_setting(span.low)} to {format_setting(span.high)}): a better value may lie beyond it."
+            f"The best {edge.path} of {join_words(arms)} is at the {edge.end} end of the searched range "
+            f"({format_setting(edge.span.low)} to {format_setting(edge.span.high)}): a better value may lie beyond it."
         )
