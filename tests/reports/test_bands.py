@@ -8,6 +8,7 @@ from optuna.storages import InMemoryStorage
 
 from ablate.reports import bands
 from ablate.reports.bands import MOST_ARMS, collect_band, collect_bands, draw_bands
+from ablate.reports.charts.curves import chart_curves
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.simulation import simulate
 from ablate.verdict.looks import Looks
@@ -82,3 +83,9 @@ def test_one_validation_is_no_course_and_many_arms_no_figure():
     many = {f"pre {k}": compared["pre"] for k in range(MOST_ARMS + 1)}
     runs = add_curves(record).confirmed["pre"]
     assert collect_bands(replace(record, confirmed=dict.fromkeys(many, runs)), many) == {}
+
+
+def test_without_a_script_the_page_shows_the_figure_of_fresh_seeds():
+    """And not that of the search, which is drawn too."""
+    record = add_curves(build_record({"pre": PRE, "post": POST}))
+    assert chart_curves(record).static == "bands.png"
