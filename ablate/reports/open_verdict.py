@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ablate.config.errors import ConfigError
 from ablate.config.formatting import (
     count_noun,
     format_number,
@@ -35,7 +37,8 @@ def describe_open_verdict(record: SweepRecord) -> Iterator[str]:
     compared = compare_record(record)
     yield from _note_selection(record)
     yield from _note_seeds(record, compared)
-    yield from _note_deleted(record, compared)
+    with contextlib.suppress(ConfigError):  # of a plugin that is gone
+        yield from _note_deleted(record, compared)
     yield from _note_crossed(record, compared)
     yield from _note_crashes(record)
 

@@ -66,7 +66,9 @@ def test_no_reading_ranks_an_arm_first_that_failed_on_every_fresh_seed(make):
     """The search, where it was best, stands beneath and is called what it is."""
     made = make(ALL_FAIL)
     text, page, plain = " ".join(made.table().split()), made.page(), made.to_dict()
-    promise = "post does not reproduce the best value of its search, 1.500: it trained on none of 5 fresh seeds."
+    promise = (
+        "post does not reproduce what its settings reached in the search, 1.500: it trained on none of 5 fresh seeds."
+    )
     for told in (text, page):
         assert "post failed on all of 5 seeds" in told
         assert promise in told
