@@ -6,6 +6,7 @@ import contextlib
 import glob
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def identify_files(path: str) -> str:
     """Return a path with the sizes and modification times of its files; any other value unchanged."""
     place = Path(path).expanduser()
     files = sorted(place.rglob("*")) if os.path.isdir(place) else [place] if os.path.isfile(place) else []
-    stats = [(file.name, stat.st_size, stat.st_mtime_ns) for file in files if (stat := file.stat())]
+    stats = [(file.name, facts.st_size, facts.st_mtime_ns) for file in files if (facts := file.stat())]
     return f"{path} {stats}"
 
 
@@ -30,13 +31,13 @@ def identify_file(path: Path) -> object:
     """Return what all names of one file have in common, whether they are links or not; of a file that cannot be read
     its name."""
     try:
-        stat = os.stat(path)
+        facts = os.stat(path)
     except OSError:
         try:
-            stat = os.stat(os.path.realpath(path))  # of a name that goes around in links more often than is allowed
+            facts = os.stat(os.path.realpath(path))  # of a name that goes around in links more often than is allowed
         except OSError:
             return path
-    return stat.st_dev, stat.st_ino
+    return facts.st_dev, facts.st_ino
 
 
 def explain(error: BaseException) -> str:
@@ -58,8 +59,8 @@ def suggest_name(path: Path) -> str:
 
 def find_files(patterns: Sequence[str], readable: Callable[[Path], Any], accepted: str) -> list[Path]:
     """Return the files of all `patterns` in their order, the files of one glob sorted by name, each file once, also
-    where links give it several names. Raises DataError for a pattern without a file, a folder, and a file whose name is
-    not `readable`; `accepted` describes the accepted names.
+    where links give it several names. Raises DataError for a pattern without a file, a folder, a pipe or device, and a
+    file whose name is not `readable`; `accepted` describes the accepted names.
     """
     paths: list[Path] = []
     for pattern in patterns:
@@ -84,19 +85,34 @@ def find_files(patterns: Sequence[str], readable: Callable[[Path], Any], accepte
     names: dict[object, Path] = {}
     for key, path in zip(keys, paths, strict=True):
         names[key] = min(names.get(key, path), path, key=lambda name: len(name.parts))
-    return list(dict.fromkeys(path for key, path in zip(keys, paths, strict=True) if names[key] == path))
+    files = list(dict.fromkeys(path for key, path in zip(keys, paths, strict=True) if names[key] == path))
+    read_stamps(files)
+    return files
 
 
 def read_stamps(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """Return (path, size, mtime in ns) of each file, which show whether a file has changed without reading it."""
+    """Return (path, size, mtime in ns) of each file, which show whether a file has changed without reading it. Raises
+    DataError for what cannot be read, or not more than once: a pipe, a device, a socket."""
     result = []
     for path in paths:
         try:
-            stat = path.stat()
+            facts = path.stat()
         except OSError as error:
             raise DataError(f"{path} cannot be read: {explain(error)}") from error
-        result.append((str(path), stat.st_size, stat.st_mtime_ns))
+        if not stat.S_ISREG(facts.st_mode):
+            kind = _KINDS.get(stat.S_IFMT(facts.st_mode), "no file")
+            raise DataError(f"{path} is {kind}, and data must be in files, which can be read more than once.")
+        result.append((str(path), facts.st_size, facts.st_mtime_ns))
     return result
+
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
 
 
 def hash_file(path: Path) -> str:

@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import io
 import json
+import lzma
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,31 +18,110 @@ import pyarrow.parquet as pq
 from ablate.config.errors import DataError, did_you_mean
 from ablate.data.files import explain
 
-COMPRESSED = (".gz", ".zst")
+COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".lz4")
+"""The suffixes of compressed text. What a file is, its first bytes tell: a suffix may be missing, or be left over."""
+_COMPRESSIONS = {
+    b"\x1f\x8b\x08": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+"""The first bytes of a compressed file -> its compression."""
+_HEAD = 8000
+"""Bytes at the start of a file that are examined, as git does to tell text from other files."""
+_FORMATS = {
+    b"PK\x03\x04": "a zip archive (or a .docx, .xlsx or .npz, which are such archives)",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"Rar!\x1a\x07": "a rar archive",
+    b"PAR1": "a parquet file, whose suffix is .parquet",
+    b"ARROW1": "an arrow file, whose suffix is .arrow",
+    b"%PDF-": "a PDF",
+    b"SQLite format 3\0": "a database of SQLite",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x89HDF\r\n": "an HDF5 file",
+    b"\x89PNG\r\n": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"version https://git-lfs.github.com/": "a pointer of Git LFS; the file itself comes by git lfs pull",
+}
+"""The first bytes of a file that is not text -> what it is."""
+_BOMS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 
-def open_file(path: Path) -> BinaryIO:
-    """Open a file for reading bytes, decompressed according to its suffix."""
-    if path.suffix.lower() not in COMPRESSED:
-        return path.open("rb")
-    return cast(BinaryIO, io.BufferedReader(pa.input_stream(str(path), compression="detect")))
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of text for reading bytes, decompressed if its first bytes say so, whatever its name. Raises
+    DataError for a file that is not text in UTF-8, and OSError for one that is damaged."""
+    with contextlib.ExitStack() as stack:
+        file: Any = stack.enter_context(path.open("rb"))
+        try:
+            if compression := _find_compression(file.peek(_HEAD)):
+                raw = lzma.LZMAFile(file) if compression == "xz" else pa.CompressedInputStream(file, compression)
+                file = stack.enter_context(io.BufferedReader(raw, _HEAD))
+            _check_text(path, file.peek(_HEAD)[:_HEAD])
+            yield file
+        except (lzma.LZMAError, EOFError) as error:
+            raise OSError(explain(error)) from None
+
+
+def _find_compression(head: bytes) -> str | None:
+    """Return the compression of a file with the first bytes `head`; None if it has none."""
+    if head.startswith(b"BZh") and head[4:10] != b"1AY&SY":  # a text may begin with these three letters
+        return None
+    return next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), None)
+
+
+def _check_text(path: Path, head: bytes) -> None:
+    """Raise DataError that says what a file with the first bytes `head` is, unless it may be text in UTF-8."""
+    kind = next((name for magic, name in _FORMATS.items() if head.startswith(magic)), None)
+    coding = None if kind else _find_coding(head)
+    if coding:
+        text = f"{path} is text in {coding[:6].upper()}, and UTF-8 is expected. {_advise_to_convert(path, coding)}"
+        raise DataError(text)
+    if _find_compression(head):
+        kind = "a file that is compressed twice"
+    if kind is None and b"\0" in head:
+        kind = "a tar archive" if head[257:262] == b"ustar" else f"binary: byte {head.index(0) + 1} is zero"
+    if kind:
+        raise DataError(f"{path} is not text but {kind}. Accepted is text in UTF-8, also compressed.")
+
+
+def _find_coding(head: bytes) -> str | None:
+    """Return the encoding, as iconv calls it, of a text with the first bytes `head` that is in UTF-16 or UTF-32: told
+    by its mark, or by the zero bytes of its Latin letters; None for any other."""
+    if marked := next((name for mark, name in _BOMS if head.startswith(mark)), None):
+        return marked
+    quarters = [head[place::4].count(0) / max(1, len(head[place::4])) > 0.9 for place in range(4)]
+    halves = [head[place::2].count(0) / max(1, len(head[place::2])) for place in range(2)]
+    if sum(quarters) == 3:
+        return "utf-32be" if quarters[0] else "utf-32le"
+    if max(halves) > 0.4 and min(halves) < 0.05:
+        return "utf-16be" if halves[0] > halves[1] else "utf-16le"
+    return None
+
+
+def _advise_to_convert(path: Path, coding: str) -> str:
+    target = path.stem + "-utf8" + path.suffix
+    return f"To convert: iconv -f {coding} -t utf-8 {shlex.quote(str(path))} > {shlex.quote(target)}"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str, int]]:
-    """Yield (line number from 1, line with its end, bytes) of a UTF-8 file. Raises DataError."""
-    with open_file(path) as file:
+    """Yield (line number from 1, line with its end, bytes) of a UTF-8 file. Raises DataError, and OSError."""
+    with open_text(path) as file:
         for number, line in enumerate(file, 1):
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
             try:
                 yield number, line.decode("utf-8"), len(line)
             except UnicodeDecodeError as error:
-                utf16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
                 raise DataError(
                     f"{path}:{number}: byte 0x{line[error.start]:02x} at position {error.start + 1} of the line is not "
-                    f"UTF-8, which is expected{'; the file looks like UTF-16' if utf16 else ''}. To convert: "
-                    f"iconv -f {'utf-16' if utf16 else 'latin1'} -t utf-8 {shlex.quote(str(path))} > "
-                    f"{shlex.quote(path.stem + '-utf8' + path.suffix)}"
+                    f"UTF-8, which is expected. {_advise_to_convert(path, 'latin1')}"
                 ) from None
 
 
@@ -76,29 +156,43 @@ def explain_missing_column(where: str, column: str, columns: list[str]) -> DataE
 
 @contextlib.contextmanager
 def open_parquet(path: Path, columns: list[str] | None = None) -> Iterator[tuple[Any, Iterable[Any]]]:
-    """Yield the schema of a parquet file and its batches, of `columns` or of all. Raises DataError."""
+    """Yield the schema of a parquet file and its batches, of `columns` or of all, in plain types (`simplify`). Raises
+    DataError."""
     try:
         with pq.ParquetFile(path) as file:
-            yield file.schema_arrow, _validate(file.iter_batches(batch_size=1024, columns=columns))
+            yield simplify(file.schema_arrow), _validate(file.iter_batches(batch_size=1024, columns=columns))
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a readable parquet file: {explain(error)}") from error
 
 
 @contextlib.contextmanager
 def open_arrow(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
-    """Yield the schema of an arrow file and its batches. Raises DataError.
+    """Yield the schema of an arrow file and its batches, in plain types (`simplify`). Raises DataError.
 
     The file is of the stream format, which `datasets` writes, or of the file format, also called Feather.
     """
+    with _open_ipc(path) as (schema, batches, _):
+        yield simplify(schema), _validate(batches)
+
+
+def is_plain_stream(path: Path) -> bool:
+    """Return whether an arrow file is of the stream format and its types are plain. Raises DataError."""
+    with _open_ipc(path) as (schema, _, is_stream):
+        return is_stream and bool(schema.equals(simplify(schema)))
+
+
+@contextlib.contextmanager
+def _open_ipc(path: Path) -> Iterator[tuple[Any, Iterable[Any], bool]]:
+    """Yield (schema, batches, whether it is of the stream format) of an arrow file. Raises DataError."""
     try:
         with pa.memory_map(str(path)) as source:
             if source.read(6) == b"ARROW1":
                 file = pa.ipc.open_file(source)
-                yield file.schema, _validate(file.get_batch(number) for number in range(file.num_record_batches))
+                yield file.schema, (file.get_batch(number) for number in range(file.num_record_batches)), False
             else:
                 source.seek(0)
                 stream = pa.ipc.open_stream(source)
-                yield stream.schema, _validate(stream)
+                yield stream.schema, stream, True
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a readable arrow file: {explain(error)}") from error
 
@@ -114,4 +208,44 @@ def _validate(batches: Iterable[Any]) -> Iterator[Any]:
             except pa.ArrowInvalid as error:
                 if "UTF8" not in str(error):
                     raise
-        yield batch
+        yield pa.RecordBatch.from_arrays(list(map(_simplify_array, batch.columns)), schema=simplify(batch.schema))
+
+
+def simplify(schema: pa.Schema) -> pa.Schema:
+    """Return a schema in the types that all libraries read: dictionaries and runs as their values, views and large
+    values as large ones, extensions as what they store."""
+    fields = [field.with_type(_simplify_type(field.type)) for field in schema]
+    return pa.schema(fields, schema.metadata)
+
+
+def _simplify_type(kind: Any) -> Any:
+    types = pa.types
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _simplify_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _simplify_type(kind.storage_type)
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+        return pa.large_binary()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_simplify_type(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_simplify_type(kind.value_type)))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_simplify_type(kind.value_type)), kind.list_size)
+    if types.is_large_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
+        return pa.large_list(kind.value_field.with_type(_simplify_type(kind.value_type)))
+    return kind
+
+
+def _simplify_array(array: Any) -> Any:
+    plain = _simplify_type(array.type)
+    if plain == array.type:
+        return array
+    try:
+        changed = array.cast(plain)
+        changed.validate(full=True)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowInvalid):
+        return pa.array(array.to_pylist(), plain)  # the library casts no runs, and views in lists wrongly
+    return changed

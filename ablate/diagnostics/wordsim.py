@@ -4,6 +4,7 @@ vectors with people's scores, and the share of nearest neighbours that two model
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
-from ablate.data.files import explain
+from ablate.data.files import explain, read_stamps
 from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
 from ablate.training.trained import TrainedModel, open_trained
 
@@ -73,6 +74,8 @@ def read_pairs(file: str | Path) -> list[Pair]:
     Raises DataError, which names file and line.
     """
     path = Path(file).expanduser()
+    if os.path.exists(path) and not os.path.isdir(path):
+        read_stamps([path])  # a pipe is refused
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:  # not UTF-8, or a path with a NUL character

@@ -76,7 +76,7 @@ class TaskFolder:
     def files(self) -> list[Path]:
         """All files that might contain questions, relative to the folder."""
         files = (file for suffix in _READERS for file in self.folder.rglob(f"*{suffix}") if file.name not in _NOTES)
-        return sorted(file.relative_to(self.folder) for file in files)
+        return sorted(file.relative_to(self.folder) for file in files if file.is_file())
 
     def find_questions(self, task: str, local: Local, names: Sequence[str]) -> Questions:
         """Return the questions of `task`, whose splits have these `names`. Raises DataError for a file that cannot be
@@ -161,17 +161,14 @@ def _read(file: Path) -> Dataset:
         raise DataError(f"{file} cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _read_arrow(file: Path) -> Dataset:
+def _read_table(file: Path) -> Dataset:
     from datasets import Dataset
+    from pyarrow import Table
 
-    return Dataset.from_file(str(file), in_memory=True)  # so that nothing is written beside it
+    from ablate.data.readers import open_arrow, open_parquet
 
-
-def _read_parquet(file: Path) -> Dataset:
-    from datasets import Dataset
-    from pyarrow import parquet
-
-    return Dataset(parquet.read_table(file))
+    with (open_arrow if file.suffix == ".arrow" else open_parquet)(file) as (schema, batches):
+        return Dataset(Table.from_batches(list(batches), schema))  # so that nothing is written beside it
 
 
 def _read_csv(file: Path) -> Dataset:
@@ -213,9 +210,9 @@ def _parse_articles(text: str) -> list[Any] | None:
 
 
 _READERS: Mapping[str, Callable[[Path], Dataset]] = {
-    ".arrow": _read_arrow,
+    ".arrow": _read_table,
     ".csv": _read_csv,
     ".json": _read_json,
     ".jsonl": _read_json,
-    ".parquet": _read_parquet,
+    ".parquet": _read_table,
 }

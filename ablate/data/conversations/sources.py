@@ -11,7 +11,7 @@ from typing import Any
 from ablate.config.errors import DataError
 from ablate.data.cache import fingerprint_files
 from ablate.data.files import explain, find_files
-from ablate.data.readers import name_json_type, open_arrow, open_parquet, read_json_lines
+from ablate.data.readers import name_json_type, open_arrow, open_parquet, open_text, read_json_lines
 from ablate.data.text.sources import DatasetSource, open_dataset
 from ablate.tracking.remote_files import fetch_all
 
@@ -50,7 +50,8 @@ def _read_file(path: Path) -> Iterator[Row]:
 
 def _read_json(path: Path) -> Iterator[Row]:
     try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+        with open_text(path) as file:
+            rows = json.loads(file.read().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8, which is expected: byte {error.start}") from None
     except json.JSONDecodeError as error:

@@ -3,6 +3,9 @@ arrow files, memory-mapped and in any order."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +15,10 @@ from numpy.typing import NDArray
 
 from ablate.config.errors import DataError, did_you_mean
 from ablate.data import hub
-from ablate.data.files import explain
+from ablate.data.cache import hold_lock
+from ablate.data.files import expand_path, explain, read_stamps
 from ablate.data.images.sources import ImageSource, check_same_classes
+from ablate.data.readers import is_plain_stream, open_arrow, open_parquet
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -45,8 +50,8 @@ def load_splits(dataset: str, subset: str | None, cache: Path) -> dict[str, Data
 
 
 def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Dataset]:
-    """Return the files of each split, by its name, as one table. Parquet is unpacked into `cache` once; arrow is read
-    in place.
+    """Return the files of each split, by its name, as one table, memory-mapped: arrow files in place, parquet from a
+    copy in `cache`, and so arrow of another form than `datasets` maps.
 
     Raises DataError for files that cannot be read, and for a full disk.
     """
@@ -57,13 +62,9 @@ def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Da
         parts = []
         for path in paths:
             try:
-                if path.suffix.lower() == ".arrow":
-                    parts.append(datasets.Dataset.from_file(str(path)))
-                else:
-                    cached = str(cache / "datasets")
-                    parts.append(
-                        datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=cached)
-                    )
+                parts.append(datasets.Dataset.from_file(str(_prepare_file(path, cache))))
+            except DataError:
+                raise
             except Exception as error:
                 raise _explain_unreadable(str(path), error) from error
         try:
@@ -71,6 +72,29 @@ def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Da
         except Exception as error:
             raise DataError(f"{paths[0]} and {len(paths) - 1} more have different columns: {explain(error)}") from error
     return tables
+
+
+def _prepare_file(path: Path, cache: Path) -> Path:
+    """Return the table of a file as a stream of arrow in plain types: the file itself, or a copy in `cache`. Raises
+    DataError."""
+    import pyarrow as pa
+
+    is_arrow = path.suffix.lower() == ".arrow"
+    if is_arrow and is_plain_stream(path):
+        return path
+    key = hashlib.sha256(json.dumps(read_stamps([path])).encode()).hexdigest()
+    copy = expand_path(cache) / "tables" / f"{key}.arrow"
+    with hold_lock(copy):
+        if not copy.exists():
+            with (
+                (open_arrow if is_arrow else open_parquet)(path) as (schema, batches),
+                pa.OSFile(f"{copy}.part", "wb") as file,
+                pa.ipc.new_stream(file, schema) as stream,
+            ):
+                for batch in batches:
+                    stream.write_batch(batch)
+            os.replace(f"{copy}.part", copy)
+    return copy
 
 
 def get_split(splits: Mapping[str, Dataset], name: str, what: str) -> Dataset:
@@ -142,6 +166,7 @@ class TableImages(ImageSource):
             return value
         if path is None:
             raise DataError("there is no image in this row")
+        read_stamps([Path(path)])
         try:
             return Path(path).read_bytes()
         except OSError as error:
@@ -216,7 +241,7 @@ def _find_image_column(data: Dataset, name: str | None, what: str) -> str:
     feature = data.features[check_column(data, name, what, IMAGE_FIELD)]
     if isinstance(feature, datasets.Image):
         return name
-    kinds = ("binary", "large_binary", "string", "large_string")
+    kinds = ("binary", "large_binary", "binary_view", "string", "large_string", "string_view")
     encoded = isinstance(feature, dict) and ("bytes" in feature or "path" in feature)
     if not encoded and getattr(feature, "dtype", None) not in kinds:
         held = getattr(feature, "dtype", type(feature).__name__)
@@ -244,7 +269,7 @@ def _read_labels(
 
     feature = data.features[column]
     values = data.select_columns([column]).with_format("arrow")[:][column]
-    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if not any(is_kind(values.type) for is_kind in kinds):
         raise DataError(f"The column {column!r} of {what} contains {values.type}, not labels. Set {LABEL_FIELD}.")
     if values.null_count:

@@ -105,8 +105,7 @@ def _check_column(path: Path, column: str, schema: Any) -> None:
     if column not in schema.names:
         raise explain_missing_column(str(path), column, schema.names)
     kind = schema.field(column).type
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_string(value) or pa.types.is_large_string(value)):
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise DataError(f"{path}: the column {column!r} must contain strings, but contains {kind}")
 
 

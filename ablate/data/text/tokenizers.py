@@ -5,10 +5,12 @@ Training a tokenizer on the corpus is in `ablate.data.text.bpe`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.bounds import MOST_VOCABULARY
-from ablate.config.errors import DataError
+from ablate.config.errors import DataError, did_you_mean
 from ablate.config.hub import TIMEOUT, is_path
 from ablate.config.lazy import LazyModule
 from ablate.data.cache import hold_lock, write_whole
-from ablate.data.files import expand_path, explain, suggest_name
+from ablate.data.files import expand_path, explain, read_stamps, suggest_name
 from ablate.tracking.remote_files import is_url
 
 if TYPE_CHECKING:
@@ -33,7 +35,12 @@ ACCEPTED = (
     "name of a hub repository."
 )
 END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[EOS]", "[SEP]")
-"""The tokens that end a document in the tokenizers of GPT-2, LLaMA 1 and 2, LLaMA 3, Gemma, others, and BERT."""
+"""The tokens that end a document in the tokenizers of GPT-2, LLaMA 1 and 2, LLaMA 3, Gemma, others, and BERT: what is
+looked for where no file beside the tokenizer names the token."""
+NO_END = "none"
+"""The setting `end_of_text` of documents that are concatenated without a token between them."""
+_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
+"""Files of transformers beside a tokenizer, which name its end of text as `eos_token`."""
 
 
 KNOWN_SIZES = {"bytes": 256, "gpt2": 50_257, "t5-base": 32_000}
@@ -53,8 +60,7 @@ class Tokenizer(Protocol):
 
     @property
     def end_of_text(self) -> int | None:
-        """The id that ends a document; None if the vocabulary has none, and documents are concatenated without a
-        separator."""
+        """The id that ends a document; None if there is none, or none is known."""
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
         """Return the ids of each text, one array [tokens] of integers each; no end of text and no other token is
@@ -65,12 +71,16 @@ class Bytes:
     """The UTF-8 bytes themselves.
 
     A document ends with a zero byte: one token, as in the other tokenizers, that does not occur in text, whereas a
-    blank line would look like the end of a paragraph.
+    blank line would look like the end of a paragraph. Raises DataError for another `end`.
     """
 
     vocab_size = 256
-    identity = "bytes"
-    end_of_text: int | None = 0
+
+    def __init__(self, end: str | None = None) -> None:
+        if end not in (None, NO_END):
+            raise DataError(f"data.end_of_text is {end!r}, and bytes end a document with a zero byte: omit it.")
+        self.end_of_text: int | None = 0 if end is None else None
+        self.identity = "bytes" if end is None else "bytes without an end of text"
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
         return [np.frombuffer(text.encode(), np.uint8) for text in texts]
@@ -96,19 +106,26 @@ class HuggingFace:
     """A tokenizer of the library `tokenizers`, from a tokenizer.json. Special tokens that occur in a text are encoded
     as text. Special tokens at the end of the vocabulary, such as the hundred sentinels of T5, are therefore never
     produced and not counted: t5-base has 32 000 tokens, like its SentencePiece model.
+
+    Args:
+        tokenizer_json: the content of the file.
+        name: its name in messages.
+        end: the token that ends a document, or `NO_END`; None: the one of `END_OF_TEXT` that it has.
     """
 
-    def __init__(self, tokenizer_json: str, name: str) -> None:
+    def __init__(self, tokenizer_json: str, name: str, end: str | None = None) -> None:
         self.name = name
-        tokenizer = _import_library("tokenizers").Tokenizer.from_str(_drop_sentinels(tokenizer_json))
+        content = json.loads(tokenizer_json)
+        self.end_of_text = _find_end_of_text(content, end)
+        tokenizer = _import_library("tokenizers").Tokenizer.from_str(_drop_sentinels(content, self.end_of_text))
         # Some files carry the limits of the model that they were made for.
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self.vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-        self.identity = "tokenizer.json " + hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
-        self.end_of_text: int | None = _find_end_of_text(tokenizer.get_vocab(with_added_tokens=True))
+        digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+        self.identity = f"tokenizer.json {digest} {self.end_of_text}"
 
     @property
     def json(self) -> str:
@@ -135,17 +152,38 @@ class HuggingFace:
         self.__dict__.update({**state, "_tokenizer": tokenizer})
 
 
-def _find_end_of_text(vocabulary: dict[str, int]) -> int | None:
-    return next((vocabulary[token] for token in END_OF_TEXT if token in vocabulary), None)
+def _find_end_of_text(content: Any, end: str | None) -> int | None:
+    """Return the id of the token `end` in a tokenizer.json, or without one that of the only token of `END_OF_TEXT` that
+    is special or, if none is, in the vocabulary; None if there is none. Raises DataError."""
+    _, added, ids = _read_vocabulary(content)
+    if end is not None:
+        return _get_end(end, ids.get(end), ids)
+    special = [token["content"] for token in added if token.get("special")]
+    for tokens in (special, ids):
+        if found := [token for token in END_OF_TEXT if token in tokens]:
+            return ids[found[0]] if len(found) == 1 else None
+    return None
 
 
-def _drop_sentinels(tokenizer_json: str) -> str:
-    """Return a tokenizer.json without the special tokens at the end of its vocabulary that no text contains."""
-    content = json.loads(tokenizer_json)
+def _get_end(end: str, number: int | None, vocabulary: Iterable[str]) -> int | None:
+    """Return the `number` of the token `end`; None for `NO_END`. Raises DataError if it has none."""
+    if number is None and end != NO_END:
+        raise DataError(
+            f"its vocabulary has no token {end!r}, which is to end a document.{did_you_mean(end, vocabulary)} Set "
+            f"data.end_of_text to a token of its vocabulary, or to {NO_END}"
+        )
+    return number
+
+
+def _drop_sentinels(content: Any, end: int | None) -> str:
+    """Return a tokenizer.json without the special tokens at the end of its vocabulary that no text contains: neither
+    the end of text, nor the token of unknown words, nor one that merges make."""
     vocabulary, added, ids = _read_vocabulary(content)
     model, unigram = content["model"], isinstance(vocabulary, list)
     _check_ids(ids)
-    special = {token["id"] for token in added if token.get("special")} - {_find_end_of_text(ids)}
+    merged = ("".join(merge.split(" ") if isinstance(merge, str) else merge) for merge in model.get("merges") or ())
+    kept = {end, model.get("unk_id"), ids.get(model.get("unk_token")), *map(ids.get, merged)}
+    special = {token["id"] for token in added if token.get("special")} - kept
     size = max(ids.values(), default=-1) + 1
     while size - 1 in special:
         size -= 1
@@ -180,14 +218,17 @@ def _check_ids(ids: dict[str, int]) -> None:
 
 
 class SentencePiece:
-    """A SentencePiece model."""
+    """A SentencePiece model; `end` is the piece that ends a document, or `NO_END`; None: the model's own."""
 
-    def __init__(self, processor: Any) -> None:
+    def __init__(self, processor: Any, end: str | None = None) -> None:
         self._processor = processor
         self.vocab_size = int(processor.get_piece_size())
-        self.identity = "sentencepiece " + hashlib.sha256(processor.serialized_model_proto()).hexdigest()
-        eos = int(processor.eos_id())
-        self.end_of_text: int | None = eos if eos >= 0 else None
+        self.end_of_text = int(processor.eos_id()) if processor.eos_id() >= 0 else None
+        if end is not None:
+            pieces = {processor.id_to_piece(number): number for number in range(self.vocab_size)}
+            self.end_of_text = _get_end(end, pieces.get(end), pieces)
+        digest = hashlib.sha256(processor.serialized_model_proto()).hexdigest()
+        self.identity = f"sentencepiece {digest} {self.end_of_text}"
 
     @property
     def model(self) -> bytes:
@@ -199,13 +240,13 @@ class SentencePiece:
         return [np.asarray(ids, np.uint32) for ids in self._processor.encode(texts, out_type=int, num_threads=threads)]
 
 
-def load_tokenizer(name: str) -> Tokenizer:
+def load_tokenizer(name: str, end: str | None = None) -> Tokenizer:
     """Return the tokenizer called `name`: "bytes", a path, or the name of a repository on the Hugging Face hub. A
-    downloaded tokenizer is not requested again. Raises DataError if there is none, it is damaged, or the hub cannot be
-    reached.
+    downloaded tokenizer is not requested again. Its documents end with the token `end`; None: with the one that the
+    files beside it name, or its own. Raises DataError if there is none, it is damaged, or the hub cannot be reached.
     """
     if name == "bytes":
-        return Bytes()
+        return Bytes(end)
     if is_url(name):
         raise DataError(
             f"The tokenizer {name} is an address, and tokenizers are not downloaded from addresses: copy it to this "
@@ -216,15 +257,17 @@ def load_tokenizer(name: str) -> Tokenizer:
         path /= "tokenizer.json"
     if os.path.isfile(path):
         if path.suffix == ".json":
-            return _load_json(path)
+            return _load_json(path, end)
         if ".model" in path.suffixes:
-            return _load_model(path)
+            return _load_model(path, end)
         raise DataError(f"{path} is not a readable tokenizer. {ACCEPTED}")
     if os.path.isdir(path):
         raise DataError(f"The folder {path} has no tokenizer.json. {ACCEPTED}")
+    if os.path.exists(path):
+        read_stamps([path])  # says what it is
     if is_path(name) or path.suffix in (".json", ".model"):
         raise DataError(f"There is no tokenizer {path}.{suggest_name(path)} {ACCEPTED}")
-    return _load_from_hub(name)
+    return _load_from_hub(name, end)
 
 
 def load_data_tokenizer(data: Any, cache: Path) -> Tokenizer:
@@ -232,7 +275,7 @@ def load_data_tokenizer(data: Any, cache: Path) -> Tokenizer:
     if hasattr(data, "load_tokenizer"):
         tokenizer: Tokenizer = data.load_tokenizer(cache)
         return tokenizer
-    return load_tokenizer(getattr(data, "tokenizer", "bytes"))
+    return load_tokenizer(getattr(data, "tokenizer", "bytes"), getattr(data, "end_of_text", None))
 
 
 def keep_tokenizer(text: str, cache: Path) -> Path:
@@ -253,29 +296,58 @@ def refuse_bpe(name: str, what: str) -> None:
         )
 
 
-def _load_json(path: Path) -> Tokenizer:
+def check_end_of_text(tokenizer: Tokenizer, end: str | None, name: str) -> None:
+    """Raise DataError if it is unknown how to end one of several documents: no file names the token, and the setting
+    `end` makes no choice."""
+    if tokenizer.end_of_text is None and end is None:
+        raise DataError(
+            f"It is unknown which token of the tokenizer {name} ends a document: there is no {_SETTINGS[0]} with an "
+            "eos_token beside it. Set data.end_of_text to that token, such as '<|endoftext|>', or to "
+            f"{NO_END}, with which one document runs into the next."
+        )
+
+
+def _read_end(folder: Path) -> str | None:
+    """Return the end of text that the files of transformers in a folder name; None if they name none. Raises DataError
+    for a damaged file."""
+    for path in (folder / name for name in _SETTINGS):
+        if not os.path.isfile(path):
+            continue
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8-sig"))
+            token = settings.get("eos_token")
+            token = token.get("content") if isinstance(token, dict) else token
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            raise DataError(f"{path.name} beside it is damaged ({explain(error)}), which names its end of text") from None
+        if isinstance(token, str):
+            return token
+    return None
+
+
+def _load_json(path: Path, end: str | None) -> Tokenizer:
     _import_library("tokenizers")
     try:
         # Read here and not by the library, whose errors do not tell a missing permission from a damaged file.
-        return HuggingFace(path.read_text(encoding="utf-8"), str(path))
+        return HuggingFace(path.read_text(encoding="utf-8"), str(path), end or _read_end(path.parent))
     except Exception as error:  # the library raises plain Exception
         raise DataError(f"The tokenizer {path} cannot be read: {explain(error)}") from error
 
 
-def _load_model(path: Path) -> Tokenizer:
+def _load_model(path: Path, end: str | None) -> Tokenizer:
     library = _import_library("sentencepiece")
     try:
         if not (content := path.read_bytes()):
-            raise DataError(f"The SentencePiece model {path} is empty. Copy it again.")
-        return SentencePiece(library.SentencePieceProcessor(model_proto=content))
-    except (OSError, RuntimeError, ValueError) as error:
+            raise DataError("it is empty. Copy it again")
+        processor = library.SentencePieceProcessor(model_proto=content)
+        return SentencePiece(processor, end or _read_end(path.parent))
+    except (OSError, RuntimeError, ValueError, DataError) as error:
         raise DataError(f"The SentencePiece model {path} cannot be read: {explain(error)}") from error
 
 
-def _load_from_hub(name: str) -> Tokenizer:
+def _load_from_hub(name: str, end: str | None) -> Tokenizer:
     _import_library("tokenizers")
     from huggingface_hub import HfApi, hf_hub_download
-    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, LocalEntryNotFoundError
 
     try:
         try:
@@ -283,6 +355,9 @@ def _load_from_hub(name: str) -> Tokenizer:
         except LocalEntryNotFoundError:
             HfApi().model_info(name, timeout=TIMEOUT)  # the download itself would try again and again
             file = hf_hub_download(name, "tokenizer.json")
+            for beside in _SETTINGS:
+                with contextlib.suppress(EntryNotFoundError):
+                    hf_hub_download(name, beside)
     except GatedRepoError as error:
         raise DataError(
             f"The tokenizer {name!r} is gated: its owner asks for an agreement. Agree to it on "
@@ -293,7 +368,7 @@ def _load_from_hub(name: str) -> Tokenizer:
             f"There is no local file {name!r}, and the Hugging Face hub could not be reached or has no "
             f"tokenizer.json of that name ({explain(error)}). The path of a local tokenizer.json also works. {ACCEPTED}"
         ) from error
-    return _load_json(Path(file))
+    return _load_json(Path(file), end)
 
 
 def _import_library(name: str) -> Any:

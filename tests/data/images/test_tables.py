@@ -215,7 +215,7 @@ def test_files_that_are_missing_or_something_else(files, cache):
     fails(cache, "unknown suffix '.csv'. Accepted: .parquet, .arrow", files=str(files / "a.csv"))
     for name in ("a.parquet", "a.arrow"):
         (files / name).write_bytes(b"nothing of the kind")
-        fails(cache, f"{name} cannot be read as a table: ", files=str(files / name))
+        fails(cache, f"{name} is not a readable {name[2:]} file: ", files=str(files / name))
     fails(cache, "is a file, and `dataset` must be a folder", dataset=str(files / "train.parquet"))
     fails(cache, "There is no folder .*/sved. Did you mean saved", dataset=str(files / "sved"))
     fails(cache, "no split 'dev', only train, validation, test", dataset=str(files / "saved"), val_split="dev")

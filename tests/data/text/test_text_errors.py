@@ -34,7 +34,7 @@ def test_encoding(tmp_path, name):
 def test_utf16(tmp_path):
     fails(
         tmp_path,
-        r"a.txt:1: byte 0xff at position 1 .*; the file looks like UTF-16.*-f utf-16 -t utf-8 /.*/a.txt > a-utf8.txt",
+        r"a.txt is text in UTF-16, and UTF-8 is expected.*-f utf-16 -t utf-8 /.*/a.txt > a-utf8.txt",
         content="hi".encode("utf-16"),
     )
 
