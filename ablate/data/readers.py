@@ -9,8 +9,9 @@ import json
 import lzma
 import shlex
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,8 +62,10 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
         file: Any = stack.enter_context(path.open("rb"))
         try:
             if compression := _find_compression(file.peek(_HEAD)):
-                raw = lzma.LZMAFile(file) if compression == "xz" else pa.CompressedInputStream(file, compression)
-                file = stack.enter_context(io.BufferedReader(raw, _HEAD))
+                unpack = (
+                    lzma.LZMAFile if compression == "xz" else partial(pa.CompressedInputStream, compression=compression)
+                )
+                file = io.BufferedReader(stack.enter_context(unpack(file)), _HEAD)
             _check_text(path, file.peek(_HEAD)[:_HEAD])
             yield file
         except (lzma.LZMAError, EOFError) as error:

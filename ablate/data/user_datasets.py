@@ -19,6 +19,7 @@ from ablate.config.errors import DataError
 from ablate.config.lazy import LazyModule
 from ablate.data.base import IGNORED, Batch, Corpus, DataConfig, Samples
 from ablate.data.generators import SAMPLE, keep_generators, seed_generators
+from ablate.data.overlap import check_overlap, measure_items
 from ablate.data.progress import show_progress
 from ablate.data.splits import split
 from ablate.data.trivial_loss import choose_blocks
@@ -86,9 +87,9 @@ class UserDataset(DataConfig):
         shape = tuple(first[0].shape) if isinstance(first[0], torch.Tensor) else self.input_shape
         is_stacked = collate == self.collate and type(self).collate is UserDataset.collate
         if named is None:
-            digest, ignores = _hash([fit, check], classes, self.kind)
+            digest, ignores, note = _hash([fit, check], classes, val is None)
         else:
-            digest, ignores = hashlib.sha256(named.encode()).hexdigest(), True
+            digest, ignores, note = hashlib.sha256(named.encode()).hexdigest(), True, ""
         return Corpus(
             train=fit,
             val=check,
@@ -96,7 +97,8 @@ class UserDataset(DataConfig):
             classes=classes,
             shape=shape,
             bytes_per_token=None,
-            description=f"{self.kind}: {len(fit):,} training and {len(check):,} validation items, {classes:,} classes",
+            description=f"{self.kind}: {len(fit):,} training and {len(check):,} validation items, {classes:,} classes"
+            f"{note}",
             padded=ignores or not is_stacked,
         )
 
@@ -204,21 +206,28 @@ class UserSamples(Samples):
             yield self.__getitems__(list(block))[1]
 
 
-def _hash(parts: Sequence[UserSamples], classes: int, kind: str) -> tuple[str, bool]:
-    """Return the SHA-256 over all samples, and whether one has a target that is `IGNORED`. Raises DataError for a
-    sample that is not of tensors and numbers, or has a class beyond `classes`."""
-    digest, done, ignores = hashlib.sha256(), 0, False
+def _hash(parts: Sequence[UserSamples], classes: int, held_out: bool) -> tuple[str, bool, str]:
+    """Return the SHA-256 over all samples of (training, validation), whether one has a target that is `IGNORED`, and
+    the share of validation samples that are training samples as a part of the description. Raises DataError if it is
+    too large, and for a sample that is not of tensors and numbers, or has a class beyond `classes`."""
+    digest, done, ignores, config = hashlib.sha256(), 0, False, parts[0].config
+    kind = config.kind
+    samples: list[list[bytes]] = [[] for _ in parts]
     with show_progress(f"reading {kind}", sum(map(len, parts)), "items") as advance:
-        for part in parts:
+        for part, hashes in zip(parts, samples, strict=True):
             for index in range(len(part)):
                 inputs, targets = part.read(index)
-                for leaf in (*pytree.tree_leaves(inputs), *pytree.tree_leaves(targets)):
-                    digest.update(_encode(leaf, kind))
+                leaves = (*pytree.tree_leaves(inputs), *pytree.tree_leaves(targets))
+                content = b"".join(_encode(leaf, kind) for leaf in leaves)
+                digest.update(content)
+                hashes.append(hashlib.sha256(content).digest())
                 _check_class(targets, classes, int(part.rows[index]), kind)
                 ignores = ignores or any((torch.as_tensor(x) == IGNORED).any() for x in pytree.tree_leaves(targets))
                 done += 1
                 advance(done)
-    return digest.hexdigest(), ignores
+    overlap = measure_items(*samples)
+    note = check_overlap(overlap, config.max_overlap, f"the validation items of {kind}", held_out)
+    return digest.hexdigest(), ignores, note
 
 
 def _encode(leaf: Any, kind: str) -> bytes:

@@ -32,7 +32,7 @@ def find_inputs(experiment: Experiment) -> Inputs:
             return Inputs(vocabulary, shape)
         name: str | None = getattr(experiment.data, "tokenizer", None)
         if name is not None:
-            vocabulary = _find_vocabulary(name)
+            vocabulary = _find_vocabulary(name, getattr(experiment.data, "end_of_text", None))
             return Inputs(vocabulary, shape, _explain_vocabulary(experiment, vocabulary) if name == "bytes" else "")
     try:
         corpus = experiment.data.load(tracking.cache_folder())
@@ -53,13 +53,13 @@ def _explain_vocabulary(experiment: Experiment, vocabulary: int) -> str:
     )
 
 
-def _find_vocabulary(name: str) -> int:
+def _find_vocabulary(name: str, end: str | None) -> int:
     """Return the size of a tokenizer's vocabulary. Raises DataError that says how to plan without it."""
     from ablate.data.text.tokenizers import KNOWN_SIZES, load_tokenizer
 
     if name in KNOWN_SIZES:
         return KNOWN_SIZES[name]
     try:
-        return load_tokenizer(name).vocab_size
+        return load_tokenizer(name, end).vocab_size
     except DataError as error:
         raise DataError(f"{error} A plan only needs the size: model.vocab_size=32000.") from None

@@ -150,6 +150,6 @@ def test_what_cannot_be_read_is_told(tmp_path, build, members, message):
 
 def test_items_of_different_shapes_need_a_collate(tmp_path):
     rows = [(torch.zeros(n), 0) for n in (1, 2, 3, 4)]
-    corpus = load(tmp_path, (rows, rows), classes=2)
+    corpus = load(tmp_path, (rows, [(torch.ones(n), 0) for n in (1, 2)]), classes=2)
     with pytest.raises(DataError, match=r"Items of different shapes need a `collate"):
         corpus.val.__getitems__([0, 1])

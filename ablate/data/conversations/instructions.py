@@ -18,8 +18,9 @@ from ablate.data.conversations.packing import AnswerRows, Examples
 from ablate.data.conversations.sources import RowSource, open_rows
 from ablate.data.conversations.templates import TEMPLATES, Columns, Turn, read_turns
 from ablate.data.order import draw_permutation
+from ablate.data.overlap import check_overlap, measure_items
 from ablate.data.splits import split
-from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, refuse_bpe
+from ablate.data.text.tokenizers import Tokenizer, check_end_of_text, load_tokenizer, refuse_bpe
 
 
 @data_kinds.register
@@ -56,6 +57,9 @@ class Instructions(DataConfig):
     """The tokenizer of the model that is fine-tuned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or
     the name of a repository on the hub. `ablate export --to hf` writes a run's tokenizer, including one trained on its
     text."""
+    end_of_text: str | None = Field(None, min_length=1)
+    """The token that ends each answer, or none. None: `eos_token` in the tokenizer_config.json beside the tokenizer,
+    or the token that is known for such tokenizers; where neither is there, training is refused."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
     """Maximum tokens of an input. Longer examples are cut, and their number is reported; an example of which no answer
     would remain is left out."""
@@ -77,6 +81,7 @@ class Instructions(DataConfig):
 
     def load(self, cache: Path) -> Corpus:
         tokenizer = self.load_tokenizer(cache)
+        check_end_of_text(tokenizer, self.end_of_text, self.tokenizer)
         whole, more = self._open_sources(cache)
         examples, note = self._cut_examples(self._load_examples(cache, whole, tokenizer), whole.name)
         if more is None:
@@ -87,6 +92,8 @@ class Instructions(DataConfig):
             train, more_examples = examples, self._load_examples(cache, more, tokenizer)
             val, more_note = self._cut_examples(more_examples, more.name)
             note += more_note
+        overlap = measure_items(train.iterate(), val.iterate())
+        note += check_overlap(overlap, self.max_overlap, "the validation examples", held_out=more is None)
         rows, held = self._build_rows(train), self._build_rows(val)
         unit = "rows of examples" if self.layout == "packed" else "examples"
         return Corpus(
@@ -104,7 +111,7 @@ class Instructions(DataConfig):
 
     def load_tokenizer(self, cache: Path) -> Tokenizer:
         """Return the tokenizer. Raises DataError if it cannot be found."""
-        return load_tokenizer(self.tokenizer)
+        return load_tokenizer(self.tokenizer, self.end_of_text)
 
     def _load_examples(self, cache: Path, source: RowSource, tokenizer: Tokenizer) -> Examples:
         def read(where: str, row: dict[str, Any]) -> list[Turn]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,11 @@ class Examples:
         starts = np.cumsum(self.lengths) - self.lengths
         places = _expand_ranges(starts[numbers], self.lengths[numbers])
         return Examples(self.tokens[places], self.answers[places], self.lengths[numbers], self.sizes[numbers])
+
+    def iterate(self) -> Iterator[bytes]:
+        """Yield the tokens of each example, which are equal for equal examples."""
+        ends = np.cumsum(self.lengths)
+        return (self.tokens[first:last].tobytes() for first, last in zip(ends - self.lengths, ends, strict=True))
 
     def cut(self, size: int) -> tuple[Examples, int, int]:
         """Return the examples cut to `size` tokens, without those of which no answer remains, and how many were cut and

@@ -20,8 +20,9 @@ from ablate.data.conversations.packing import AnswerRows, Examples
 from ablate.data.conversations.pairs import Pair, UsablePairs, read_pairs
 from ablate.data.conversations.sources import RowSource, open_rows
 from ablate.data.conversations.templates import TEMPLATES, Turn
+from ablate.data.overlap import check_overlap, measure_items
 from ablate.data.splits import split
-from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, refuse_bpe
+from ablate.data.text.tokenizers import Tokenizer, check_end_of_text, load_tokenizer, refuse_bpe
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,9 @@ class Preferences(DataConfig):
     """The tokenizer of the model that is aligned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or
     the name of a repository on the hub. `ablate export --to hf` writes a run's tokenizer, including one trained on its
     text."""
+    end_of_text: str | None = Field(None, min_length=1)
+    """The token that ends each answer, or none. None: `eos_token` in the tokenizer_config.json beside the tokenizer,
+    or the token that is known for such tokenizers; where neither is there, training is refused."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
     """Maximum tokens of a prompt with its answer. Longer pairs are left out, and their number is reported."""
     val_fraction: float = Field(0.1, gt=0, lt=1)
@@ -108,7 +112,8 @@ class Preferences(DataConfig):
         return self
 
     def load(self, cache: Path) -> PairCorpus:
-        tokenizer = load_tokenizer(self.tokenizer)
+        tokenizer = load_tokenizer(self.tokenizer, self.end_of_text)
+        check_end_of_text(tokenizer, self.end_of_text, self.tokenizer)
         source = open_rows(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
         pairs = read_pairs(source, TEMPLATES[self.template], source.name)
         items = [pair for _, pair in pairs.rows]
@@ -118,6 +123,8 @@ class Preferences(DataConfig):
         prompts = chosen.lengths - _count_answers(chosen)
         everything = Pairs(items, prompts, np.maximum(chosen.lengths, rejected.lengths))
         train_numbers, val_numbers = split(len(items), self.val_fraction, self.split_seed, "pairs")
+        overlap = measure_items((items[i] for i in train_numbers), (items[i] for i in val_numbers))
+        note = pairs.describe_left_out() + check_overlap(overlap, self.max_overlap, "the held-out pairs", held_out=True)
         rows, held_rows = (
             self._build_rows(chosen.select(numbers), source.name) for numbers in (train_numbers, val_numbers)
         )
@@ -130,7 +137,7 @@ class Preferences(DataConfig):
             bytes_per_token=held_rows.measure_bytes_per_token(),
             description=(
                 f"preferences ({self.tokenizer}): {len(train_numbers):,} training pairs, {len(val_numbers):,} held out"
-                f"{pairs.describe_left_out()}"
+                f"{note}"
             ),
             padded=True,
             train_pairs=everything.select(train_numbers),

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from ablate.data.images.tables import (
     load_splits,
 )
 from ablate.data.images.targets import TASKS, Targets
+from ablate.data.overlap import check_overlap, measure_items
 from ablate.data.splits import find_splits, split
 from ablate.tracking.remote_files import fetch_all, is_url
 
@@ -44,6 +45,7 @@ else:
     torch = LazyModule("torch")
 
 logger = logging.getLogger(__name__)
+Rows: TypeAlias = "NDArray[np.int64]"
 
 
 @data_kinds.register
@@ -115,10 +117,12 @@ class EncodedImagesConfig(Pixels, DataConfig):
             text = "masks have no EXIF orientation and are turned by that of their images; 1 would leave one as it is."
             logger.warning(f"{turned:,} {text}")
         size = self.image_size
+        fingerprint, hashes = fingerprint_images(parts, key, cache, check=False)
+        note += self._compare(hashes, hashes[2 * len(source) :] if val_source else None, train, val)
         return Corpus(
             train=MaskedImages(source, train, self),
             val=MaskedImages(val_source or source, val, self),
-            fingerprint=fingerprint_images(parts, key, cache, check=False),
+            fingerprint=fingerprint,
             classes=source.classes,
             shape=(3, size, size),
             bytes_per_token=None,
@@ -153,16 +157,25 @@ class EncodedImagesConfig(Pixels, DataConfig):
         train, val = self._divide(source, val_source)
         sources = [source] if val_source is None else [source, val_source]
         size = self.image_size
+        fingerprint, hashes = fingerprint_images(sources, key, cache, self.check)
+        note += self._compare(hashes, hashes[len(source) :] if val_source else None, train, val)
         return Corpus(
             train=self._build_dataset(source, train, self.augment),
             val=self._build_dataset(val_source or source, val),
-            fingerprint=fingerprint_images(sources, key, cache, self.check),
+            fingerprint=fingerprint,
             classes=len(source.classes),
             shape=(3, size, size),
             bytes_per_token=None,
             description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size}"
             f"{self._describe_enlarged(source)}, {len(source.classes):,} classes{note}",
         )
+
+    def _compare(self, own: NDArray[np.uint64], given: NDArray[np.uint64] | None, train: Rows, val: Rows) -> str:
+        """Return the share of validation images that are training images, as a part of the description, by the hashes
+        of the images: `own` of the training source, `given` of that of the validation. Raises DataError if it is too
+        large."""
+        overlap = measure_items(own[train].tolist(), (own if given is None else given)[val].tolist())
+        return check_overlap(overlap, self.max_overlap, "the validation images", held_out=given is None)
 
     def _build_dataset(
         self, source: ImageSource, rows: NDArray[np.int64], augment: Augmentation | None = None

@@ -60,20 +60,24 @@ class ImageSource(ABC):
             raise DataError(f"The image {self.name(row)} cannot be decoded: {error}") from error
 
 
-def fingerprint_images(sources: Sequence[ImageSource], what: str, cache: Path, check: bool) -> str:
-    """Return the SHA-256 over the bytes and the identities of all images; if `check`, every image is decoded as well.
-    The result is kept in `cache` until one of the files changes; `what` identifies it there. A long pass reports its
-    progress on stderr. Raises DataError that names broken images.
+def fingerprint_images(
+    sources: Sequence[ImageSource], what: str, cache: Path, check: bool
+) -> tuple[str, NDArray[np.uint64]]:
+    """Return the SHA-256 over the bytes and the identities of all images, and a hash of the bytes of each, [images]; if
+    `check`, every image is decoded as well. The result is kept in `cache` until one of the files changes; `what`
+    identifies it there. A long pass reports its progress on stderr. Raises DataError that names broken images.
     """
     files = [file for source in sources for file in source.files()]
-    if not files:
-        return _hash_images(sources, check)
-    key = f"{what}, checked" if check else what
-    return remember(key, files, cache, lambda: [_hash_images(sources, check)])[0]
+    key = f"{what}, checked, each" if check else f"{what}, each"
+    digest, hashes = (
+        remember(key, files, cache, lambda: _hash_images(sources, check)) if files else _hash_images(sources, check)
+    )
+    return digest, np.frombuffer(bytes.fromhex(hashes), np.uint64)
 
 
-def _hash_images(sources: Sequence[ImageSource], check: bool) -> str:
-    digest = hashlib.sha256()
+def _hash_images(sources: Sequence[ImageSource], check: bool) -> list[str]:
+    """Return [the SHA-256 over all images, the first 8 bytes of that of each image], hexadecimal. Raises DataError."""
+    digest, hashes = hashlib.sha256(), []
     broken: list[str] = []
     total, done = sum(map(len, sources)), 0
     verb = "checking" if check else "hashing"
@@ -84,6 +88,7 @@ def _hash_images(sources: Sequence[ImageSource], check: bool) -> str:
         for source, rows in _cut_blocks(sources):
             for row, (content, fault) in zip(rows, pool.map(partial(_check_image, source, check), rows), strict=True):
                 digest.update(f"{source.identity(row)}\0{content}".encode())
+                hashes.append(content[:16])
                 broken += [f"  {source.name(row)}: {fault}"] if fault else []
             done += len(rows)
             advance(done)
@@ -91,7 +96,7 @@ def _hash_images(sources: Sequence[ImageSource], check: bool) -> str:
         count = "1 image" if len(broken) == 1 else f"{len(broken)} images"
         more = ["  ..."] if len(broken) > 5 else []
         raise DataError("\n".join([f"{count} cannot be decoded:", *broken[:5], *more]))
-    return digest.hexdigest()
+    return [digest.hexdigest(), "".join(hashes)]
 
 
 def _cut_blocks(sources: Sequence[ImageSource]) -> Iterator[tuple[ImageSource, range]]:

@@ -14,7 +14,7 @@ from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path
 from ablate.data.progress import show_progress
 from ablate.data.text.sources import Source
-from ablate.data.text.tokenizers import HuggingFace, prepare_threads
+from ablate.data.text.tokenizers import NO_END, HuggingFace, prepare_threads
 
 TRAINED_ON = 100_000_000
 """Maximum UTF-8 bytes of the training text, from its start, that a tokenizer is trained on."""
@@ -41,22 +41,26 @@ def check_bpe_name(name: str) -> None:
         raise ValueError(f"tokenizer {name}: the name of a BPE contains its number of tokens, {accepted}")
 
 
-def train_bpe(size: int, source: Source, cache: Path) -> HuggingFace:
+def train_bpe(size: int, source: Source, cache: Path, end: str | None = None) -> HuggingFace:
     """Return a byte-level BPE of `size` tokens with GPT-2's rules for words and its end of text, trained on `source`,
     which contains only the training text. It is trained once and kept in `cache`; the same text gives the same
-    tokenizer. Raises DataError if the text cannot be read or has too few words for so many tokens.
+    tokenizer. Raises DataError if the text cannot be read or has too few words for so many tokens, and if a document
+    is to end with another token: `end` is None, `END` or `NO_END`.
     """
+    if end not in (None, END, NO_END):
+        text = f"data.end_of_text is {end!r}, and a BPE that is trained on the text ends a document with {END!r}"
+        raise DataError(f"{text}: omit it.")
     facts = [RECIPE, size, TRAINED_ON, source.identity]
     path = expand_path(cache) / "tokenizers" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.json"
     with hold_lock(path):
         try:
             content = json.loads(path.read_bytes())
             if hashlib.sha256(content["tokenizer"].encode()).hexdigest() == content["sha256"]:
-                return HuggingFace(content["tokenizer"], f"bpe-{size}")
+                return HuggingFace(content["tokenizer"], f"bpe-{size}", end)
         except (OSError, ValueError, TypeError, KeyError):  # none yet, or a damaged one
             pass
         trained = _train(size, source)
-        tokenizer = HuggingFace(trained, f"bpe-{size}")
+        tokenizer = HuggingFace(trained, f"bpe-{size}", end)
         if tokenizer.vocab_size < size:
             raise DataError(
                 f"The training text of {source.name} has enough words for {tokenizer.vocab_size} tokens only. "

@@ -20,13 +20,14 @@ from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
 from ablate.data.base import ORIGINS, Corpus, DataConfig, TrainSet, ValSet, check_one_origin, data_kinds
 from ablate.data.cache import combine_fingerprints
+from ablate.data.overlap import check_overlap
 from ablate.data.splits import split_text, split_windows
 from ablate.data.text.bpe import check_bpe_name, parse_bpe_size, train_bpe
 from ablate.data.text.builder import DatasetBuilder
 from ablate.data.text.layouts import Windows
-from ablate.data.text.sources import BlockSplit, FileSource, HashSplit, Side, Source, open_source
+from ablate.data.text.sources import BlockSplit, FileSource, HashSplit, Side, Source, compare, open_source
 from ablate.data.text.stream import Stream
-from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
+from ablate.data.text.tokenizers import Tokenizer, check_end_of_text, load_tokenizer
 
 LETTERS_PER_TOKEN = 6
 """Bytes: more than the mean length of a token in most tokenizers."""
@@ -157,6 +158,9 @@ class Text(DataConfig):
     tokenizer: str = "bytes"
     """"bytes", a local tokenizer.json, a local SentencePiece *.model, the name of a repository on the hub, or bpe-N: a
     byte-level BPE of N tokens, trained on the first 100 MB of the training text."""
+    end_of_text: str | None = Field(None, min_length=1)
+    """The token that ends each document, or none. None: `eos_token` in the tokenizer_config.json beside the tokenizer,
+    or the token that is known for such tokenizers; where neither is there, several documents are refused."""
     column: str = "text"
     """The column of the text in JSON lines, tables and datasets."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
@@ -239,7 +243,15 @@ class Text(DataConfig):
     def load(self, cache: Path) -> Corpus:
         whole = self._open_whole(cache)
         train, val = self._open_sides(whole, cache)
+        extra_sources = {name: config.source(self.column, cache) for name, config in self.val_sets.items()}
+        for name, source in extra_sources.items():
+            self._check_apart(whole, source, f"val_sets.{name}")
         tokenizer = self.load_tokenizer(cache, train)
+        if tokenizer.end_of_text is None and any(
+            source.has_documents(2) for source in (whole, val or whole, *extra_sources.values())
+        ):
+            check_end_of_text(tokenizer, self.end_of_text, self.tokenizer)
+        shared = self._compare(train, val, extra_sources, cache)
         builder = DatasetBuilder(tokenizer, self.seq_len, self.layout == "documents", cache)
         limit = self._most_val_tokens
         fingerprints = [whole.fingerprint]
@@ -261,11 +273,9 @@ class Text(DataConfig):
                 train_set = builder.build_all(tokens, "The training set")
                 amount = f"{builder.describe_tokens(tokens, self.tokenizer)} to train on"
         extra = {}
-        for name, config in self.val_sets.items():
-            source = config.source(self.column, cache)
-            self._check_apart(whole, source, f"val_sets.{name}")
+        for name, source in extra_sources.items():
             fingerprints.append(source.fingerprint)
-            tokens = builder.load_tokens(source, config.tokens or limit)
+            tokens = builder.load_tokens(source, self.val_sets[name].tokens or limit)
             data = builder.build_all(tokens, f"The validation set {name}")
             extra[name] = ValSet(data, builder.measure_bytes_per_token(data))
         return Corpus(
@@ -276,7 +286,8 @@ class Text(DataConfig):
             shape=(self.seq_len,),
             bytes_per_token=builder.measure_bytes_per_token(held),
             description=f"text: {amount}, {builder.describe_sizes(train_set, held)}"
-            + "".join(f", {len(part.data):,} of {name}" for name, part in extra.items()),
+            + "".join(f", {len(part.data):,} of {name}" for name, part in extra.items())
+            + shared,
             val_sets=extra,
             padded=builder.documents,
         )
@@ -304,6 +315,26 @@ class Text(DataConfig):
             return whole, None
         return HashSplit(whole, False, *part), HashSplit(whole, True, *part)
 
+    def _compare(self, train: Source, val: Source | None, extra: Mapping[str, Source], cache: Path) -> str:
+        """Return the share of each validation set that is training text, as a part of the description. Raises DataError
+        if it is too large."""
+        letters = 1 if self.tokenizer == "bytes" else LETTERS_PER_TOKEN
+
+        def count_bytes(tokens: int | None) -> int | None:
+            return None if tokens is None else tokens * letters
+
+        note, limit = "", self._most_val_tokens
+        given = "data.val_files" if self.val_files else "data.val_split" if self.val_split else "the held-out text"
+        sets: dict[str, tuple[Source, int | None]] = {}
+        if val is not None and not isinstance(val, HashSplit):
+            sets[given] = (val, limit)
+        for name, source in extra.items():
+            sets[f"data.val_sets.{name}"] = (source, self.val_sets[name].tokens or limit)
+        for what, (source, tokens) in sets.items():
+            overlap = compare(train, source, count_bytes(self.train_tokens), count_bytes(tokens), cache)
+            note += check_overlap(overlap, self.max_overlap, what, held_out=isinstance(source, Side))
+        return note
+
     def _count_val_tokens(self, count: int, val: Source) -> int | None:
         """Return how many of the `count` tokens of `val` are used for validation; None: all. Raises DataError if a
         held-out part has fewer than requested."""
@@ -322,10 +353,10 @@ class Text(DataConfig):
         found."""
         size = parse_bpe_size(self.tokenizer)
         if size is None:
-            return load_tokenizer(self.tokenizer)
+            return load_tokenizer(self.tokenizer, self.end_of_text)
         if train is None:
             train, _ = self._open_sides(self._open_whole(cache), cache)
-        return train_bpe(size, train, cache)
+        return train_bpe(size, train, cache, self.end_of_text)
 
     def _check_apart(self, train: Source, val: Source, where: str) -> None:
         """Raise DataError if `val`, from the field `where`, is also training data."""

@@ -26,7 +26,7 @@ from ablate.data.text.builder import DatasetBuilder
 from ablate.data.text.documents import Piece
 from ablate.data.text.sources import HashSplit, Reader, Source
 from ablate.data.text.stream import Stream
-from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
+from ablate.data.text.tokenizers import Tokenizer, check_end_of_text, load_tokenizer
 
 SUFFIX = ".py"
 
@@ -46,6 +46,9 @@ class Packages(DataConfig):
     """Names of the packages, as shown by `pip list`."""
     tokenizer: str = "bytes"
     """As for data kind text: bytes, a tokenizer.json, a SentencePiece *.model, a repository on the hub, or bpe-N."""
+    end_of_text: str | None = Field(None, min_length=1)
+    """The token that ends each file, or none. None: `eos_token` in the tokenizer_config.json beside the tokenizer,
+    or the token that is known for such tokenizers; where neither is there, training is refused."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
     """Tokens of one training example. A window has one token more, which is the target of the last token."""
     max_file_bytes: int = Field(1_000_000, ge=1, le=2**30)
@@ -74,6 +77,7 @@ class Packages(DataConfig):
         whole = open_packages(self.packages, self.max_file_bytes, cache)
         train, val = (HashSplit(whole, held, self.val_fraction, self.split_seed) for held in (False, True))
         tokenizer = self.load_tokenizer(cache, train)
+        check_end_of_text(tokenizer, self.end_of_text, self.tokenizer)
         builder = DatasetBuilder(tokenizer, self.seq_len, False, cache)
         val_tokens = builder.load_tokens(val, self.val_tokens)
         if val_tokens.count < (self.val_tokens or 0):
@@ -109,11 +113,11 @@ class Packages(DataConfig):
         found."""
         size = parse_bpe_size(self.tokenizer)
         if size is None:
-            return load_tokenizer(self.tokenizer)
+            return load_tokenizer(self.tokenizer, self.end_of_text)
         if train is None:
             whole = open_packages(self.packages, self.max_file_bytes, cache)
             train = HashSplit(whole, False, self.val_fraction, self.split_seed)
-        return train_bpe(size, train, cache)
+        return train_bpe(size, train, cache, self.end_of_text)
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,16 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ablate.config.errors import DataError
 from ablate.data import hub
-from ablate.data.cache import fingerprint_files
+from ablate.data.cache import fingerprint_files, remember
 from ablate.data.files import explain, find_files, read_stamps
+from ablate.data.overlap import RECIPE, Overlap, measure_texts
 from ablate.data.readers import explain_missing_column, name_json_type
 from ablate.data.splits import Interval, split_text
 from ablate.data.text.documents import ACCEPTED, WHOLE, Piece, find_format, read_file, yield_piece
@@ -45,6 +46,10 @@ class Source(ABC):
     def open(self, position: Any = None) -> Reader:
         """Open the documents from the start, or from the `position` of an earlier reader. Reading raises DataError."""
 
+    def has_documents(self, number: int) -> bool:
+        """Return whether there are at least so many documents, reading no more than necessary. Raises DataError."""
+        return sum(1 for _ in islice((piece for piece in self.open() if piece.last), number)) >= number
+
 
 @dataclass(frozen=True)
 class FileSource(Source):
@@ -59,7 +64,7 @@ class FileSource(Source):
         return ", ".join(map(str, self.paths[:3])) + (f" and {len(self.paths) - 3} more" if self.paths[3:] else "")
 
     def has_documents(self, number: int) -> bool:
-        """Return whether there are at least so many documents, reading no more than necessary. Raises DataError."""
+        """See `Source`; a text file is known to be one document."""
         whole = sum(find_format(path) in WHOLE for path in self.paths)
         rest = (read_file(path, self.column) for path in self.paths if find_format(path) not in WHOLE)
         documents = (piece for pieces in rest for piece in pieces if piece.last)
@@ -173,6 +178,10 @@ class Side(Source):
     def fingerprint(self) -> str:  # type: ignore[override]
         return self.whole.fingerprint
 
+    def has_documents(self, number: int) -> bool:
+        """See `Source`; of both sides."""
+        return self.whole.has_documents(number)
+
 
 @dataclass(frozen=True)
 class HashSplit(Side):
@@ -246,6 +255,40 @@ class BlockSplit(Side):
             if piece.last:
                 ends.append(length)
         return split_text(ends, self.fraction, self.seed, self.window)[self.held_out] if ends else []
+
+
+MOST_COMPARED, MOST_DOWNLOADED = 1 << 30, 1 << 26
+"""UTF-8 bytes of a text that are read to compare it with another: of local files, and of a dataset on the hub."""
+
+
+def compare(train: Source, val: Source, train_bytes: int | None, val_bytes: int | None, cache: Path) -> Overlap:
+    """Return how much of `val` is in `train` (`measure_texts`), kept in `cache`. Of each the given number of bytes is
+    used, None: all, and no more than `MOST_COMPARED`: of many files a part of each. Raises DataError for text that
+    cannot be read."""
+
+    def measure() -> list[str]:
+        overlap = measure_texts(_read_texts(train, train_bytes), _read_texts(val, val_bytes))
+        return [repr(overlap.share), overlap.example]
+
+    sides = [train.identity, val.identity, train_bytes, val_bytes]
+    share, example = remember(f"overlap {RECIPE} {json.dumps(sides)}", [], cache / "overlaps", measure)
+    return Overlap(float(share), example)
+
+
+def _read_texts(source: Source, most: int | None) -> Iterator[str]:
+    """Yield the texts of a source, up to `most` bytes."""
+    remote = isinstance(source, DatasetSource) and source.commit is not None
+    left = MOST_DOWNLOADED if remote else MOST_COMPARED
+    if isinstance(source, FileSource) and source.paths[1:] and most is None:
+        for path in source.paths:
+            yield from _read_texts(replace(source, paths=(path,)), left // len(source.paths))
+        return
+    left = min(left, left if most is None else most)
+    for piece in source.open():
+        yield piece.text
+        left -= piece.size
+        if left <= 0:
+            return
 
 
 def open_files(paths: Sequence[Path], column: str, cache: Path) -> FileSource:

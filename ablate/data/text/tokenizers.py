@@ -10,7 +10,7 @@ import hashlib
 import importlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.bounds import MOST_VOCABULARY
-from ablate.config.errors import DataError, did_you_mean
+from ablate.config.errors import DataError
 from ablate.config.hub import TIMEOUT, is_path
 from ablate.config.lazy import LazyModule
 from ablate.data.cache import hold_lock, write_whole
@@ -156,21 +156,23 @@ def _find_end_of_text(content: Any, end: str | None) -> int | None:
     """Return the id of the token `end` in a tokenizer.json, or without one that of the only token of `END_OF_TEXT` that
     is special or, if none is, in the vocabulary; None if there is none. Raises DataError."""
     _, added, ids = _read_vocabulary(content)
-    if end is not None:
-        return _get_end(end, ids.get(end), ids)
     special = [token["content"] for token in added if token.get("special")]
+    if end is not None:
+        return _get_end(end, ids.get(end), special)
     for tokens in (special, ids):
         if found := [token for token in END_OF_TEXT if token in tokens]:
             return ids[found[0]] if len(found) == 1 else None
     return None
 
 
-def _get_end(end: str, number: int | None, vocabulary: Iterable[str]) -> int | None:
-    """Return the `number` of the token `end`; None for `NO_END`. Raises DataError if it has none."""
+def _get_end(end: str, number: int | None, special: Sequence[str]) -> int | None:
+    """Return the `number` of the token `end`; None for `NO_END`. Raises DataError, with the `special` tokens of the
+    vocabulary, if it has none."""
     if number is None and end != NO_END:
+        there = ", ".join(special[:10]) or "none"
         raise DataError(
-            f"its vocabulary has no token {end!r}, which is to end a document.{did_you_mean(end, vocabulary)} Set "
-            f"data.end_of_text to a token of its vocabulary, or to {NO_END}"
+            f"its vocabulary has no token {end!r}, which is to end a document. Set data.end_of_text to one that it "
+            f"has (its special tokens: {there}), or to {NO_END}"
         )
     return number
 
@@ -181,7 +183,7 @@ def _drop_sentinels(content: Any, end: int | None) -> str:
     vocabulary, added, ids = _read_vocabulary(content)
     model, unigram = content["model"], isinstance(vocabulary, list)
     _check_ids(ids)
-    merged = ("".join(merge.split(" ") if isinstance(merge, str) else merge) for merge in model.get("merges") or ())
+    merged = ("".join(merge).replace(" ", "") for merge in model.get("merges") or ())
     kept = {end, model.get("unk_id"), ids.get(model.get("unk_token")), *map(ids.get, merged)}
     special = {token["id"] for token in added if token.get("special")} - kept
     size = max(ids.values(), default=-1) + 1
@@ -225,8 +227,9 @@ class SentencePiece:
         self.vocab_size = int(processor.get_piece_size())
         self.end_of_text = int(processor.eos_id()) if processor.eos_id() >= 0 else None
         if end is not None:
-            pieces = {processor.id_to_piece(number): number for number in range(self.vocab_size)}
-            self.end_of_text = _get_end(end, pieces.get(end), pieces)
+            number = processor.piece_to_id(end)  # that of the unknown piece, if there is none
+            special = [processor.id_to_piece(i) for i in range(self.vocab_size) if processor.is_control(i)]
+            self.end_of_text = _get_end(end, number if processor.id_to_piece(number) == end else None, special)
         digest = hashlib.sha256(processor.serialized_model_proto()).hexdigest()
         self.identity = f"sentencepiece {digest} {self.end_of_text}"
 
@@ -318,7 +321,9 @@ def _read_end(folder: Path) -> str | None:
             token = settings.get("eos_token")
             token = token.get("content") if isinstance(token, dict) else token
         except (OSError, ValueError, AttributeError, RecursionError) as error:
-            raise DataError(f"{path.name} beside it is damaged ({explain(error)}), which names its end of text") from None
+            raise DataError(
+                f"{path.name} beside it is damaged ({explain(error)}), which names its end of text"
+            ) from None
         if isinstance(token, str):
             return token
     return None

@@ -91,6 +91,7 @@ def build_experiment(source: TrainedModel, start: str, pairs: str, settings: Map
             "data.kind": "preferences",
             "data.files" if is_file else "data.dataset": pairs,
             "data.tokenizer": _name_tokenizer(source),
+            "data.end_of_text": getattr(source.experiment.data, "end_of_text", None),
             "data.seq_len": source.inputs[1][0],
             "warm_start": {"from": start, "copy": "all"},
             "trainer.val_check_interval": settings["trainer.max_steps"],

@@ -55,7 +55,7 @@ def files(tmp_path):
 
 def load(cache, **settings):
     kind = ImageFiles if "files" in settings else ImageDataset
-    return kind(image_size=6, mean=(0, 0, 0), std=(1, 1, 1), **settings).load(cache)
+    return kind(image_size=6, mean=(0, 0, 0), std=(1, 1, 1), **{"max_overlap": 1, **settings}).load(cache)
 
 
 def greys(dataset):

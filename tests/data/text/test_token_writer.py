@@ -45,6 +45,7 @@ class Counting(Bytes):
     """Bytes that counts what it encodes, and does something in batch number `at`."""
 
     def __init__(self, at=None, do=None):
+        super().__init__()
         self.at, self.do, self.batches = at, do, 0
 
     def encode(self, texts):
