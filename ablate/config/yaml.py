@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,7 @@ def _load(text: str) -> tuple[Any, list[tuple[str, str]]]:
 
 _EXPLAINED = {
     "<block end>": "the indentation does not fit that of the lines above",
+    "while scanning an alias": "a value that begins with * is an alias in YAML. A name with * needs quotation marks",
     "mapping values are not allowed": "key: value is not allowed here. Check the indentation of this line and the one "
     "above; text that has a colon and a space needs quotation marks",
 }
@@ -205,11 +208,15 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            order = "; a file must come first" if word.endswith(SUFFIXES) else ""
-            problems.append(Problem("", f"expected key=value, given {word!r}{order}"))
+            hint = "; a file must come first" if word.endswith(SUFFIXES) else ""
+            if overrides and not hint and os.path.splitext(word)[1]:  # the name of a second file
+                last = next(reversed(overrides))
+                hint = f"; several values of {last} are a list: {last}=[FIRST,SECOND]"
+            problems.append(Problem("", f"expected key=value, given {word!r}{hint}"))
             continue
         overrides[key.strip()], faults = _load(value)
-        problems += [Problem(key, f"not a YAML value: {message}", value) for _, message in faults]
+        quoted = f": {shlex.quote(f'{key}={json.dumps(value)}')}" if value.startswith("*") else ""
+        problems += [Problem(key, f"not a YAML value: {message}{quoted}", value) for _, message in faults]
     if problems:
         raise ConfigError(problems, "the command line")
     return overrides

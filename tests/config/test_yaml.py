@@ -1,12 +1,13 @@
 """YAML files and `key=value` words: which values they give, and what is said about those that cannot be read."""
 
 import re
+import shlex
 import time
 
 import pytest
 
 from ablate.config.errors import ConfigError
-from ablate.config.yaml import parse_overrides, parse_yaml, split_words
+from ablate.config.yaml import parse_overrides, parse_yaml, read_yaml, split_words
 from ablate.experiment.tree import Experiment
 
 
@@ -224,3 +225,18 @@ def test_all_keys_that_are_no_text_are_told_at_once():
 def test_a_key_that_stands_twice_is_refused():
     with pytest.raises(ConfigError, match=r"s\.yaml:3:3: the key 'pre' appears twice"):
         parse_yaml("arms:\n  pre: {norm: pre}\n  pre: {norm: post}\n", "s.yaml")
+
+
+def test_a_name_with_a_star_is_answered_with_quotation_marks(tmp_path):
+    with pytest.raises(ConfigError, match=r"needs quotation marks: 'data.files=\"\*.txt\"'"):
+        parse_overrides(["data.files=*.txt"])
+    (word,) = shlex.split("'data.files=\"*.txt\"'")  # what the shell makes of the advice
+    assert parse_overrides([word]) == {"data.files": "*.txt"}
+    (tmp_path / "a.yaml").write_text("data:\n  files: *.txt\n")
+    with pytest.raises(ConfigError, match=r"a.yaml:2:.*A name with \* needs quotation marks"):
+        read_yaml(tmp_path / "a.yaml")
+
+
+def test_several_files_without_a_list_are_answered_with_one():
+    with pytest.raises(ConfigError, match=r"given 'b.txt'; several values of data.files are a list: data.files=\["):
+        parse_overrides(["data.files=a.txt", "b.txt"])

@@ -118,7 +118,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
             logger.warning(f"{turned:,} {text}")
         size = self.image_size
         fingerprint, hashes = fingerprint_images(parts, key, cache, check=False)
-        note += self._compare(hashes, hashes[2 * len(source) :] if val_source else None, train, val)
+        note = self._compare(hashes, hashes[2 * len(source) :] if val_source else None, train, val) + note
         return Corpus(
             train=MaskedImages(source, train, self),
             val=MaskedImages(val_source or source, val, self),
@@ -158,7 +158,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
         sources = [source] if val_source is None else [source, val_source]
         size = self.image_size
         fingerprint, hashes = fingerprint_images(sources, key, cache, self.check)
-        note += self._compare(hashes, hashes[len(source) :] if val_source else None, train, val)
+        note = self._compare(hashes, hashes[len(source) :] if val_source else None, train, val) + note
         return Corpus(
             train=self._build_dataset(source, train, self.augment),
             val=self._build_dataset(val_source or source, val),

@@ -128,8 +128,8 @@ class Text(DataConfig):
     """Your own text files or a dataset of the hub, tokenised once and kept in the cache, or tokenised during training.
 
     File formats by suffix: .txt and .md (a file is a document), .jsonl, .ndjson and .json-lines (a line is a document),
-    each also as .gz and .zst, .parquet and .arrow (a row is a document). Each document ends with the end-of-text token
-    of the tokenizer, if it has one, or with a zero byte for "bytes". A text file of more than a megabyte is encoded in
+    each also compressed, .parquet and .arrow (a row is a document). Each document ends with the end-of-text token of
+    the tokenizer (`end_of_text`), or with a zero byte for "bytes". A text file of more than a megabyte is encoded in
     parts cut at line ends. Without a validation set about `val_fraction` of the text is held out: whole documents,
     selected by their hash. If there are few documents (fewer than 20 / `val_fraction` in files), contiguous blocks are
     held out, which begin and end at the border of a document if one is near; otherwise a window of text next to a block

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from ablate.data.readers import explain_missing_column, name_json_type
 from ablate.data.splits import Interval, split_text
 from ablate.data.text.documents import ACCEPTED, WHOLE, Piece, find_format, read_file, yield_piece
 from ablate.tracking.remote_files import fetch_all
+
+logger = logging.getLogger(__name__)
 
 
 class Reader(Iterator[Piece]):
@@ -288,6 +291,8 @@ def _read_texts(source: Source, most: int | None) -> Iterator[str]:
         yield piece.text
         left -= piece.size
         if left <= 0:
+            if most is None:
+                logger.info(f"{source.name} is longer than what is compared of it")
             return
 
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import sentencepiece
 import tokenizers
+import torch
 
 from ablate.config.errors import DataError
+from ablate.data import Instructions, Preferences, Text
 from ablate.data.text.tokenizers import keep_tokenizer, load_tokenizer
 
 SENTENCES = ["the cat sat on the mat", "a dog and a cat", "the end of the text", "so it goes on and on"] * 5
@@ -53,6 +55,134 @@ def test_paths_are_relative_to_the_current_directory_or_to_home(tmp_path, monkey
 def test_end_of_text(tmp_path, end, found):
     word_tokenizer(["the"], end).save(str(tmp_path / "tokenizer.json"))
     assert load_tokenizer(str(tmp_path / "tokenizer.json")).end_of_text == found
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("tokenizer_config.json", {"eos_token": "stop"}),
+        ("tokenizer_config.json", {"eos_token": {"content": "stop", "lstrip": False}}),
+        ("special_tokens_map.json", {"eos_token": "stop"}),
+    ],
+)
+def test_the_end_of_text_is_read_from_the_files_beside(tmp_path, name, settings):
+    word_tokenizer(["the", "</s>"], "stop").save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(str(tmp_path)).end_of_text == 2  # what is guessed without them
+    (tmp_path / name).write_text(json.dumps(settings))
+    found = load_tokenizer(str(tmp_path))
+    assert found.end_of_text == 3
+    assert load_tokenizer(str(tmp_path), "the").end_of_text == 1  # a setting is above the files
+    nothing = load_tokenizer(str(tmp_path), "none")
+    assert nothing.end_of_text is None
+    assert len({found.identity, nothing.identity, load_tokenizer(str(tmp_path), "the").identity}) == 3
+
+
+def test_files_beside_that_name_no_token_or_a_missing_one(tmp_path):
+    word_tokenizer(["the"], "</s>").save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": null}')
+    assert load_tokenizer(str(tmp_path)).end_of_text == 2
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    with pytest.raises(
+        DataError, match=r"has no token '<\|im_end\|>', which is to end a document. Set data.end_of_text"
+    ):
+        load_tokenizer(str(tmp_path))
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(DataError, match=r"tokenizer_config.json beside it is damaged"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_of_several_known_tokens_the_special_one_ends_a_text(tmp_path):
+    tokenizer = word_tokenizer(["the", "</s>", "<eos>"], None)  # Gemma has tags of HTML as words
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(str(tmp_path)).end_of_text is None
+    tokenizer.add_special_tokens(["<eos>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(str(tmp_path)).end_of_text == 3
+
+
+def test_the_end_of_text_of_bytes_and_of_sentencepiece(sentencepiece_model, tmp_path):
+    assert load_tokenizer("bytes", "none").end_of_text is None
+    with pytest.raises(DataError, match=r"data.end_of_text is 'stop', and bytes end a document with a zero byte"):
+        load_tokenizer("bytes", "stop")
+    library = sentencepiece.SentencePieceProcessor(model_file=str(sentencepiece_model))
+    piece = library.id_to_piece(9)
+    assert load_tokenizer(str(sentencepiece_model), piece).end_of_text == 9
+    assert load_tokenizer(str(sentencepiece_model), "none").end_of_text is None
+    with pytest.raises(DataError, match=r"no token 'nowhere', .* \(its special tokens: <s>, </s>\)"):
+        load_tokenizer(str(sentencepiece_model), "nowhere")
+    (tmp_path / "small.model").write_bytes(sentencepiece_model.read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": piece}))
+    assert load_tokenizer(str(tmp_path / "small.model")).end_of_text == 9
+
+
+@pytest.mark.parametrize(
+    ("model", "unknown"),
+    [
+        ({"type": "WordLevel", "vocab": {"the": 0, "cat": 1, "</s>": 2, "[UNK]": 3}, "unk_token": "[UNK]"}, "[UNK]"),
+        (
+            {"type": "WordPiece", "vocab": {"the": 0, "cat": 1, "</s>": 2, "[UNK]": 3}, "unk_token": "[UNK]",
+             "continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
+            "[UNK]",
+        ),
+        ({"type": "Unigram", "vocab": [["the", -1.0], ["cat", -1.0], ["</s>", 0.0], ["<unk>", 0.0]], "unk_id": 3}, "<unk>"),
+        ({"type": "BPE", "vocab": {"the": 0, "cat": 1, "</s>": 2, "<unk>": 3}, "merges": [], "unk_token": "<unk>"}, "<unk>"),
+    ],
+    ids=["WordLevel", "WordPiece", "Unigram", "BPE"],
+)  # fmt: skip
+def test_an_unknown_token_with_the_last_id_is_kept(tmp_path, model, unknown):
+    added = [
+        {"id": number, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False, "special": True}
+        for number, token in ((2, "</s>"), (3, unknown), (4, "<pad>"))
+    ]  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": added, "model": model}))
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert (tokenizer.vocab_size, tokenizer.end_of_text) == (4, 2)
+    assert set(np.concatenate(tokenizer.encode(["é"])).tolist()) == {3}
+
+
+def test_a_special_token_that_merges_make_is_kept(tmp_path):
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "</s>": 2, "ab": 3}, "merges": ["a b"]}
+    added = [{"id": 3, "content": "ab", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+              "special": True}]  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": added, "model": model}))
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert [ids.tolist() for ids in tokenizer.encode(["ab"])] == [[3]]
+
+
+@pytest.mark.parametrize("settings", [{}, {"layout": "documents"}, {"streaming": True}, {"held_out": "windows"}])
+def test_documents_without_a_known_end_ask_for_a_choice(tmp_path, settings):
+    words = ["the", "cat", "sat"]
+    word_tokenizer(words, "stop").save(str(tmp_path / "tokenizer.json"))
+    rows = "".join(json.dumps({"text": " ".join(words * (n + 1))}) + "\n" for n in range(60))
+    (tmp_path / "rows.jsonl").write_text(rows)
+    (tmp_path / "one.txt").write_text("the cat sat " * 99)
+
+    def load(file="rows.jsonl", **more):
+        fields = {"tokenizer": str(tmp_path), "seq_len": 4, "val_fraction": 0.2, **settings, **more}
+        return Text(files=str(tmp_path / file), **fields).load(tmp_path / "cache")
+
+    with pytest.raises(DataError, match=r"unknown which token .*tokenizer_config.json.* Set data.end_of_text .* none"):
+        load()
+    with pytest.raises(DataError, match="unknown which token"):
+        load("one.txt", val_sets={"more": {"files": str(tmp_path / "rows.jsonl")}})
+    load(end_of_text="none")
+    batch = next(iter(load(end_of_text="stop").train.batches(40, 0)))
+    assert 4 in torch.cat([part.flatten() for part in batch])
+    if settings.get("layout") != "documents":
+        load("one.txt")  # a single one needs no end
+
+
+@pytest.mark.parametrize("kind", [Instructions, Preferences])
+def test_answers_without_a_known_end_ask_for_a_choice(tmp_path, kind):
+    word_tokenizer(["the", "cat"], "stop").save(str(tmp_path / "tokenizer.json"))
+    row = {"instruction": "the", "output": "cat", "prompt": "the", "chosen": "cat", "rejected": "the"}
+    (tmp_path / "rows.json").write_text(json.dumps([row, {**row, "instruction": "cat", "prompt": "cat"}]))
+    fields = {"files": str(tmp_path / "rows.json"), "tokenizer": str(tmp_path), "template": "plain"}
+    with pytest.raises(DataError, match="unknown which token"):
+        kind(**fields).load(tmp_path / "cache")
+    corpus = kind(**fields, end_of_text="stop").load(tmp_path / "cache")
+    assert 3 in corpus.train.examples.tokens
 
 
 def test_limits_and_special_tokens_of_the_file_are_left_out(tmp_path):
