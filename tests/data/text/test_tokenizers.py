@@ -124,8 +124,11 @@ def test_the_end_of_text_of_bytes_and_of_sentencepiece(sentencepiece_model, tmp_
              "continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
             "[UNK]",
         ),
-        ({"type": "Unigram", "vocab": [["the", -1.0], ["cat", -1.0], ["</s>", 0.0], ["<unk>", 0.0]], "unk_id": 3}, "<unk>"),
-        ({"type": "BPE", "vocab": {"the": 0, "cat": 1, "</s>": 2, "<unk>": 3}, "merges": [], "unk_token": "<unk>"}, "<unk>"),
+        ({"type": "Unigram", "vocab": [["the", -1], ["cat", -1], ["</s>", 0], ["<unk>", 0]], "unk_id": 3}, "<unk>"),
+        (
+            {"type": "BPE", "vocab": {"the": 0, "cat": 1, "</s>": 2, "<unk>": 3}, "merges": [], "unk_token": "<unk>"},
+            "<unk>",
+        ),
     ],
     ids=["WordLevel", "WordPiece", "Unigram", "BPE"],
 )  # fmt: skip
@@ -159,7 +162,7 @@ def test_documents_without_a_known_end_ask_for_a_choice(tmp_path, settings):
     (tmp_path / "one.txt").write_text("the cat sat " * 99)
 
     def load(file="rows.jsonl", **more):
-        fields = {"tokenizer": str(tmp_path), "seq_len": 4, "val_fraction": 0.2, **settings, **more}
+        fields = {"tokenizer": str(tmp_path), "seq_len": 8, "val_fraction": 0.2, **settings, **more}
         return Text(files=str(tmp_path / file), **fields).load(tmp_path / "cache")
 
     with pytest.raises(DataError, match=r"unknown which token .*tokenizer_config.json.* Set data.end_of_text .* none"):
@@ -167,7 +170,7 @@ def test_documents_without_a_known_end_ask_for_a_choice(tmp_path, settings):
     with pytest.raises(DataError, match="unknown which token"):
         load("one.txt", val_sets={"more": {"files": str(tmp_path / "rows.jsonl")}})
     load(end_of_text="none")
-    batch = next(iter(load(end_of_text="stop").train.batches(40, 0)))
+    batch = next(iter(load(end_of_text="stop").train.batches(400, 0)))
     assert 4 in torch.cat([part.flatten() for part in batch])
     if settings.get("layout") != "documents":
         load("one.txt")  # a single one needs no end
