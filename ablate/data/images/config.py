@@ -118,7 +118,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
             logger.warning(f"{turned:,} {text}")
         size = self.image_size
         fingerprint, hashes = fingerprint_images(parts, key, cache, check=False)
-        note = self._compare(hashes, hashes[2 * len(source) :] if val_source else None, train, val) + note
+        shared = self._compare(hashes, hashes[2 * len(source) :] if val_source else None, train, val)
         return Corpus(
             train=MaskedImages(source, train, self),
             val=MaskedImages(val_source or source, val, self),
@@ -127,7 +127,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
             shape=(3, size, size),
             bytes_per_token=None,
             description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size} "
-            f"with masks{self._describe_enlarged(source.images)}, {source.classes:,} classes"
+            f"with masks{self._describe_enlarged(source.images)}{shared}, {source.classes:,} classes"
             f"{source.describe_ignored(counts[0])}{note}",
             padded=source.ignored is not None or None in source.values.values(),
         )
@@ -158,7 +158,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
         sources = [source] if val_source is None else [source, val_source]
         size = self.image_size
         fingerprint, hashes = fingerprint_images(sources, key, cache, self.check)
-        note = self._compare(hashes, hashes[len(source) :] if val_source else None, train, val) + note
+        shared = self._compare(hashes, hashes[len(source) :] if val_source else None, train, val)
         return Corpus(
             train=self._build_dataset(source, train, self.augment),
             val=self._build_dataset(val_source or source, val),
@@ -167,7 +167,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
             shape=(3, size, size),
             bytes_per_token=None,
             description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size}"
-            f"{self._describe_enlarged(source)}, {len(source.classes):,} classes{note}",
+            f"{self._describe_enlarged(source)}{shared}, {len(source.classes):,} classes{note}",
         )
 
     def _compare(self, own: NDArray[np.uint64], given: NDArray[np.uint64] | None, train: Rows, val: Rows) -> str:
