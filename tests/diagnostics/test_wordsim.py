@@ -108,6 +108,7 @@ def test_the_command_compares_each_two_models_with_a_tokenizer_of_their_own(stor
             "kind": "text",
             "files": str(tmp_path / "text.txt"),
             "val_files": str(tmp_path / "val.txt"),
+            "max_overlap": 1,
             "tokenizer": "bpe-290",
             "seq_len": 16,
         },
