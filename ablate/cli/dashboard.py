@@ -9,7 +9,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from ablate.cli.output import interrupt_on_sigterm
+from ablate.cli.output import interrupt_on_signals
 from ablate.config.errors import StoreError
 from ablate.config.extras import import_library
 from ablate.config.lazy import LazyModule
@@ -36,7 +36,7 @@ def serve_studies(host: str, port: int, url: str | None) -> int:
         server = make_server(host, port, app, server_class=_Server, handler_class=_Handler)
     except OSError as error:
         raise StoreError(f"{host}:{port} cannot be used: {error.strerror}. Choose another port with --port.") from None
-    with server, contextlib.suppress(KeyboardInterrupt), interrupt_on_sigterm():
+    with server, contextlib.suppress(KeyboardInterrupt), interrupt_on_signals():
         print(f"Optuna's dashboard: http://{host}:{port}\nCtrl-C stops the server.", flush=True)
         server.serve_forever()
     return 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate import tracking
 from ablate.distributed import groups, ranks, slurm
+from ablate.distributed.signals import handle_signals
 from ablate.experiment.tree import Experiment
 from ablate.training.procedures import Hooks, Place, Result
 from ablate.training.shown import RunDisplay
@@ -74,24 +76,23 @@ class _StopSignals:
         self.text, self.note = text, note
         self.training = False
         self.signals: list[int] = []
-        self._before: dict[int, Any] = {}
-        self._telling: threading.Thread | None = None
+        self._ending = contextlib.ExitStack()
 
     def __enter__(self) -> _StopSignals:
-        self._before = {number: signal.signal(number, self._stop) for number in slurm.STOPPING}
+        self._ending.enter_context(handle_signals(self._stop))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        if self._telling:
-            self._telling.join()
+        self._ending.close()
 
     def _stop(self, number: int, frame: object) -> None:
-        if (self.signals or not self.training) and ranks.world_size() == 1:  # torchrun passes on what has reached us
+        # a closed terminal and `timeout` send theirs twice; torchrun passes on what has reached us
+        at_once = not self.training or (self.signals and number == signal.SIGINT)
+        if at_once and ranks.world_size() == 1:
             raise KeyboardInterrupt
         self.signals.append(number)
         if len(self.signals) == 1:
             # in a thread of its own: the signal may have come while a line is written, which nothing may interrupt
-            self._telling = threading.Thread(target=self.note, args=(self.text,))
-            self._telling.start()
+            telling = threading.Thread(target=self.note, args=(self.text,))
+            telling.start()
+            self._ending.callback(telling.join)

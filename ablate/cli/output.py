@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ablate import tracking
 from ablate.config.formatting import to_json
 from ablate.distributed import groups
+from ablate.distributed.signals import ENDING, leave_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,10 +70,10 @@ def print_json(content: Any) -> None:
 
 
 @contextlib.contextmanager
-def interrupt_on_sigterm() -> Iterator[None]:
-    """Make the first SIGTERM raise KeyboardInterrupt within this context, as Ctrl-C does; `timeout` sends it twice. An
-    interrupt that falls into a callback of Python's memory management, where it is reported and forgotten, is raised
-    again instead. Outside the main thread, do nothing."""
+def interrupt_on_signals() -> Iterator[None]:
+    """Make the first SIGTERM or SIGHUP raise KeyboardInterrupt within this context, as Ctrl-C does; `timeout` and a
+    closed terminal send theirs twice. An interrupt that falls into a callback of Python's memory management, where it
+    is reported and forgotten, is raised again instead. Outside the main thread, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -80,26 +81,28 @@ def interrupt_on_sigterm() -> Iterator[None]:
     report = sys.unraisablehook
 
     def interrupt(number: int, frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        leave_terminal(number)
+        for each in ENDING:
+            signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     def repeat(lost: sys.UnraisableHookArgs) -> None:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             report(lost)
             return
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
-            signal.signal(signal.SIGTERM, interrupt)
+        signal.signal(signal.SIGTERM, interrupt)
         again.append(threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)))
         again[-1].start()
 
-    before, sys.unraisablehook = signal.signal(signal.SIGTERM, interrupt), repeat
+    before, sys.unraisablehook = {number: signal.signal(number, interrupt) for number in ENDING}, repeat
     try:
         yield
     finally:
         for timer in again:
             timer.cancel()
         sys.unraisablehook = report
-        signal.signal(signal.SIGTERM, before)
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 def repeat_command(verb: str) -> str:

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Verbs, add_storage, add_verb, build_error, parse_port
-from ablate.cli.output import interrupt_on_sigterm
+from ablate.cli.output import interrupt_on_signals
 from ablate.config.lazy import LazyModule
 from ablate.tracking import redact
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if options.host not in _LOOPBACK:
         text = "It has no password and no encryption: whoever reaches this address can read and change the studies."
         print(text, file=sys.stderr)
-    with contextlib.suppress(KeyboardInterrupt), interrupt_on_sigterm():
+    with contextlib.suppress(KeyboardInterrupt), interrupt_on_signals():
         server.wait_for_termination()
     server.stop(grace=1).wait()
     return 0

@@ -20,7 +20,7 @@ from ablate.cli.arguments import (
     parse_share,
 )
 from ablate.cli.executors import add_executor, check_executor, open_executor
-from ablate.cli.output import build_console, interrupt_on_sigterm, print_json, repeat_command
+from ablate.cli.output import build_console, interrupt_on_signals, print_json, repeat_command
 from ablate.cli.sweep_plans import print_plans
 from ablate.config.formatting import count_noun, format_settings, join_words
 from ablate.config.lazy import LazyModule
@@ -133,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
     staged = files.add_earlier_sweeps(options.file, specs, overrides, factor=options.scale, model=model)
     if options.dry_run:
         return _plan(staged, requested, options)
-    with interrupt_on_sigterm(), open_executor(options) as executor:  # also while a sweep is prepared
+    with interrupt_on_signals(), open_executor(options) as executor:  # also while a sweep is prepared
         return _run(staged, requested, options, executor)
 
 

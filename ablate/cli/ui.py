@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ablate import tracking
 from ablate.cli.arguments import Verbs, add_storage, add_verb, build_error, parse_port
 from ablate.cli.mlflow_view import build_view
-from ablate.cli.output import interrupt_on_sigterm
+from ablate.cli.output import interrupt_on_signals
 from ablate.config.errors import StoreError
 from ablate.config.lazy import LazyModule
 from ablate.distributed.launching import SAFE_PATH
@@ -88,7 +88,7 @@ def serve(host: str, port: int) -> int:
         command, env=surroundings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        with interrupt_on_sigterm():
+        with interrupt_on_signals():
             _wait_until_ready(process, host, port)
             _print_links(f"http://{host}:{port}", links)
             print("Ctrl-C stops the server.", flush=True)

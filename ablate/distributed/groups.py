@@ -20,7 +20,7 @@ from typing import Any
 from ablate.config.program import name_program
 from ablate.distributed import launching, ranks
 from ablate.distributed.ranks import GRACE, Group, Lost, is_grouped, local_size
-from ablate.distributed.slurm import STOPPING
+from ablate.distributed.signals import STOPPING
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from ablate.distributed import ranks
-from ablate.distributed.slurm import STOPPING
+from ablate.distributed.signals import handle_signals
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,7 @@ def launch(devices: int) -> int:
                 return
             process.terminate()  # there is no rank 0 yet
 
-        before = {number: signal.signal(number, forward) for number in STOPPING}
-        try:
+        with handle_signals(forward):
             process = subprocess.Popen(
                 [sys.executable, *group, "-m", "ablate", *sys.argv[1:]],
                 env=environment,
@@ -51,9 +50,6 @@ def launch(devices: int) -> int:
                 preexec_fn=_detach,
             )
             status = process.wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
         try:
             return int((folder / _STATUS).read_text())
         except FileNotFoundError:
@@ -64,12 +60,12 @@ def launch(devices: int) -> int:
 
 
 def _detach() -> None:
-    """Let torchrun, in whose process this is called, end together with its parent process, and ignore the signals meant
+    """Let torchrun, in whose process this is called, end together with its parent process, and ignore the signal meant
     for rank 0."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-    for number in STOPPING[2:]:
-        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "SIGUSR1"):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def report_start() -> None:

@@ -14,9 +14,6 @@ from pathlib import Path
 
 from ablate.config.errors import StoreError
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
-"""The signals on which a run writes a checkpoint."""
-
 
 def job_id() -> str | None:
     """Return the id of this process's job, or of its element of a job array; None outside Slurm."""

@@ -15,6 +15,7 @@ from ablate import tracking
 from ablate.config.errors import AblateError, StoreError, SweepError
 from ablate.config.logs import open_console
 from ablate.distributed import ranks
+from ablate.distributed.signals import handle_signals
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.endings import end_run
 from ablate.sweeps.executors.executor import Executor, Workers
@@ -30,7 +31,7 @@ from ablate.sweeps.storage import read_sweep, storage_url
 from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.storage_lock import do_locked
 from ablate.sweeps.trial_queue import TrialQueue
-from ablate.sweeps.worker import SPOILED, STOPPED, Worker, handle_signals
+from ablate.sweeps.worker import SPOILED, STOPPED, Worker
 from ablate.training.runs import copy_run, measure_checkpoint
 from ablate.verdict.outcomes import TrialRecord, count_finished
 

@@ -10,19 +10,18 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import StoreError, SweepError, TakenOverError
 from ablate.config.formatting import format_duration
 from ablate.distributed import ranks
-from ablate.distributed.slurm import STOPPING
+from ablate.distributed.signals import handle_signals
 from ablate.experiment.metrics import name_in_mlflow, read_metric
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.attempts import locate_traceback
@@ -237,17 +236,3 @@ def _free_memory() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-
-
-@contextlib.contextmanager
-def handle_signals(handler: Any) -> Iterator[None]:
-    """Let `handler` handle Ctrl-C, SIGTERM and SIGUSR1 within this context."""
-    try:
-        before = {number: signal.signal(number, handler) for number in STOPPING}
-    except ValueError:  # not the main thread, as in some notebooks
-        before = {}
-    try:
-        yield
-    finally:
-        for number, former in before.items():
-            signal.signal(number, former)

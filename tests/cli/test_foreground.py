@@ -28,7 +28,7 @@ def run(store, tiny_settings):
     return train
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_while_the_data_is_prepared_it_stops_at_once(run, monkeypatch, number):
     before = signal.getsignal(signal.SIGINT)  # in a background job of a shell it is ignored
     monkeypatch.setattr(Topics, "load", lambda self, cache: os.kill(os.getpid(), number))
@@ -40,17 +40,20 @@ def test_while_the_data_is_prepared_it_stops_at_once(run, monkeypatch, number):
 def test_while_it_trains_it_ends_with_a_checkpoint_and_the_second_stops_at_once(run, monkeypatch):
     plain = foreground.Hooks
 
-    def hooks(started, progress, decide, asked_to_stop, times=1):
+    def hooks(started, progress, decide, asked_to_stop, sent=(signal.SIGINT,)):
         def stop(step, loss):
-            for _ in range(times):
-                os.kill(os.getpid(), signal.SIGINT)
+            for number in sent:
+                os.kill(os.getpid(), number)
 
         return plain(started, stop, decide, asked_to_stop)
 
     monkeypatch.setattr(foreground, "Hooks", hooks)
     assert run().status == "interrupted"
     assert run.told.getvalue().count("Stopping: finishing the current update or validation") == 1
-    monkeypatch.setattr(foreground, "Hooks", lambda *given: hooks(*given, times=2))
+    closed = [signal.SIGHUP, signal.SIGHUP]  # the shell and the kernel both send it when a terminal is closed
+    monkeypatch.setattr(foreground, "Hooks", lambda *given: hooks(*given, sent=closed))
+    assert run().status == "interrupted"
+    monkeypatch.setattr(foreground, "Hooks", lambda *given: hooks(*given, sent=[signal.SIGINT] * 2))
     with pytest.raises(KeyboardInterrupt):
         run()
 

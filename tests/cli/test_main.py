@@ -315,13 +315,14 @@ def test_a_reader_that_has_gone_is_no_failed_trial(verb, status, monkeypatch):
     assert main([verb, *(["any.yaml"] if verb == "sweep" else [])]) == status
 
 
-def test_sigterm_ends_a_sweep_in_order_before_its_first_trial(store, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_ends_a_sweep_in_order_before_its_first_trial(number, store, tmp_path, monkeypatch, capsys):
     (tmp_path / "early.yaml").write_text("{name: early, sampler: grid, search: {optimizer.lr: [0.001]}}")
-    monkeypatch.setattr("ablate.sweeps.run.sweep", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("ablate.sweeps.run.sweep", lambda *_, **__: os.kill(os.getpid(), number))
+    before = signal.getsignal(number)
     assert main(["sweep", str(tmp_path / "early.yaml")]) == 130
     assert "Stopped." in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
 
 
 def test_sigterm_in_a_callback_of_the_garbage_collection_is_not_lost(store, tmp_path, monkeypatch, capsys):

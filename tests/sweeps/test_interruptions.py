@@ -418,6 +418,7 @@ def test_a_stopped_command_is_continued_by_the_same_command(store, tiny_settings
     [
         ([signal.SIGINT], True),
         ([signal.SIGTERM, signal.SIGTERM], True),
+        ([signal.SIGHUP, signal.SIGHUP], True),
         ([signal.SIGINT, signal.SIGTERM], True),
         ([signal.SIGINT, signal.SIGINT], False),
         ([signal.SIGTERM, signal.SIGINT], False),
