@@ -47,7 +47,7 @@ def compare(result: Result, planned: Plan, gpu: GPU) -> str:
     speed = measure_speed(result)
     mfu = speed * planned.counts.training_flops / gpu.flops(planned.setup.precision)
     peak = result.facts.get("ablate.peak_memory_bytes", 0) / GIB
-    cells = [f"{speed:,.0f}", f"{planned.items_per_second:,.0f}", f"{mfu:.1%}", f"{planned.mfu:.0%}"]
+    cells = [f"{speed:,.0f}", f"{planned.items_per_second:,.0f}", f"{mfu:.1%}", f"{planned.work.utilisation:.0%}"]
     return " | ".join([*cells, f"{peak:.2f}", f"{planned.memory.peak / GIB:.2f}"])
 
 

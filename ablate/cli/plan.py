@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, parse_above_zero, parse_positive, parse_share
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
-from ablate.config.formatting import count_noun, format_count, format_duration
+from ablate.config.formatting import count_noun, format_count, format_duration, format_range
 from ablate.config.lazy import LazyModule
 from ablate.config.yaml import parse_overrides
 from ablate.estimate.gpus import GIB, GPU, find_gpu
@@ -99,7 +99,7 @@ def _print_run(plan: plans.Plan, console: Console) -> None:
             f"FLOPs per {one}",
             f"{format_count(counts.forward_flops)} forward, {format_count(counts.training_flops)} in training",
         ),
-        ("run", f"{format_count(plan.items)} {plan.unit} in batches of {setup.batch_size:,}"),
+        ("run", f"{format_count(plan.work.items)} {plan.unit} in batches of {setup.batch_size:,}"),
         ("validation", plan.validation),
         ("setup", _describe_setup(plan)),
     ]
@@ -110,8 +110,8 @@ def _print_run(plan: plans.Plan, console: Console) -> None:
     hours = plan.validated_gpu_hours
     validated = "" if hours is None else f"; with validation at most {_format_hours(hours)}"
     console.print(
-        f"\nAt a utilisation of {plan.mfu:.0%} (assumed; --mfu): {rate} {plan.unit} a second, "
-        f"{_format_days(plan.days)}, {_format_hours(plan.gpu_hours)}{validated}."
+        f"\nAt a utilisation of {plan.work.utilisation:.0%} (assumed; --mfu): {rate} {plan.unit} a second, "
+        f"{_format_days(plan.days)}, {_format_hours(plan.work.gpu_hours)}{validated}."
     )
     for note in plan.notes:
         console.print(note)
@@ -160,29 +160,25 @@ def _print_sweep(sweep: gpu_plan.SweepPlan, console: Console) -> None:
     rows = []
     for cost in sweep.arms:
         plan = cost.plan
-        trials = "until the budget is used up" if cost.trials is None else str(cost.trials)
+        left = cost.left
+        runs = f"{left.search + left.further} + {left.selection} + {format_range(left.seeds, left.seeds + left.more)}"
         fits = "yes" if plan.fits else f"with {' '.join(plan.fitting[0].words)}" if plan.fitting else "no"
         rows.append(
-            [cost.arm, format_count(plan.counts.total), f"{trials} + {cost.selection} + {_format_seeds(cost)}",
-             format_count(cost.items),
-             f"{plan.memory.peak / GIB:.2f}", fits, f"{cost.gpu_hours:,.2f}"]
+            [cost.arm, format_count(plan.counts.total), runs, format_count(cost.items),
+             f"{plan.memory.peak / GIB:.2f}", fits, format_range(*(f"{hours:,.2f}" for hours in cost.gpu_hours))]
         )  # fmt: skip
     header = ("arm", "parameters", "trials + selection + seeds", unit, "GiB", f"fits {gpu.name}", "GPU-hours")
     console.print(f"sweep {sweep.name}")
     console.print(build_table(header, rows, right=("parameters", unit, "GiB", "GPU-hours")))
-    first = sweep.arms[0].plan
+    first, hours = sweep.arms[0].plan, (_format_hours(end).removesuffix(" GPU-hours") for end in sweep.gpu_hours)
     console.print(
-        f"\nAll arms, at most: {format_count(sweep.items)} {unit}, {_format_hours(sweep.gpu_hours)} at a "
-        f"utilisation of {first.mfu:.0%} (assumed; --mfu); crossed runs and validation are not counted."
+        f"\nAll arms: at most {format_count(sweep.items)} {unit}, {format_range(*hours)} GPU-hours at a utilisation of "
+        f" {first.work.utilisation:.0%} (assumed; --mfu); crossed runs and validation are not counted."
     )
     for line in sweep.power:
         console.print(line, markup=False)
     for note in dict.fromkeys(note for cost in sweep.arms for note in cost.plan.notes):
         console.print(note)
-
-
-def _format_seeds(cost: gpu_plan.ArmCost) -> str:
-    return str(cost.seeds) if cost.seeds == cost.most_seeds else f"{cost.seeds} to {cost.most_seeds}"
 
 
 def _format_days(days: float) -> str:

@@ -78,6 +78,11 @@ def format_count(amount: float) -> str:
     return f"{amount / 1e12:.3g} T"
 
 
+def format_range(least: object, most: object) -> str:
+    """Return `3 to 5`, or `3` where both read the same."""
+    return f"{least}" if f"{least}" == f"{most}" else f"{least} to {most}"
+
+
 def format_duration(seconds: float | None) -> str:
     """Return a wall-clock time as text in a suitable unit."""
     if seconds is None:

@@ -8,7 +8,7 @@ learned, a weight in 16 bits where nothing is. That the gradient has to pass a f
 frozen matrices on its way to the adapters beside them (2 N more), is not in it, nor are attention's products of
 activations.
 
-`estimate_work` knows the configuration alone: a dry run of a sweep builds no model.
+`estimate_work` is the one place that says how long a run takes, by `count`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ablate.data.text.tokenizers import KNOWN_SIZES
-from ablate.estimate.gpus import GPUS, assume_utilisation
+from ablate.distributed import ranks
+from ablate.estimate.gpus import GPU, GPUS, assume_utilisation
 from ablate.estimate.skeleton import build_skeleton
+from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.base import is_inside, list_tensors, list_tensors_by_part
 
-H100_FLOPS = GPUS["h100-80gb"].bf16
-_PAPERS_VOCABULARY = KNOWN_SIZES["t5-base"]  # and LLaMA's
+CLASSES = 1000  # of ImageNet
 _DIGITS = (1, 8, 8)  # the shape of images where the data does not say it
 
 
@@ -143,51 +145,87 @@ def collect_facts(model: Model, experiment: Experiment, shape: tuple[int, ...]) 
     return facts | ({"ablate.parameters.frozen": cost.frozen} if cost.frozen else {})
 
 
-# ---------------------------------------------------------------------------------------------------- without a model
+# ---------------------------------------------------------------------------------------------------- the work of a run
+
+RECOMPUTED = 4 / 3
+"""Factor of activation checkpointing on the FLOPs of a step: the forward pass is computed twice."""
+CPU_FLOPS, SMALL_GPU_FLOPS = 4e10, 5e13  # of one core and of one device, at what small models reach
 
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one trial."""
+    """The work of one run."""
 
     items: int
     """Tokens or images."""
     flops: float
-    """Floating-point operations, forward and backward."""
+    """Floating-point operations that are computed: forward, backward and, with activation checkpointing, forward
+    again."""
+    peak: float
+    """FLOPs per second of the GPU, at the precision of the run."""
     utilisation: float
-    """The assumed utilisation of an H100: achieved share of its peak."""
+    """The assumed share of the peak that is achieved."""
 
     @property
     def gpu_hours(self) -> float:
-        """Hours of one H100."""
-        return self.flops / (H100_FLOPS * self.utilisation) / 3600
+        """Hours of one GPU, or of all together, without validation."""
+        return self.flops / (self.peak * self.utilisation) / 3600
+
+    @property
+    def seconds_here(self) -> float:
+        """A rough time on this machine, for a small model."""
+        one = SMALL_GPU_FLOPS if torch.cuda.is_available() else CPU_FLOPS * torch.get_num_threads()
+        return self.flops / (one * ranks.world_size())
 
 
-def estimate_work(experiment: Experiment) -> Work | None:
-    """Return the work of one trial; None for an alignment, whose time depends on memory bandwidth during generation and
-    on the length of the answers, not on FLOPs.
+def estimate_work(
+    experiment: Experiment,
+    inputs: tuple[int, tuple[int, ...]] | None = None,
+    gpu: GPU = GPUS["h100-80gb"],
+    utilisation: float | None = None,
+) -> Work | None:
+    """Return the work of one run, and the time of it on a kind of `gpu`, by `count`; None for an alignment, whose time
+    depends on memory bandwidth during generation and on the length of the answers, not on FLOPs.
 
-    As `count` counts, with 6 operations for each weight of the layers and of the head (a frozen head, and a matrix that
-    is adapted instead, has no gradient of its own, and hands one on: 4), and at the utilisation that a plan assumes.
-    Left out are validation, other frozen parts, and of images the patch embedding and the head.
+    Args:
+        experiment: the run.
+        inputs: (classes, shape of one input); None: what is known without the data, or usual.
+        gpu: on which it is trained.
+        utilisation: model FLOPs utilisation; None: by size.
     """
     if experiment.procedure != "training":
         return None
-    model = experiment.model
-    shape = experiment.data.input_shape or _DIGITS
-    weights = float(model.layer_parameters())
-    if experiment.lora is not None:
-        weights = 4 / 6 * weights + build_skeleton(experiment, _guess_vocabulary(experiment), shape).parameter_count()
-    if model.per_token:
-        start = experiment.warm_start
-        frozen = experiment.lora is not None or (start is not None and "head" in start.freeze)
-        weights += (4 if frozen else 6) / 6 * _guess_vocabulary(experiment) * model.hidden
-    per_item = 6 * weights * model.tokens_per_item(shape) + 3 * model.attention_flops(shape)
-    per_item *= experiment.task.count_passes(model, shape)
-    return Work(experiment.items, float(experiment.items * per_item), assume_utilisation(model.layer_parameters()))
+    counts = _count_once(experiment, inputs or _guess_inputs(experiment))
+    flops = experiment.items * counts.training_flops
+    flops *= RECOMPUTED if experiment.trainer.activation_checkpointing else 1
+    return Work(
+        experiment.items,
+        flops,
+        gpu.flops(choose_precision(experiment.trainer)),
+        utilisation or assume_utilisation(counts.rest),
+    )
 
 
-def _guess_vocabulary(experiment: Experiment) -> int:
-    """Return the vocabulary size if it is known without loading the tokenizer; otherwise 32,000, the papers' size."""
+def choose_precision(trainer: TrainerConfig) -> str:
+    """Return the precision that a plan assumes, Lightning's: 32-true, bf16-mixed or bf16-true."""
+    return "bf16-mixed" if trainer.precision == "auto" else str(trainer.precision)
+
+
+_counted: dict[str, Counts] = {}  # the cells of a sweep, which differ in rates and seeds, share them
+
+
+def _count_once(experiment: Experiment, inputs: tuple[int, tuple[int, ...]]) -> Counts:
+    parts = {"model", "norm", "task", "lora", "warm_start", "plugins"}
+    key = f"{experiment.model_dump_json(include=parts)} {inputs}"
+    if key not in _counted:
+        passes = experiment.task.count_passes(experiment.model, inputs[1])
+        _counted[key] = count(build_skeleton(experiment, *inputs), inputs[1], passes)
+    return _counted[key]
+
+
+def _guess_inputs(experiment: Experiment) -> tuple[int, tuple[int, ...]]:
+    """Return the vocabulary size if it is known without loading the tokenizer, otherwise 32,000, the papers' size, or
+    the number of classes of ImageNet; and the shape of one input."""
     tokenizer = str(getattr(experiment.data, "tokenizer", "bytes"))
-    return experiment.model.vocabulary(KNOWN_SIZES.get(tokenizer, _PAPERS_VOCABULARY))
+    classes = KNOWN_SIZES.get(tokenizer, KNOWN_SIZES["t5-base"]) if experiment.model.per_token else CLASSES
+    return experiment.model.vocabulary(classes), experiment.data.input_shape or _DIGITS

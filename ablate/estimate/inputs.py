@@ -7,9 +7,8 @@ from typing import NamedTuple
 from ablate import tracking
 from ablate.config.errors import DataError
 from ablate.data import Corpus
+from ablate.estimate.flops import CLASSES
 from ablate.experiment.tree import Experiment
-
-CLASSES = 1000  # of ImageNet
 
 
 class Inputs(NamedTuple):

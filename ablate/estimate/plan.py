@@ -6,16 +6,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ablate.config.errors import ConfigError, Problem
-from ablate.estimate.flops import Counts
-from ablate.estimate.gpus import GPU, assume_utilisation
+from ablate.estimate.flops import RECOMPUTED, Counts, Work, estimate_work
+from ablate.estimate.gpus import GPU
 from ablate.estimate.inputs import find_inputs
 from ablate.estimate.loading import describe_loading
 from ablate.estimate.memory import Memory, Meter, subtract_reserve
 from ablate.estimate.setup import Setup, resolve_setup
 from ablate.experiment.tree import Experiment
 
-RECOMPUTED = 4 / 3
-"""Factor of activation checkpointing on the FLOPs of a step: the forward pass is computed twice."""
 ALTERNATIVES = 3  # settings that fit and are shown
 
 
@@ -60,12 +58,10 @@ class Plan:
     """tokens or images."""
     setup: Setup
     assumed: Assumed
-    mfu: float
+    work: Work
     memory: Memory
     fitting: tuple[Fitting, ...]
     """Setups that fit if this one does not, the cheapest first."""
-    items: int
-    """Tokens or images of the run."""
     validation: str
     """The number and size of the run's validations."""
     validation_share: float | None
@@ -81,24 +77,17 @@ class Plan:
     @property
     def items_per_second(self) -> float:
         """Tokens or images per second of all devices."""
-        flops = self.assumed.gpu.flops(self.setup.precision) * self.setup.devices * self.mfu
-        again = RECOMPUTED if self.setup.checkpointing else 1
-        return flops / (self.counts.training_flops * again)
-
-    @property
-    def gpu_hours(self) -> float:
-        """Hours of all devices together for the training of one run."""
-        return self.items / self.items_per_second / 3600 * self.setup.devices
+        return self.work.items / (self.work.gpu_hours * 3600) * self.setup.devices
 
     @property
     def validated_gpu_hours(self) -> float | None:
         """Upper bound on the hours including validation; None if its share is unknown."""
-        return None if self.validation_share is None else self.gpu_hours / (1 - self.validation_share)
+        return None if self.validation_share is None else self.work.gpu_hours / (1 - self.validation_share)
 
     @property
     def days(self) -> float:
         """Days of the training of one run."""
-        return self.items / self.items_per_second / 86400
+        return self.work.gpu_hours / self.setup.devices / 24
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON. Memory in bytes."""
@@ -117,13 +106,13 @@ class Plan:
             "would_fit": [
                 {"settings": list(f.words), "peak": f.memory.peak, "slower": f.slower} for f in self.fitting
             ],
-            "mfu": self.mfu,
+            "mfu": self.work.utilisation,
             f"{self.unit}_per_second": self.items_per_second,
-            self.unit: self.items,
+            self.unit: self.work.items,
             "validation": self.validation,
             "validation_share": self.validation_share,
             "days": self.days,
-            "gpu_hours": self.gpu_hours,
+            "gpu_hours": self.work.gpu_hours,
             "gpu_hours_with_validation": self.validated_gpu_hours,
             "notes": list(self.notes),
         }  # fmt: skip
@@ -137,6 +126,8 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         raise ConfigError([Problem("align", text)])
     setup = resolve_setup(experiment, assumed.devices, assumed.nodes)
     inputs = find_inputs(experiment)
+    work = estimate_work(experiment, (inputs.classes, inputs.shape), assumed.gpu, assumed.mfu)
+    assert work is not None
     meter = Meter(experiment, inputs.classes, inputs.shape)
     memory = meter.memory(setup)
     fitting = () if memory.fits(assumed.gpu.memory) else find_fitting(setup, meter, assumed.gpu.memory)
@@ -149,10 +140,9 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         unit=experiment.unit,
         setup=setup,
         assumed=assumed,
-        mfu=assumed.mfu or assume_utilisation(meter.counts.rest),
+        work=work,
         memory=memory,
         fitting=fitting,
-        items=experiment.items,
         validation=validation.describe(sizes),
         validation_share=validation.bound_share(sizes),
         notes=(inputs.note,) if inputs.note else (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ablate.config.errors import ConfigError, Problem
+from ablate.estimate.flops import choose_precision
 from ablate.experiment.tree import Experiment
 
 
@@ -95,9 +96,8 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
         problems.append(Problem("trainer.cpu_offload", text, True))
     if problems:
         raise ConfigError(problems, "the plan")
-    precision = "bf16-mixed" if trainer.precision == "auto" else str(trainer.precision)
     return Setup(
-        strategy, world, precision, trainer.batch_size, trainer.accumulate,
+        strategy, world, choose_precision(trainer), trainer.batch_size, trainer.accumulate,
         trainer.activation_checkpointing, trainer.cpu_offload, trainer.ema_decay is not None,
         strategy == "fsdp" and trainer.gradient_sync == "update", not experiment.model.of_library,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.sweeps.caps import plan_searches
 from ablate.sweeps.records import count_remaining
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.training.compilation import Compilation, Runs, choose_compilation, estimate_seconds
+from ablate.training.compilation import Compilation, Runs, choose_compilation
 
 if TYPE_CHECKING:
     from ablate.data import Corpus, DataConfig
@@ -36,7 +36,7 @@ def list_runs(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> Iterator[Run
         if base.procedure != "training":
             continue
         corpus = corpora[base.data]
-        seconds = estimate_seconds(base, corpus)
+        seconds = Runs(base, corpus).seconds
         trials = min(count_remaining(spec, arm, [], base.items, seconds), plan_searches(spec, items, seconds=seconds))
         count = trials * spec.find_share(arm)  # in whole runs
         count += spec.count_selection_runs(arm) + spec.confirm.first_seeds

@@ -10,12 +10,19 @@ from typing import Any
 import torch
 
 from ablate.config.errors import AblateError, ConfigError, DataError, Problem
-from ablate.config.formatting import count_noun, format_count, format_duration, format_settings, join_words
+from ablate.config.formatting import (
+    count_noun,
+    format_count,
+    format_duration,
+    format_range,
+    format_settings,
+    join_words,
+)
 from ablate.config.lazy import postpone_collection
 from ablate.data import Corpus
 from ablate.distributed.ranks import count_cores
 from ablate.estimate.advice import detect_capacity
-from ablate.estimate.flops import estimate_work
+from ablate.estimate.flops import count_by_formula, estimate_work
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.tree import Experiment
 from ablate.sweeps import transferring
@@ -58,17 +65,19 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         spec, corpora = before, check_sweep(before)
     base = spec.base(next(iter(spec.all_arms)))
     busy = _describe_load()
-    seconds = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
+    times = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
+    seconds = times and sum(times) / 2
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = count_left(spec, items, record, seconds)
     todo = {arm: runs.whole for arm, runs in left.items()}
     trials, whole = sum(runs.sure for runs in left.values()), sum(todo.values())
     if base.procedure != "training":
         total = _describe_gpu_hours(spec, todo)
-    elif seconds is None:
+    elif times is None:
         total = f"too large to be timed here; {_describe_gpu_hours(spec, todo)}"
     else:
-        total = f"about {format_duration(whole * seconds / min(workers, max(1, trials)))} with {workers} at a time"
+        ends = (format_duration(whole * time / min(workers, max(1, trials))) for time in times)
+        total = f"about {format_range(*ends)} with {workers} at a time"
         if torch.cuda.is_available():  # what workers that share one take from each other is not known
             total += f", by updates of one trial alone on {torch.cuda.get_device_name()}"
         total += busy
@@ -134,14 +143,10 @@ def describe_cost(spec: Sweep) -> str:
     dearest, crossed = max(spec.all_arms, key=lambda arm: items[arm]), count_crossed_runs(spec)
     most[dearest] += crossed
     sure = sum(runs.sure for runs in left.values())
-    trainings = _format_range(str(sure), str(sure + sum(runs.more for runs in left.values()) + crossed))
-    hours = _format_range(_format_hours(spec, least), _format_hours(spec, most))
+    trainings = format_range(str(sure), str(sure + sum(runs.more for runs in left.values()) + crossed))
+    hours = format_range(_format_hours(spec, least), _format_hours(spec, most))
     estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"
     return f"{trainings} trainings of {format_count(each)} {unit}, {estimate}"
-
-
-def _format_range(least: str, most: str) -> str:
-    return least if least == most else f"{least} to {most}"
 
 
 def _format_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
@@ -292,30 +297,28 @@ def _describe_load() -> str:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load < 1:
         return ""
-    return (
-        f"; measured on a busy machine (load {load:.1f} on {count_noun(count_cores(), 'core')}); on an idle machine it "
-        "is faster"
-    )
+    return f"; longer beside what runs on this machine now (load {load:.1f} on {count_noun(count_cores(), 'core')})"
 
 
-def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
-    """Return the seconds of a trial, from a few updates here; None if it would not fit in memory, or if an update takes
-    long."""
+def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> tuple[float, float] | None:
+    """Return the least and the most seconds of a trial, by a few updates here; None if it would not fit in memory, or
+    if an update takes long."""
     from ablate.training.timing import time_update  # imports Lightning
 
-    model = build_blank(experiment, corpus.classes, corpus.shape)
+    inputs = corpus.classes, corpus.shape
+    cost, work = count_by_formula(build_blank(experiment, *inputs)), estimate_work(experiment, inputs)
     on_gpu, memory = detect_capacity()
     at_once = pick_devices(0, workers).sharing if on_gpu else workers
-    parameters = model.parameter_count()
-    if 16 * parameters * at_once > 0.8 * memory:
+    if work is None or cost.bytes * at_once > 0.8 * memory:
         return None
-    if not on_gpu and (6 * parameters * experiment.items_per_update > _MOST_FLOPS or parameters > _MOST_WEIGHTS):
+    if not on_gpu and (work.flops / experiment.trainer.max_steps > _MOST_FLOPS or cost.trained > _MOST_WEIGHTS):
         return None
     threads = torch.get_num_threads()
     torch.set_num_threads(share_cores(workers))
     try:
-        step = time_update(experiment, corpus, _MEASURED_STEPS, _MEASURING_SECONDS)
+        updates = time_update(experiment, corpus, _MEASURED_STEPS, _MEASURING_SECONDS)
     finally:
         torch.set_num_threads(threads)
     share = experiment.validation.compute_share(corpus.count_validation_items())
-    return 1.5 + step * experiment.trainer.max_steps / (1 - share)
+    least, most = (1.5 + update * experiment.trainer.max_steps / (1 - share) for update in updates)
+    return least, most

@@ -10,43 +10,35 @@ from typing import Any
 from ablate.config.yaml import read_yaml
 from ablate.estimate.plan import Assumed, Plan, plan
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.remaining import Left, count_left
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec.sweep import Sweep
 
 
 @dataclass(frozen=True)
 class ArmCost:
-    """The cost of an arm of a sweep: its trials, the choice among its candidates, and its fresh seeds."""
+    """The cost of an arm of a sweep, without pruning."""
 
     arm: str
     plan: Plan
-    trials: int | None
-    """Maximum number of trials; None if only tokens or hours limit it."""
-    selection: int
-    """Maximum number of runs of its candidates."""
-    seeds: int
-    """Fresh seeds of the first look."""
-    most_seeds: int
-    """Fresh seeds of the last look."""
-    tokens: int | None
-    """Tokens or images at which the search of the arm ends."""
-    hours: float | None
-    """Hours after which it ends."""
+    left: Left
+    """Its runs."""
+
+    @property
+    def runs(self) -> tuple[float, float]:
+        """The least and the most whole runs."""
+        return self.left.whole, self.left.whole + self.left.more
 
     @property
     def items(self) -> float:
-        """Maximum number of tokens or images, without pruning; a started trial is finished."""
-        limits = [] if self.trials is None else [float(self.trials * self.plan.items)]
-        if self.tokens is not None:
-            limits.append(max(self.plan.items, self.tokens))
-        if self.hours is not None:
-            limits.append(max(self.plan.items, self.hours * 3600 * self.plan.items_per_second))
-        return min(limits) + (self.selection + self.most_seeds) * self.plan.items
+        """Maximum number of tokens or images."""
+        return self.runs[1] * self.plan.work.items
 
     @property
-    def gpu_hours(self) -> float:
-        """Hours of all devices together."""
-        return self.plan.gpu_hours * self.items / self.plan.items
+    def gpu_hours(self) -> tuple[float, float]:
+        """The least and the most hours of all devices together."""
+        least, most = (runs * self.plan.work.gpu_hours for runs in self.runs)
+        return least, most
 
 
 @dataclass(frozen=True)
@@ -66,44 +58,36 @@ class SweepPlan:
         return sum(arm.items for arm in self.arms)
 
     @property
-    def gpu_hours(self) -> float:
-        """Hours of all devices together."""
-        return sum(arm.gpu_hours for arm in self.arms)
+    def gpu_hours(self) -> tuple[float, float]:
+        """The least and the most hours of all devices together."""
+        return sum(arm.gpu_hours[0] for arm in self.arms), sum(arm.gpu_hours[1] for arm in self.arms)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         arms = {
             cost.arm: {
-                "trials": cost.trials, "selection": cost.selection, "confirmation": cost.seeds,
-                "confirmation_at_most": cost.most_seeds, cost.plan.unit: cost.items,
-                "gpu_hours": cost.gpu_hours, "trial": cost.plan.to_dict(),
+                "trials": cost.left.search + cost.left.further, "selection": cost.left.selection,
+                "confirmation": cost.left.seeds, "confirmation_at_most": cost.left.seeds + cost.left.more,
+                cost.plan.unit: cost.items, "gpu_hours_at_least": cost.gpu_hours[0], "gpu_hours": cost.gpu_hours[1],
+                "trial": cost.plan.to_dict(),
             }
             for cost in self.arms
         }  # fmt: skip
         unit = self.arms[0].plan.unit
         return {
-            "sweep": self.name, unit: self.items, "gpu_hours": self.gpu_hours, "arms": arms,
-            "crossed_at_most": self.crossed, "power": list(self.power),
+            "sweep": self.name, unit: self.items, "gpu_hours_at_least": self.gpu_hours[0],
+            "gpu_hours": self.gpu_hours[1], "arms": arms, "crossed_at_most": self.crossed, "power": list(self.power),
         }  # fmt: skip
 
 
 def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
     """Return the plan of a whole sweep, each arm at the first values of its search space."""
-    arms = [
-        ArmCost(
-            arm=arm,
-            plan=plan(spec.base(arm), assumed),
-            trials=spec.trials(arm),
-            selection=spec.count_selection_runs(arm),
-            seeds=spec.confirm.first_seeds,
-            most_seeds=spec.confirm.most_seeds,
-            tokens=spec.budget.tokens,
-            hours=spec.budget.hours,
-        )
-        for arm in spec.all_arms
-    ]
-    lines = [*describe_seeds(spec), *describe_power(spec, sum(arm.plan.gpu_hours for arm in arms))]
-    return SweepPlan(spec.name, tuple(arms), count_crossed_runs(spec), tuple(lines))
+    plans = {arm: plan(spec.base(arm), assumed) for arm in spec.all_arms}
+    longest = max(plans.values(), key=lambda one: one.days)
+    left = count_left(spec, {arm: one.work.items for arm, one in plans.items()}, None, longest.days * 86400)
+    arms = tuple(ArmCost(arm, plans[arm], left[arm]) for arm in plans)
+    lines = [*describe_seeds(spec), *describe_power(spec, sum(arm.plan.work.gpu_hours for arm in arms))]
+    return SweepPlan(spec.name, arms, count_crossed_runs(spec), tuple(lines))
 
 
 def plan_file(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -22,29 +22,35 @@ from ablate.training.errors import translate_errors
 from ablate.training.precision import choose_speed
 
 
-def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: float) -> float:
-    """Return the seconds of the fastest of `updates` updates of `experiment`, eager and on one device, which is a GPU
-    where there is one; of fewer where they take more than `seconds`. Raises DataError, OutOfMemory."""
+def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: float) -> tuple[float, float]:
+    """Return the seconds of the fastest and of the slowest of `updates` updates of `experiment` but for the first,
+    eager and on one device, which is a GPU where there is one; of fewer where they take more than `seconds`. On a CPU
+    it is the time of the processor, which other processes hardly change. Raises DataError, OutOfMemory."""
     if isinstance(loaders := experiment.trainer.num_workers, int):  # starting hundreds takes longer than timing
         fewer = experiment.trainer.model_copy(update={"num_workers": min(loaders, ranks.count_cores())})
         experiment = experiment.model_copy(update={"trainer": fewer})
     device = _pick_device()
+    # of processes that read data, this one knows just how long it waits for them
+    alone = device.type == "cpu" and not count_workers(experiment.trainer, corpus.train)
     with translate_errors():
         model = experiment.build_model(corpus.classes, corpus.shape)
         training = train(model.to(device), experiment, corpus, choose_speed(experiment, corpus).precision)
-        return _time_fastest(training, device, updates, seconds)
+        return _time_updates(training, device, time.thread_time if alone else time.perf_counter, updates, seconds)
 
 
-def _time_fastest(training: Iterator[None], device: torch.device, updates: int, seconds: float) -> float:
+def _time_updates(
+    training: Iterator[None], device: torch.device, clock: Callable[[], float], updates: int, seconds: float
+) -> tuple[float, float]:
     durations: list[float] = []
-    begin = since = _read_clock(device)
+    begin, since = time.perf_counter(), _read_clock(device, clock)
     for _ in training:
-        now = _read_clock(device)
+        now = _read_clock(device, clock)
         durations.append(now - since)
-        if len(durations) == updates or now - begin > seconds:
+        if len(durations) == updates or time.perf_counter() - begin > seconds:
             break
         since = now
-    return min(durations)
+    known = durations[1:] or durations  # all is new to the first
+    return min(known), max(known)
 
 
 def train(model: Model, experiment: Experiment, corpus: Corpus, precision: str) -> Iterator[None]:
@@ -122,8 +128,8 @@ def _pick_device() -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _read_clock(device: torch.device) -> float:
+def _read_clock(device: torch.device, clock: Callable[[], float]) -> float:
     """Return the time when all that was launched is done: a GPU computes behind our back."""
     if device.type != "cpu":
         torch.get_device_module(device.type).synchronize()
-    return time.perf_counter()
+    return clock()

@@ -189,13 +189,13 @@ def test_time_is_flops_over_the_share_of_the_peak():
     found = made({**BIG, "trainer.max_steps": 1000}, Assumed(GPUS["h100-80gb"], devices=8, mfu=0.5))
     rate = 8 * 989.4e12 * 0.5 / found.counts.training_flops
     assert found.items_per_second == pytest.approx(rate)
-    assert found.items == 1000 * 256 * 256
-    assert found.days == pytest.approx(found.items / rate / 86400)
-    assert found.validated_gpu_hours == pytest.approx(1.1 * found.gpu_hours)  # at most a tenth of training
+    assert found.work.items == 1000 * 256 * 256
+    assert found.days == pytest.approx(found.work.items / rate / 86400)
+    assert found.validated_gpu_hours == pytest.approx(1.1 * found.work.gpu_hours)  # at most a tenth of training
     assert made({**BIG, "trainer.val_samples": "all"}).validated_gpu_hours is None  # of a set that is not looked for
-    assert found.gpu_hours == pytest.approx(8 * 24 * found.days)
+    assert found.work.gpu_hours == pytest.approx(8 * 24 * found.days)
     again = made({**BIG, "trainer.max_steps": 1000, "trainer.activation_checkpointing": True})
-    assert again.mfu == assume_utilisation(again.counts.rest) == 0.45
+    assert again.work.utilisation == assume_utilisation(again.counts.rest) == 0.45
     assert again.items_per_second == pytest.approx(rate / 0.5 * 0.45 * 3 / 4)
     plain = made({**BIG, "trainer.precision": "32-true"})
     assert plain.items_per_second < again.items_per_second / 5
@@ -238,9 +238,9 @@ def test_a_sweep_costs_its_trials_its_candidates_and_its_fresh_seeds(tmp_path):
     assert [arm.items for arm in found.arms] == [(3 + 6 + 4) * one] * 2
     assert found.items == 26 * one
     single = plan(Experiment.load(None, {"model": "llama-9m", "data.seq_len": 64}), Assumed(GPUS["l4"]))
-    assert found.gpu_hours == pytest.approx(26 * one / single.items_per_second / 3600)
+    assert found.gpu_hours[1] == pytest.approx(26 * one / single.items_per_second / 3600)
     trial = found.arms[0].plan  # on the least that is useful, at the end of a run of 400 sequences
-    assert trial.validated_gpu_hours == pytest.approx(trial.gpu_hours * (1 + 16_384 / 64 / 3 / 400))
+    assert trial.validated_gpu_hours == pytest.approx(trial.work.gpu_hours * (1 + 16_384 / 64 / 3 / 400))
     limited = plan_file(str(file), {"budget.tokens": 2 * one}, Assumed(GPUS["l4"]))
     assert [arm.items for arm in limited.arms] == [(2 + 6 + 4) * one] * 2
 

@@ -74,7 +74,7 @@ def test_trials_of_other_lengths_and_shapes_count_by_what_they_are(spec, load):
 
 def test_what_no_trial_alone_would_save_many_save_together(spec, load, monkeypatch):
     """A trial of 2 s saves 0.3 s; what compiling costs is paid once, and a little for each placement."""
-    monkeypatch.setattr(compilation, "estimate_seconds", lambda experiment, corpus: 2.0)
+    monkeypatch.setattr(compilation.Runs, "seconds", 2.0)
 
     def choose(trials, arms=ARMS):
         chosen = spec(arms=arms, budget={"trials": trials})

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ablate.cli import main
 from ablate.config.errors import DataError, SweepError
+from ablate.config.formatting import format_duration
 from ablate.estimate.gpus import find_gpu
 from ablate.estimate.plan import Assumed
 from ablate.sweeps.dry_run import outline, plan
@@ -46,9 +47,19 @@ def test_plan_counts_what_is_left_and_refuses_a_changed_file_as_the_run_would(st
 
 def test_a_time_that_is_measured_on_a_busy_machine_says_so(store, spec, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (3.25, 0.0, 0.0))
-    assert "; measured on a busy machine (load 3.2 on " in plan(spec(), 1, None)
+    assert "; longer beside what runs on this machine now (load 3.2 on " in plan(spec(), 1, None)
     monkeypatch.setattr("os.getloadavg", lambda: (0.9, 9.0, 9.0))
-    assert "busy" not in plan(spec(), 1, None)
+    assert "longer" not in plan(spec(), 1, None)
+
+
+def test_the_time_is_a_range_from_the_fastest_to_the_slowest_update(store, spec, monkeypatch):
+    monkeypatch.setattr("ablate.training.timing.time_update", lambda *_: (10.0, 20.0))
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    wanted = spec()
+    one = wanted.base("all")
+    share = one.validation.compute_share(one.data.load(store / "cache").count_validation_items())
+    ends = [format_duration(2 * (1.5 + 12 * seconds / (1 - share))) for seconds in (10.0, 20.0)]
+    assert f"; about {ends[0]} to {ends[1]} with 1 at a time" in plan(wanted, 1, None)
 
 
 def test_runs_on_further_seeds_of_a_rung_are_counted(store, tiny_settings):
@@ -214,8 +225,9 @@ def test_the_plan_of_gpus_counts_the_runs_after_the_search(tiny_settings):
         "confirm": {"seeds": {"min": 3, "max": 5}, "effect": 0.1},
     }
     found = plan_sweep(Sweep.from_tree(tree), Assumed(find_gpu("h100-80gb")))
-    assert [(c.trials, c.selection, c.seeds, c.most_seeds) for c in found.arms] == [(2, 4, 3, 5)] * 2
+    assert [(c.left.search, c.left.selection, c.left.seeds, c.left.more) for c in found.arms] == [(2, 4, 3, 2)] * 2
     assert found.items == 2 * (2 + 4 + 5) * 12 * 4 * 32
+    assert found.gpu_hours[0] == pytest.approx(found.gpu_hours[1] * (2 + 4 + 3) / (2 + 4 + 5))
     assert found.crossed == 5
     assert found.to_dict()["power"] == list(found.power)
     assert any("selection seeds" in line for line in found.power)
@@ -251,4 +263,6 @@ assert not {{*{HEAVY}}} & {{*sys.modules}}
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"to do: 80 trials, .*; about [\d.]+ (s|min|h) with 1 at a time", done.stdout)
+    assert re.search(
+        r"to do: 80 trials, .*; about [\d.]+ (s|min|h)( to [\d.]+ (s|min|h))? with 1 at a time", done.stdout
+    )

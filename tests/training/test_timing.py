@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -84,19 +85,35 @@ def test_the_fastest_update_counts_and_no_more_are_made_than_asked_for(store, ti
             yield update
 
     monkeypatch.setattr(timing, "train", count)
-    monkeypatch.setattr(timing, "_read_clock", lambda device: next(times))
+    monkeypatch.setattr(timing, "_read_clock", lambda *_: next(times))
     monkeypatch.setattr(ranks, "count_cores", lambda: 0)  # so many of the 512 processes are started
     experiment = Experiment.from_mapping(tiny_settings, {"trainer.accumulate": 2, "trainer.num_workers": 512})
     corpus = experiment.data.load(tracking.cache_folder())
-    assert timing.time_update(experiment, corpus, updates=3, seconds=60.0) == 2.0
+    assert timing.time_update(experiment, corpus, updates=3, seconds=60.0) == (2.0, 3.0)
     assert len(made) == 3
 
 
 def test_a_slow_machine_times_what_fits(store, tiny_settings):
     made = iter(range(100))
-    seconds = timing._time_fastest((None for _ in made), torch.device("cpu"), updates=100, seconds=0.0)
-    assert 0 <= seconds < math.inf
+    ends = timing._time_updates((None for _ in made), torch.device("cpu"), time.perf_counter, updates=100, seconds=0.0)
+    assert 0 <= ends[0] == ends[1] < math.inf
     assert next(made) == 1
+
+
+def test_what_other_processes_take_of_the_processor_is_no_time_of_an_update(store, tiny_settings, monkeypatch):
+    """Beside other work an update waits; here it waits 0.05 s."""
+    training = timing.train
+
+    def wait(*args):
+        for update in training(*args):
+            time.sleep(0.05)
+            yield update
+
+    monkeypatch.setattr(timing, "train", wait)
+    experiment = Experiment.from_mapping(tiny_settings, {"trainer.precision": "32-true"})
+    corpus = experiment.data.load(tracking.cache_folder())
+    fastest, _ = timing.time_update(experiment, corpus, updates=3, seconds=60.0)
+    assert 0 < fastest < 0.05
 
 
 def test_an_update_on_a_gpu_ends_when_the_gpu_has_made_it(monkeypatch):
@@ -105,5 +122,5 @@ def test_an_update_on_a_gpu_ends_when_the_gpu_has_made_it(monkeypatch):
     monkeypatch.setattr(
         torch, "get_device_module", {"cuda": SimpleNamespace(synchronize=lambda: waits.append(1))}.__getitem__
     )
-    timing._time_fastest(iter([None]), torch.device("cuda", 0), updates=1, seconds=60.0)
+    timing._time_updates(iter([None]), torch.device("cuda", 0), time.perf_counter, updates=1, seconds=60.0)
     assert len(waits) == 2
