@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import errno
 import gc
 import os
 import sys
@@ -78,6 +79,9 @@ exit status: 0 done, 1 some trials failed, 2 a mistake in the input, or an unrea
 """
 
 
+_DISK = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}  # of permissions and full disks
+
+
 class _Parser(argparse.ArgumentParser):
     """Tells a wrong argument in one line, as every other mistake is told, and not below the usage."""
 
@@ -141,3 +145,9 @@ def _call(options: argparse.Namespace) -> int:
     except BrokenPipeError:  # the reader, such as head, has gone: nothing to tell, unless work was cut short
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141 if options.verb in ("train", "sweep", "work") else 0
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        place = f"{error.filename}: " if error.filename else "a file cannot be written: "
+        print(wrap_for(sys.stderr, f"ablate {options.verb}: {place}{error.strerror}."), file=sys.stderr)
+        return 2

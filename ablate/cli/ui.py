@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from typing import TYPE_CHECKING
 
@@ -80,15 +81,22 @@ def serve(host: str, port: int) -> int:
                 f"{host}:{port} cannot be used: {error.strerror}. Choose another port with --port."
             ) from None
     command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
-    command += ["--default-artifact-root", str(tracking.open_store() / "artifacts")]
+    command += ["--default-artifact-root", (tracking.store_path() / "artifacts").as_uri()]
     # without eight processes, of a quarter of a gigabyte each, that judge language models' answers in the background
     surroundings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ, **SAFE_PATH}
-    surroundings["MLFLOW_BACKEND_STORE_URI"] = uri  # its password is not for who lists the processes
+    surroundings["MLFLOW_BACKEND_STORE_URI"] = client.tracking_uri  # its password is not for who lists the processes
+    aside = tempfile.TemporaryDirectory()  # MLflow makes the folder of what it takes for a path
     process = subprocess.Popen(
-        command, env=surroundings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=surroundings,
+        cwd=aside.name if "uri=true" in client.tracking_uri else None,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
-        with interrupt_on_signals():
+        with aside, interrupt_on_signals():
             _wait_until_ready(process, host, port)
             _print_links(f"http://{host}:{port}", links)
             print("Ctrl-C stops the server.", flush=True)
@@ -134,8 +142,12 @@ def _print_links(address: str, links: dict[str, str]) -> None:
 
 
 def _find_links(client: MlflowClient) -> dict[str, str]:
-    """Return experiment -> the URL path of its table of runs, the newest first."""
+    """Return experiment -> the URL path of its table of runs, the newest first; print what was deleted."""
+    from mlflow.entities import ViewType
+
     experiments = [e for e in client.search_experiments(order_by=["creation_time DESC"]) if e.name != "Default"]
+    for deleted in client.search_experiments(ViewType.DELETED_ONLY):
+        print(tracking.describe_deleted("experiment", deleted.experiment_id, repr(deleted.name)))
     return {e.name: f"#/experiments/{e.experiment_id}/runs?{_TRAINING}{_store_view(client, e)}" for e in experiments}
 
 

@@ -143,7 +143,7 @@ def measure_model(
         tokens=settings.tokens,
         batch_tokens=settings.batch_tokens,
         folder=folder,
-        results=tracking.open_folder("diagnostics/measured"),
+        results=tracking.cache_folder("diagnostics/measured"),
     )
     return Measured(subject.label, opened.data, results, opened.run_id, notes)
 

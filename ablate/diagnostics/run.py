@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate import tracking
-from ablate.config.errors import AblateError
+from ablate.config.errors import AblateError, StoreError
 from ablate.diagnostics import coordinates
 from ablate.diagnostics.coordinates.check import CheckSettings, Coordinates, check_coordinates
 from ablate.diagnostics.coordinates.figure import draw
@@ -23,6 +24,8 @@ from ablate.diagnostics.measuring import TOKENS, MetricSource, Settings, join_no
 from ablate.diagnostics.opening import split_label
 from ablate.plots import style
 from ablate.plots.panels import save
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,11 @@ def choose_folder(models: Sequence[str], kind: str = "diagnostics") -> Path:
     """Return a folder of the store, below that of its `kind`, the same for the same models."""
     words = "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", Path(one).name if "/" in one else one) for one in models)
     digest = hashlib.sha256("\n".join(models).encode()).hexdigest()[:8]
-    return tracking.open_store() / kind / f"{words[:60].strip('-')}-{digest}"
+    try:
+        store = tracking.open_store()
+    except StoreError as error:
+        raise StoreError(f"{error} Or choose a folder: --output FOLDER.") from None
+    return store / kind / f"{words[:60].strip('-')}-{digest}"
 
 
 def make_folder(folder: Path) -> Path:
@@ -215,11 +222,14 @@ def _log(diagnosis: Diagnosis, runs: Mapping[str, str]) -> None:
     """Store the figures, and each model's numbers, in its run."""
     for label, run_id in runs.items():
         own = {name: results[label].to_dict() for name, results in diagnosis.results.items() if label in results}
-        tracker = tracking.Tracker(run_id)
-        for path in diagnosis.files:
-            tracker.log_file(path, FOLDER)
+        tracker, files = tracking.Tracker(run_id), [*diagnosis.files]
         if own:  # else what was measured of its weights before stays
-            file = diagnosis.folder / MEASURED
-            file.write_text(json.dumps({"label": label, "last": own}, allow_nan=False) + "\n", encoding="utf-8")
-            tracker.log_file(file, FOLDER)
-            file.unlink()
+            files.append(diagnosis.folder / MEASURED)
+            files[-1].write_text(json.dumps({"label": label, "last": own}, allow_nan=False) + "\n", encoding="utf-8")
+        try:
+            tracking.find_active_run(run_id)
+            for path in files:
+                tracker.log_file(path, FOLDER)
+        except AblateError as error:  # the figures are in their folder all the same
+            logger.warning(f"What was measured of {label} is not recorded in its run. {error}")
+        (diagnosis.folder / MEASURED).unlink(missing_ok=True)

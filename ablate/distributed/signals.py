@@ -38,8 +38,8 @@ def handle_signals(handler: Callable[[int, object], None]) -> Iterator[None]:
 def leave_terminal(number: int) -> None:
     """Send output nowhere if signal `number` says that the terminal was closed: to write there is an error, which would
     end the run instead of the checkpoint."""
-    for stream in (sys.__stdout__, sys.__stderr__) if number == _HANGUP else ():
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # a stream without a file
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None and number == _HANGUP:
             try:
                 os.write(stream.fileno(), b"")
             except OSError:

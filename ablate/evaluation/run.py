@@ -4,6 +4,7 @@ reads them."""
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ablate.config.errors import AblateError
+from ablate.config.errors import AblateError, StoreError
 from ablate.config.formatting import to_json
 from ablate.config.hub import find_model
 from ablate.evaluation.scoring import score, score_hf
@@ -20,6 +21,8 @@ from ablate.export import tokenizer
 from ablate.tracking.scores import log_scores
 from ablate.training.trained import TrainedModel, open_trained
 from ablate.verdict.questions import QuestionDifference, Score, average_by_question, compare_by_question
+
+_log = logging.getLogger(__name__)
 
 HF = "hf:"
 """Prefix of the name of a model of `transformers`."""
@@ -76,7 +79,10 @@ def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evalua
         if source.run_id:
             trainer, (_, (length,)) = source.experiment.trainer, source.inputs
             contents = {task: own.to_dict() for task, own in scores.items()}
-            log_scores(source.run_id, contents, source.step * trainer.batch_size * length)
+            try:
+                log_scores(source.run_id, contents, source.step * trainer.batch_size * length)
+            except StoreError as error:  # the scores are told all the same
+                _log.warning(f"The scores of {name} are not recorded in its run. {error}")
         evaluated.append(Evaluated(name, source.run_id, scores))
     return evaluated
 

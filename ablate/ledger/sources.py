@@ -88,17 +88,10 @@ def _describe_sweep(label: str, record: SweepRecord) -> ComparedSource:
 
 
 def _read_run(run_id: str) -> ComparedSource:
-    from mlflow.exceptions import MlflowException
-
+    if (run := tracking.find_active_run(run_id)) is None:
+        raise SweepError(f"There is no run {run_id} in the MLflow store. ablate ui shows its runs.")
     with tracking.explain_errors(tracking.tracking_uri()):
-        client = tracking.client()
-        try:
-            run = client.get_run(run_id)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            raise SweepError(f"There is no run {run_id} in the MLflow store. ablate ui shows its runs.") from None
-        text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
+        text = Path(tracking.client().download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
     settings = dict(iterate_leaves(yaml.safe_load(text)))
     seed = settings.pop("seed", 0)
     loss = read_metric(run.data.metrics, LOSS)

@@ -117,14 +117,21 @@ def report(
     returned.
 
     It writes the figures, report.html, report.json and table.txt into `folder` (`reports/TITLE` of the store) and, if
-    `log`, to the run "report" of the sweep's MLflow experiment; an MLflow store that fails is noted, not raised.
-    Without `write` nothing is drawn, written or logged. Raises SweepError for an unknown sweep and StoreError if the
-    trials cannot be read or the folder cannot be written.
+    `log`, to the run "report" of the sweep's MLflow experiment; an MLflow store that fails, and a store that can only
+    be read, are noted, not raised. Without `write` nothing is drawn, written or logged. Raises SweepError for an
+    unknown sweep and StoreError if the trials cannot be read or `folder` cannot be written.
     """
     record = read_sweep(title.title if isinstance(title, SweepRecord) else title, storage)
+    notes: list[str] = []
+    if write and folder is None:
+        try:
+            tracking.open_store()
+        except StoreError as error:
+            write, notes = False, [f"No files were written. {error} Or choose a folder: --output FOLDER."]
+    folder = Path(folder or tracking.store_path() / "reports" / record.title)
     if not write:
-        return assemble(record, Path(folder or tracking.store_path() / "reports" / record.title), draw=False)
-    folder = Path(folder) if folder is not None else tracking.open_store() / "reports" / record.title
+        content = assemble(record, folder, draw=False)
+        return replace(content, notes=[*content.notes, *notes])
     with _lock_folder(folder, record.title):
         content = assemble(record, folder)
         if log:
@@ -179,9 +186,11 @@ def _lock_folder(folder: Path, title: str) -> Iterator[None]:
     mixed files."""
     from filelock import FileLock, Timeout
 
-    locks = tracking.open_store() / "reports"
     try:
-        locks.mkdir(exist_ok=True)
+        locks = tracking.open_folder("reports")
+    except StoreError:  # it can only be read
+        locks = folder
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / f".{title}.lock", timeout=120):
             yield

@@ -35,7 +35,10 @@ def render(report: ReportData, console: Console) -> None:
         for text in report.spreads:
             _print_text(console, text, indent=2)
     for note in report.notes:
-        _print_text(console, f"\nNote: {note}")
+        text, *commands = note.split("\n")
+        _print_text(console, f"\nNote: {text}")
+        for command in commands:
+            _print_text(console, command, whole=True)
     _print_places(console, report)
     if report.confirmed:
         _print_text(console, f"\n{report.summary}", style="bold")
@@ -116,9 +119,10 @@ def _print_table(console: Console, table: Table) -> None:
 
 def _print_places(console: Console, report: ReportData) -> None:
     _print_title(console, "Files")
-    _print_text(console, f"{_shorten_path(report.folder)}/report.html: the page, for a browser", whole=True)
-    files = ", ".join(["report.json", "table.txt", *(path.name for path in report.figures)])
-    _print_text(console, f"in the same folder: {files}")
+    if (report.folder / "report.html").exists():
+        _print_text(console, f"{_shorten_path(report.folder)}/report.html: the page, for a browser", whole=True)
+        files = ", ".join(["report.json", "table.txt", *(path.name for path in report.figures)])
+        _print_text(console, f"in the same folder: {files}")
     where = report.mlflow
     run = 'run "report" of the experiment' if where.get("run_id") else "the experiment"
     _print_text(console, f'MLflow: {run} "{where["experiment"]}" at {where["tracking_uri"]}', whole=True)

@@ -63,6 +63,7 @@ def sweep(
             f"--workers {workers} in a group of {ranks.world_size()} ranks: a group trains one trial at a time. Omit "
             "it, and start more groups on the same storage."
         )
+    tracking.open_store()  # before anything is prepared
     url = storage_url(storage)
     display = Display(console or open_console(), spec.objective.metric, workers)
     wanted = executor.pick_threads(max(workers, ranks.local_size()))

@@ -27,7 +27,7 @@ from ablate.sweeps.seed_studies import StoredStudy, find_plateau, read_after_sea
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.storages.kinds import find_file, open_address
-from ablate.tracking.databases import add_driver
+from ablate.tracking.databases import add_driver, file_exists, sqlite_url
 from ablate.tracking.paths import store_path
 from ablate.verdict.outcomes import RungEnd, TrialRecord
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def storage_url(url: str | None = None) -> str:
     """Return `url`, else ABLATE_STORAGE, else the SQLite database of the store."""
-    return add_driver(url or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}")
+    return add_driver(url or os.environ.get("ABLATE_STORAGE") or sqlite_url(store_path() / "optuna.db"))
 
 
 def open_storage(url: str) -> BaseStorage:
@@ -67,7 +67,7 @@ def list_sweeps(url: str) -> dict[str, list[int]]:
 def open_existing(url: str) -> BaseStorage | None:
     """Return the storage at `url`; None if it is a file that does not exist yet. Raises StoreError."""
     file = find_file(url)
-    return None if file is not None and not file.exists() else open_storage(url)
+    return None if file is not None and not file_exists(file) else open_storage(url)
 
 
 def list_generations(storage: BaseStorage) -> dict[str, list[int]]:

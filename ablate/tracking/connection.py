@@ -6,13 +6,16 @@ import contextlib
 import logging
 import os
 import re
+import shlex
+import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ablate.config.errors import StoreError
+from ablate.config.errors import AblateError, StoreError
 from ablate.config.lazy import postpone_collection
 from ablate.config.logs import silence
 from ablate.tracking.databases import (
@@ -25,6 +28,7 @@ from ablate.tracking.databases import (
 from ablate.tracking.paths import is_remote, open_store, store_exists, tracking_uri
 
 if TYPE_CHECKING:
+    from mlflow.entities import Experiment, Run
     from mlflow.tracking import MlflowClient
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # what is tracked stays here
@@ -35,6 +39,7 @@ logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # a trace
 
 PLUGINS = "ablate.plugins"  # the tag of a run with its plugin files and their SHA-256
 
+_DELETED = re.compile(r"The (experiment|run) (\w+) must be in the 'active' state")
 _PLAIN = re.compile(r"[\w.-]*", re.ASCII)  # what needs no escape in a filter
 
 # a server that is away is noticed in seconds at the start, and waited for once a run is going
@@ -53,12 +58,17 @@ def client() -> MlflowClient:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     uri = tracking_uri()
-    with explain_errors(uri), silence_logs(), hold_creation_lock(uri, _create_tables):
+    if not store_exists():
+        open_store()
+    with explain_errors(uri), silence_logs(), hold_creation_lock(uri, _create_tables) as address:
         with postpone_collection():
+            from mlflow.store.db import utils
             from mlflow.tracking import MlflowClient
 
-        waiting = f"{uri}?timeout={LOCKED:g}" if sqlite_file(uri) and "?" not in uri else uri
-        connection = MlflowClient(tracking_uri=waiting)
+        utils._make_parent_dirs_if_sqlite = lambda uri: None  # it takes what an address writes in code for a path
+        if sqlite_file(uri):
+            address += f"{'&' if '?' in address else '?'}timeout={LOCKED:g}"
+        connection = MlflowClient(tracking_uri=address)
         with set_environ(_SHORT):
             connection.search_experiments(max_results=1)
     return connection
@@ -89,16 +99,51 @@ def explain_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
+        if deleted := _DELETED.search(str(error)):
+            raise StoreError(describe_deleted(*deleted.groups())) from None
         text = "No answer." if "Max retries exceeded" in str(error) else shorten(error).rstrip(".") + "."
         hint = (
             "Start the server, correct MLFLOW_TRACKING_URI, or unset it to use mlruns/."
             if uri.startswith("http")
-            else (
-                "Check the disk's space and permissions; a damaged database can be moved away; a new one is then "
-                "created."
-            )
+            else "It can only be read: set ABLATE_STORE to a folder that you may write to."
+            if "readonly" in text
+            else "Check the disk's space and permissions; a damaged database can be replaced by a backup."
         )
         raise StoreError(f"The MLflow store {redact(uri)} cannot be used: {text} {hint}") from None
+
+
+def describe_deleted(kind: str, number: str, name: str = "") -> str:
+    """Return that an experiment or a run was deleted in MLflow, which keeps what it had, and the command that restores
+    it; `name` is shown beside its id."""
+    program = "mlflow" if shutil.which("mlflow") else f"{shlex.quote(sys.executable)} -m mlflow"
+    return (
+        f"The {kind} {name or number} was deleted in MLflow. Nothing of it is lost yet. Restore it with:\n"
+        f"  MLFLOW_TRACKING_URI={shlex.quote(redact(tracking_uri()))} {program} {kind}s restore --{kind}-id {number}"
+    )
+
+
+def find_active_run(run_id: str) -> Run | None:
+    """Return a run; None if the store has no such run. Raises AblateError if it was deleted, StoreError if its
+    experiment was, with the command that restores it."""
+    from mlflow.exceptions import MlflowException
+
+    with explain_errors(tracking_uri()):
+        try:
+            run = client().get_run(run_id)
+        except MlflowException as error:
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                raise
+            return None
+        refuse_deleted(client().get_experiment(run.info.experiment_id))
+    if run.info.lifecycle_stage == "deleted":
+        raise AblateError(describe_deleted("run", run_id))
+    return run
+
+
+def refuse_deleted(experiment: Experiment) -> None:
+    """Raise StoreError if an experiment was deleted, with the command that restores it and its runs."""
+    if experiment.lifecycle_stage == "deleted":
+        raise StoreError(describe_deleted("experiment", experiment.experiment_id, repr(experiment.name)))
 
 
 @contextlib.contextmanager
@@ -129,14 +174,15 @@ def ensure_experiment(name: str) -> str:
     with explain_errors(uri):
         experiment = client().get_experiment_by_name(name)
         if experiment is None:
-            location = None if is_remote() else str(open_store() / "artifacts" / name)
+            location = None if is_remote() else (open_store() / "artifacts" / name).as_uri()
             try:
                 return client().create_experiment(name, artifact_location=location, tags=_KIND)
             except MlflowException:  # another process was faster
                 experiment = client().get_experiment_by_name(name)
                 if experiment is None:
                     raise
-        return experiment.experiment_id
+        refuse_deleted(experiment)
+        return str(experiment.experiment_id)
 
 
 def has_plugin(sha256: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import logging
 import os
 import re
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from ablate.config.errors import StoreError
 
@@ -234,16 +235,20 @@ def _list_secrets(address: str) -> set[str]:
 
 
 @contextlib.contextmanager
-def hold_creation_lock(uri: str, create: Callable[[str], None]) -> Iterator[None]:
-    """Hold a lock under which the database at `uri` is opened and, where its tables are missing, created.
+def hold_creation_lock(uri: str, create: Callable[[str], None]) -> Iterator[str]:
+    """Hold a lock under which the database at `uri` is opened and, where its tables are missing, created; yields the
+    address to open.
 
     A missing SQLite file is made by `create` under another name and moved into place when it is whole: a killed process
-    leaves no half-made one. The file is for this user alone.
+    leaves no half-made one. The file is for this user alone. One that this process can only read needs no lock.
     """
     file = sqlite_file(uri)
     if file is None:
         with _lock_server_creation(uri):
-            yield
+            yield uri
+        return
+    if is_read_only(file):
+        yield _choose_reading(file)
         return
     from filelock import FileLock
 
@@ -252,14 +257,44 @@ def hold_creation_lock(uri: str, create: Callable[[str], None]) -> Iterator[None
     with FileLock(f"{file}.lock"):
         if not file.exists():
             part = file.with_name(f"{file.name}.part")
-            for left_over in file.parent.glob(f"{part.name}*"):
+            for left_over in file.parent.glob(f"{glob.escape(part.name)}*"):
                 left_over.unlink()
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # for this user alone, from the start
-            create(f"sqlite:///{part}")
+            create(sqlite_url(part))
             with contextlib.closing(sqlite3.connect(part)) as database:
                 database.execute("PRAGMA journal_mode=WAL")  # readers and writers do not wait for each other
             os.replace(part, file)
-        yield
+        yield uri
+
+
+def file_exists(file: Path) -> bool:
+    """Return whether there is such a file. Raises StoreError if that may not be known."""
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StoreError(f"{file} cannot be read: {error.strerror}.") from None
+    return True
+
+
+def is_read_only(file: Path) -> bool:
+    """Return whether the database `file` exists, and this process cannot write to it or to its folder."""
+    return file_exists(file) and not all(os.access(path, os.W_OK) for path in (file, file.parent))
+
+
+def _choose_reading(file: Path) -> str:
+    """Return the address at which a database is only read. What its last writer has not moved into it yet is read with
+    the index that the writer left beside it, which cannot be made here."""
+    wal, index = (file.with_name(f"{file.name}-{end}") for end in ("wal", "shm"))
+    if index.exists():
+        return sqlite_url(file, mode="ro")
+    if wal.exists() and wal.stat().st_size:
+        raise StoreError(
+            f"{file} can only be read, and {wal.name} has changes that cannot be read without {index.name}. Copy the "
+            f"folder {file.parent} to a place that you may write to, and set ABLATE_STORE to the copy."
+        )
+    return sqlite_url(file, mode="ro", immutable="1")
 
 
 @contextlib.contextmanager
@@ -278,6 +313,24 @@ def _lock_server_creation(uri: str) -> Iterator[None]:
         yield
 
 
+def sqlite_url(file: Path, **options: str) -> str:
+    """Return the address of the SQLite database `file`, with `options` of SQLite's own addresses, in which any path can
+    be written."""
+    if not options and not re.search(r"[?%#{}]", str(file)):
+        return f"sqlite:///{file}"
+    from sqlalchemy import URL
+
+    path = f"file:{quote(str(file))}"
+    return URL.create("sqlite", database=path, query={**options, "uri": "true"}).render_as_string()
+
+
 def sqlite_file(uri: str) -> Path | None:
     """Return the file of the SQLite database at `uri`; None for a server."""
-    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+    if not uri.startswith("sqlite:///"):
+        return None
+    path = uri.removeprefix("sqlite:///")
+    if re.search("[?%]", path):  # else SQLAlchemy, whose import takes a moment, has nothing to read in it
+        from sqlalchemy import make_url
+
+        path = make_url(uri).database or ""
+    return Path(unquote(path.removeprefix("file:")) if path.startswith("file:") else path)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ablate.config.errors import StoreError
-from ablate.tracking.databases import add_driver, redact, sqlite_file
+from ablate.tracking.databases import add_driver, file_exists, redact, sqlite_file, sqlite_url
 from ablate.tracking.remote_files import is_url
 
 
@@ -48,20 +50,28 @@ def open_folder(name: str) -> Path:
     return folder
 
 
-def cache_folder() -> Path:
-    """Return the folder of prepared data, `cache/` of the store."""
-    return open_store() / "cache"
+def cache_folder(name: str = "cache") -> Path:
+    """Return a folder of what can be made again, `cache/` of the store for prepared data; beside a store that can only
+    be read, a temporary one."""
+    if store_path().is_dir() and not os.access(store_path(), os.W_OK):
+        return Path(_make_temporary().name)
+    return open_folder(name)
+
+
+@cache
+def _make_temporary() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="ablate-cache-")  # removed when this process ends
 
 
 def tracking_uri() -> str:
     """Return MLFLOW_TRACKING_URI, or the address of the SQLite database of the store."""
     address = os.environ.get("MLFLOW_TRACKING_URI")
-    return add_driver(address) if address else f"sqlite:///{open_store() / 'mlflow.db'}"
+    return add_driver(address) if address else sqlite_url(store_path() / "mlflow.db")
 
 
 def store_exists() -> bool:
     """Return whether there is a store to read from: a server, or an existing database."""
-    return is_remote() or not (file := sqlite_file(tracking_uri())) or Path(file).exists()
+    return is_remote() or not (file := sqlite_file(tracking_uri())) or file_exists(file)
 
 
 def is_remote() -> bool:

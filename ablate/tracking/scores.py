@@ -55,11 +55,17 @@ def read_scores(experiment: str) -> dict[str, dict[str, dict[str, Any]]]:
     scores: dict[str, dict[str, dict[str, Any]]] = {}
     if not store_exists() or _is_without_scores():
         return scores
+    from mlflow.entities import ViewType
+
     with explain_errors(tracking_uri()):
         mlflow = client()
         there = mlflow.get_experiment_by_name(experiment)
-        runs = mlflow.search_runs([there.experiment_id], f"tags.`{TAG}` != ''", max_results=1000) if there else []
-        for run in runs:
+        runs = (
+            mlflow.search_runs([there.experiment_id], f"tags.`{TAG}` != ''", ViewType.ALL, max_results=1000)
+            if there
+            else []
+        )
+        for run in runs:  # also of those that were deleted: their trials are not
             tasks = [task for task in run.data.tags[TAG].split(",") if task]
             files = {task: mlflow.download_artifacts(run.info.run_id, f"{FOLDER}/{task}.json") for task in tasks}
             scores[run.info.run_id] = {

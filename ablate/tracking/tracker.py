@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import AblateError, StoreError
-from ablate.tracking.connection import client, ensure_experiment, explain_errors
+from ablate.tracking.connection import client, ensure_experiment, explain_errors, find_active_run
 from ablate.tracking.paths import open_folder, tracking_uri
 
 logger = logging.getLogger(__name__)
@@ -53,16 +53,10 @@ class Tracker:
     @classmethod
     def resume(cls, run_id: str) -> Tracker:
         """Continue an earlier run. Raises AblateError if it was deleted."""
-        from mlflow.exceptions import MlflowException
-
+        if (run := find_active_run(run_id)) is None:
+            raise AblateError(f"There is no run {run_id} in the MLflow store, so it cannot be resumed.")
         with explain_errors(tracking_uri()):
-            try:
-                run = client().get_run(run_id)
-                client().update_run(run_id, status="RUNNING")
-            except MlflowException as error:
-                if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-                    raise
-                raise AblateError(f"The run {run_id} has been deleted from MLflow, so it cannot be resumed.") from None
+            client().update_run(run_id, status="RUNNING")
             for tag in {"ablate.status", "ablate.reason"} & set(run.data.tags):  # how it ended earlier
                 client().delete_tag(run_id, tag)
             histories = {key: client().get_metric_history(run_id, key) for key in run.data.metrics}

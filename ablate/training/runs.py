@@ -75,10 +75,10 @@ def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     a plugin included: it would not be the same run."""
     from mlflow.exceptions import MlflowException
 
-    client = tracking.client()
+    if (run := tracking.find_active_run(run_id)) is None:
+        raise AblateError(f"There is no run {run_id} to resume. ablate ui shows the runs.")
     try:
-        run = client.get_run(run_id)
-        text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
+        text = Path(tracking.client().download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
     except (MlflowException, OSError) as error:
         raise AblateError(f"There is no run {run_id} to resume: {str(error).splitlines()[0]}") from None
     if other := [key for key in overrides if key not in HOW]:

@@ -1,5 +1,6 @@
 """The command line as a person uses it: what is printed, the exit status, and each wrong input."""
 
+import errno
 import json
 import os
 import signal
@@ -313,6 +314,16 @@ def test_a_reader_that_has_gone_is_no_failed_trial(verb, status, monkeypatch):
     monkeypatch.setattr(f"ablate.cli.{verb}.run", gone)
     monkeypatch.setattr("os.dup2", lambda *_: None)
     assert main([verb, *(["any.yaml"] if verb == "sweep" else [])]) == status
+
+
+@pytest.mark.parametrize("file", ["/store/x", None])
+def test_a_file_that_cannot_be_written_or_read_is_told_in_a_sentence(file, monkeypatch, capsys):
+    def fail(given):
+        raise OSError(errno.ENOSPC, "No space left on device", file)
+
+    monkeypatch.setattr("ablate.cli.status.run", fail)
+    assert main(["status"]) == 2
+    assert f"ablate status: {file or 'a file cannot be written'}: No space left on device." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def test_a_version_has_the_files_and_its_run(trained, store, tmp_path, capsys):
         }
     stored = tracking.client().get_model_version("best pre", "2")
     assert stored.run_id == run_id
-    files = Path(stored.source)
+    files = Path(unquote(urlsplit(stored.source).path))
     assert sorted(file.name for file in files.iterdir()) == ["config.yaml", "model.safetensors"]
     ours = open_trained(run_id).state
     assert all(torch.equal(weight, ours[name]) for name, weight in load_file(files / "model.safetensors").items())

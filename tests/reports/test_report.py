@@ -146,6 +146,24 @@ def test_a_folder_that_cannot_be_written_is_explained(demo: Any, tmp_path: Path)
         report("demo", log=False, folder=tmp_path / "file" / "below")
 
 
+def test_of_a_store_that_can_only_be_read_the_report_is_told_and_written_elsewhere(
+    demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_figures: None
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise StoreError("Results cannot be written to here.")
+
+    monkeypatch.setattr("ablate.tracking.open_store", refuse)
+    monkeypatch.setattr("ablate.tracking.open_folder", refuse)
+    made = report("demo", log=False)
+    assert made.notes[-1] == (
+        "No files were written. Results cannot be written to here. Or choose a folder: --output FOLDER."
+    )
+    assert not made.folder.exists()
+    elsewhere = report("demo", log=False, folder=tmp_path / "elsewhere")
+    assert elsewhere.verdict == made.verdict
+    assert (tmp_path / "elsewhere" / "report.html").exists()
+
+
 def test_a_report_of_less_than_the_full_setting_says_so_everywhere(
     full: SweepRecord, made_of_full: Report, tmp_path: Path, without_figures: None
 ) -> None:

@@ -24,6 +24,7 @@ from ablate.reports.findings import list_cautions
 from ablate.sweeps import follow, run
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.executors import local
+from ablate.sweeps.executors.crashes import Crashes
 from ablate.sweeps.executors.worker_log import WorkerLog, read_error
 from ablate.sweeps.follow import Follower
 from ablate.sweeps.leases import EXPIRY, Lease, Watch, _read_start_time, describe_process
@@ -321,6 +322,17 @@ def test_the_output_of_a_worker_is_read_on_where_it_was_left(store):
             file.flush()
             assert log.read_lines() == lines
     assert read_error(log.path) == "The disk is full:\n  /data"
+
+
+def test_a_full_disk_is_named_where_a_worker_could_write_nothing(store, monkeypatch):
+    log = WorkerLog("small", 0).path
+    assert read_error(log).startswith("A worker ended with exit status 2")
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=0))
+    told = rf"The disk of {log.parent} is full\. Free some space"
+    with pytest.raises(StoreError, match=told):
+        read_error(log)
+    with pytest.raises(StoreError, match=told):
+        Crashes().add(1.0, "ends with exit status 1", log)
 
 
 def test_what_was_taken_over_is_dropped_and_the_worker_goes_on(store, spec, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from ablate import tracking
-from ablate.config.errors import SweepError
+from ablate.config.errors import AblateError, SweepError
 from ablate.data import Corpus, Topics
 from ablate.sweeps import dry_run
 from ablate.sweeps.preparation import open_sweep
@@ -58,6 +58,28 @@ def test_the_trivial_loss_is_counted_once_and_stored_for_each_arm(store, spec, c
     assert [load_arm(arm).user_attrs["trivial_loss"] for arm in ("pre", "post")] == [expected] * 2
     assert open_again(spec(budget={"trials": 2})).trivial_loss == expected
     assert len(counted) == 2
+
+
+def test_a_study_that_was_deleted_is_told_with_what_is_lost_and_what_remains(store, spec, caplog):
+    open_sweep(spec(), storage_url(), False, None)
+    storage = open_storage(storage_url())
+    optuna.delete_study(study_name=name_study("small", 1, "post"), storage=storage)
+    open_sweep(spec(), storage_url(), False, None)  # without a trial nothing is lost
+    assert not caplog.records
+    load_arm("pre").add_trial(optuna.trial.create_trial(value=1.0))
+    optuna.delete_study(study_name=name_study("small", 1, "post"), storage=storage)
+    open_sweep(spec(), storage_url(), False, None)
+    assert "Deleted from the storage: the study of post." in caplog.text
+    assert "those of pre remain" in caplog.text
+
+
+def test_an_arms_run_that_was_deleted_is_restored_before_the_sweep_goes_on(store, spec):
+    parents = open_again(spec()).parents
+    tracking.client().delete_run(parents["post"])
+    with pytest.raises(AblateError, match=f"mlflow runs restore --run-id {parents['post']}"):
+        open_again(spec())
+    tracking.client().restore_run(parents["post"])
+    assert open_again(spec()).parents == parents
 
 
 ARMS = {"short": {"data.val_fraction": 0.02}, "long": {"data.val_fraction": 0.3}}

@@ -2,12 +2,17 @@
 
 import builtins
 import contextlib
+import functools
 import json
 import os
 import re
 import resource
+import shlex
+import shutil
 import sqlite3
+import tempfile
 import threading
+from pathlib import Path
 
 import optuna
 import pytest
@@ -17,9 +22,10 @@ from forked import Forked
 from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import AblateError, StoreError
-from ablate.sweeps.storage import open_storage, storage_url
+from ablate.sweeps.storage import list_sweeps, open_storage, storage_url
 from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.worker import await_store
+from ablate.tracking.databases import sqlite_file
 
 
 def test_several_processes_may_start_at_once_on_a_new_store(tmp_path):
@@ -122,14 +128,152 @@ def test_a_store_below_a_file_is_refused(tmp_path, monkeypatch):
         tracking.open_store()
 
 
-def test_a_run_that_was_deleted_cannot_go_on(store):
+def restore(told):
+    """Run the command that `told` ends with."""
+    from click.testing import CliRunner
+    from mlflow import experiments, runs
+
+    address, *words = shlex.split(told.splitlines()[-1])
+    place, number = words[-4:-2], words[-2:]
+    command = {"experiments": experiments.commands, "runs": runs.commands}[place[0]]
+    name, _, value = address.partition("=")
+    done = CliRunner().invoke(command, [place[1], *number], env={name: value})
+    assert "has been restored" in done.output, done.output
+
+
+def test_a_run_that_was_deleted_goes_on_after_the_command_that_is_told(store):
     tracker = tracking.Tracker.start("e", "r", {})
     tracking.client().delete_run(tracker.run_id)
-    with pytest.raises(AblateError, match="has been deleted from MLflow") as found:
+    with pytest.raises(AblateError, match=f"The run {tracker.run_id} was deleted in MLflow") as found:
         tracking.Tracker.resume(tracker.run_id)
     assert not isinstance(found.value, StoreError)  # it is this run that fails, not the store
-    with pytest.raises(AblateError, match="has been deleted from MLflow"):
+    with pytest.raises(StoreError, match=f"The run {tracker.run_id} was deleted in MLflow"):
+        tracker.set_tags({"a": "b"})
+    restore(str(found.value))
+    assert tracking.Tracker.resume(tracker.run_id).run_id == tracker.run_id
+    with pytest.raises(AblateError, match=r"There is no run 0{32} in the MLflow store"):
         tracking.Tracker.resume("0" * 32)
+
+
+def test_an_experiment_that_was_deleted_is_restored_with_its_runs_by_the_command_that_is_told(store):
+    tracker = tracking.Tracker.start("it's mine", "r", {})
+    client = tracking.client()
+    client.delete_experiment(client.get_run(tracker.run_id).info.experiment_id)
+    started = functools.partial(tracking.Tracker.start, "it's mine", "r", {})
+    for refused in (started, lambda: tracking.Tracker.resume(tracker.run_id)):
+        with pytest.raises(StoreError, match=r"was deleted in MLflow\. Nothing of it is lost yet\.") as found:
+            refused()
+    restore(str(found.value))
+    assert client.get_run(tracker.run_id).info.lifecycle_stage == "active"
+    started()
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b {a}", "a%20b ä'&"])
+def test_a_store_may_have_any_name(name, store, tmp_path, monkeypatch):
+    folder, elsewhere = tmp_path / name / "store", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("ABLATE_STORE", str(folder))
+    folder.mkdir(parents=True)
+    shutil.copy(store / "mlflow.db", folder)
+    tracking.client.cache_clear()
+    tracker = tracking.Tracker.start("e", "r", {})
+    tracker.log_text("text", "a.txt")
+    assert Path(tracking.client().download_artifacts(tracker.run_id, "a.txt")).read_text() == "text"
+    optuna.create_study(storage=open_storage(storage_url()), study_name="found")
+    tracking.client.cache_clear()
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as database:
+        assert database.execute("SELECT run_uuid FROM runs").fetchall() == [(tracker.run_id,)]
+    with contextlib.closing(sqlite3.connect(folder / "optuna.db")) as database:
+        assert database.execute("SELECT study_name FROM studies").fetchall() == [("found",)]
+    assert len(list(folder.glob("artifacts/e/*/artifacts/a.txt"))) == 1
+    assert {file.name for file in tmp_path.iterdir()} == {name, "elsewhere", store.name}
+    assert [*elsewhere.iterdir()] == []
+    assert sqlite_file(f"{storage_url()}") == folder / "optuna.db"
+
+
+@contextlib.contextmanager
+def nobody():
+    """Be a user to whom nothing belongs."""
+    if os.geteuid():
+        yield
+        return
+    os.setresgid(65534, 65534, 0)
+    os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+
+
+@pytest.fixture
+def foreign(monkeypatch, store):
+    """A store of somebody else, with a run and a study: (its folder, the run's id, what takes the rights to write)."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "store"
+        folder.mkdir()
+        shutil.copy(store / "mlflow.db", folder)
+        monkeypatch.setenv("ABLATE_STORE", str(folder))
+        tracking.client.cache_clear()
+        tracker = tracking.Tracker.start("e", "r", {})
+        tracker.log_metrics({"m": 1.5}, 1)
+        tracker.end("completed")
+        for url in (storage_url(), f"journal://{folder}/journal"):
+            study = optuna.create_study(storage=open_storage(url), study_name="s@1/pre")
+            study.set_user_attr("spec", {})
+        tracking.client.cache_clear()
+
+        def lock(*left_out):
+            for left in left_out:
+                (folder / left).unlink(missing_ok=True)
+            for path in (Path(name), folder, *folder.rglob("*")):
+                path.chmod(0o555 if path.is_dir() else 0o444)
+
+        yield folder, tracker.run_id, lock
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)
+        Path(name).chmod(0o755)
+        tracking.client.cache_clear()
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["beside a writer", "closed"])
+def test_a_store_that_can_only_be_read_is_read(foreign, closed):
+    folder, run_id, lock = foreign
+    if closed:
+        for name in ("mlflow.db", "optuna.db"):
+            with contextlib.closing(sqlite3.connect(folder / name)) as database:
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    ends = ("-shm", "-wal") if closed else ()
+    lock(*(f"{name}.db{end}" for name in ("mlflow", "optuna") for end in ends))
+    with nobody():
+        assert tracking.client().get_run(run_id).data.metrics == {"m": 1.5}
+        assert list_sweeps(storage_url()) == list_sweeps(f"journal://{folder}/journal") == {"s": [1]}
+        assert not tracking.cache_folder().is_relative_to(folder)
+        with pytest.raises(StoreError, match=rf"Results cannot be written to {folder}: Permission denied"):
+            tracking.open_store()
+        with pytest.raises(StoreError, match=r"readonly database.*It can only be read: set ABLATE_STORE"):
+            tracking.Tracker(run_id).set_tags({"a": "b"})
+
+
+def test_changes_that_cannot_be_read_are_not_left_out_without_a_word(foreign):
+    folder, _, lock = foreign
+    assert (folder / "optuna.db-wal").stat().st_size
+    lock("optuna.db-shm")
+    with (
+        nobody(),
+        pytest.raises(StoreError, match=r"optuna.db-wal has changes that cannot be read without optuna.db-shm"),
+    ):
+        list_sweeps(storage_url())
+
+
+def test_a_store_that_may_not_be_read_is_not_taken_for_an_empty_one(foreign, capsys):
+    folder, _, _ = foreign
+    folder.chmod(0o700)
+    folder.parent.chmod(0o755)
+    with nobody():
+        assert main(["status"]) == 2
+    assert f"{folder}/optuna.db cannot be read: Permission denied" in capsys.readouterr().err
 
 
 def locked(file, seconds):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablate.config.errors import AblateError
+from ablate.sweeps.executors.worker_log import check_space
 
 MOST = 3  # so many workers in a row that end before they took a trial end the sweep
 STARTING = 60.0  # seconds within which a worker that ends counts as one that could not start
@@ -22,7 +23,8 @@ class Crashes:
 
     def add(self, seconds: float, how: str, log: Path) -> None:
         """Count a worker that crashed `seconds` after it was started. Raises AblateError if none can start: `how` says
-        how each ends."""
+        how each ends; or if the disk is full."""
+        check_space(log)
         self._count = self._count + 1 if seconds < STARTING else 0
         if self._count >= MOST:
             raise AblateError(f"No worker can start: each {how}. See {log}")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from ablate import tracking
+from ablate.config.errors import StoreError
 
 ERROR = "ablate work: "  # what the message begins with of a worker that ends with exit status 2
+
+
+_LEAST = 2**18  # bytes without which neither a database nor a message can be written
 
 
 class WorkerLog:
@@ -33,7 +38,17 @@ class WorkerLog:
         return self.path.rename(self.path.with_suffix(f".{name}.log"))
 
 
+def check_space(log: Path) -> None:
+    """Raise StoreError if the disk of `log` is full, of which a worker cannot write a word there."""
+    if shutil.disk_usage(log.parent).free < _LEAST:
+        raise StoreError(
+            f"The disk of {log.parent} is full. Free some space. Finished trials are safe, and the same command "
+            "continues."
+        )
+
+
 def read_error(log: str | Path) -> str:
     """Return the message with which a worker ended that wrote to `log`."""
+    check_space(Path(log))
     text = Path(log).read_text(encoding="utf-8", errors="replace")
     return text.rpartition(ERROR)[2].strip() or f"A worker ended with exit status 2. See {log}"

@@ -47,11 +47,11 @@ def _open(url: str, server: type[RDBStorage], engine: dict[str, Any]) -> BaseSto
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     file = sqlite_file(url)
     try:
-        with hold_creation_lock(url, _create_tables):
+        with hold_creation_lock(url, _create_tables) as address:
             database = (url, file.stat().st_ino if file else 0)
-            known = database in _CHECKED  # looking takes a fifth of a second
+            known = database in _CHECKED or address != url  # looking takes a fifth of a second, and may write
             storage = (DatabaseFile if file else server)(
-                url,
+                address,
                 engine_kwargs={"connect_args": {"timeout": LOCKED}} if file else engine,
                 skip_compatibility_check=known,
                 skip_table_creation=known,

@@ -16,6 +16,7 @@ from optuna.storages.journal._file import BaseJournalFileLock
 
 from ablate.config.errors import StoreError
 from ablate.sweeps.storages.file_lock import find_lock_failure, hold_file_lock
+from ablate.tracking.databases import is_read_only
 
 SCHEME = "journal://"
 _BEGIN = b'{"op_code":'  # of every line
@@ -35,7 +36,7 @@ def open_journal(url: str) -> JournalStorage:
     try:
         if not file.parent.is_dir():
             raise StoreError(f"The journal {url} cannot be made: there is no folder {file.parent}.")
-        if failure := find_lock_failure(file.parent):
+        if not is_read_only(file) and (failure := find_lock_failure(file.parent)):
             raise StoreError(
                 f"The journal {url} cannot be used: on the file system of {file.parent} {failure}, and two processes "
                 "would write over each other. Choose another folder, or a database: --storage postgresql://HOST/NAME."
