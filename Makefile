@@ -20,7 +20,7 @@ QUIET := $(shell test -t 2 || echo --quiet)
 PIP := $(BIN)/python -m pip install $(QUIET) --no-compile --constraint constraints.txt
 # Several times faster. uv reads no pip.conf: where that names another index, uv is told.
 UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$$($(BIN)/python -m pip config list | sed -n "s/^[^=]*\.index-url='\(.*\)'$$/\1/p" | head -n 1)}" \
-	$(BIN)/uv pip install $(QUIET) --python $(BIN)/python --constraint constraints.txt --reinstall-package ablate
+	$(BIN)/uv pip install $(QUIET) --python $(BIN)/python --constraint constraints.txt --reinstall-package ablate-sweeps
 
 define INSTALL
 @if $(BIN)/uv --version >/dev/null 2>&1; then \

@@ -1,5 +1,5 @@
 """`python -m ablate`."""
 
-from ablate.cli import main
+from ablate_sweeps import main
 
 raise SystemExit(main())

@@ -1,17 +1,20 @@
-"""How the package lies in its environment: nothing in the current folder hides it."""
+"""How the package lies in its environment: nothing in the current folder hides it, and another project is told."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 from pathlib import Path
 
+import pytest
 import yaml
 from sweeps.small import spec_tree
 
 import ablate
+import ablate_sweeps
 from ablate.distributed.launching import SAFE_PATH
 
 COMMAND = Path(sys.executable).with_name("ablate")
@@ -48,7 +51,7 @@ def test_the_processes_of_a_group_do_not_look_into_the_current_folder(tmp_path):
 def test_a_wheel_holds_all_that_the_package_reads(tmp_path):
     """Its sweeps are found by name, and no clone is needed."""
     root, source = Path(ablate.__file__).parents[1], tmp_path / "source"
-    parts = ["pyproject.toml", "setup.py", "LICENSE", "README.md", "ablate", "sweeps"]
+    parts = ["pyproject.toml", "setup.py", "LICENSE", "README.md", "ablate", "ablate_sweeps.py", "sweeps"]
     source.mkdir()
     for part in parts:
         if (root / part).is_dir():
@@ -58,14 +61,76 @@ def test_a_wheel_holds_all_that_the_package_reads(tmp_path):
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
     built = run(tmp_path, *build, str(source))
     assert built.returncode == 0, built.stdout + built.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = tmp_path.glob("ablate_sweeps-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {*archive.namelist()}
         archive.extractall(tmp_path / "site")
     files = [file for file in (root / "ablate").rglob("*") if file.is_file() and "__pycache__" not in file.parts]
     assert {str(file.relative_to(root)) for file in files} <= names
     assert {f"ablate/sweep_files/{file.name}" for file in (root / "sweeps").glob("*.yaml")} <= names
-    code = "from ablate.cli import main; import ablate; print(ablate.__file__); main(['list', 'sweeps'])"
-    told = run(tmp_path, sys.executable, "-c", code, PYTHONPATH=str(tmp_path / "site"), COLUMNS="300").stdout
+    code = "import ablate, ablate_sweeps; print(ablate.__file__); ablate_sweeps.main()"
+    words = [sys.executable, "-c", code, "list", "sweeps"]
+    told = run(tmp_path, *words, PYTHONPATH=str(tmp_path / "site"), COLUMNS="300").stdout
     assert told.startswith(str(tmp_path / "site"))
     assert re.search(r"^demo +demo +no +Which", told, re.MULTILINE)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder of packages, first on the path, with the metadata of `ablate`, which another project has."""
+    (tmp_path / "ablate-0.2.3.dist-info").mkdir()
+    (tmp_path / "ablate-0.2.3.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: ablate\nVersion: 0.2.3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_another_project_that_hides_the_package_is_told_with_what_removes_it(site):
+    (site / "ablate").mkdir()
+    (site / "ablate" / "__init__.py").write_text("class Report: ...\n")
+    done = run("/", str(COMMAND), "train", PYTHONPATH=str(site))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"ablate: the package ablate 0.2.3 of another project, in {site}, hides this one")
+    assert "pip uninstall ablate" in done.stderr
+
+
+def test_another_project_beside_the_package_is_told(site, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["ablate", "--version"])
+    assert ablate_sweeps.main() == 0
+    told = capsys.readouterr()
+    assert told.out.strip() == ablate.__version__
+    assert "ablate 0.2.3 of another project" in told.err
+
+
+def test_an_earlier_installation_of_ours_is_no_other_project(site, monkeypatch, capsys):
+    (site / "ablate-0.2.3.dist-info" / "entry_points.txt").write_text("[console_scripts]\nablate = ablate.cli:main\n")
+    monkeypatch.setattr(sys, "argv", ["ablate", "--version"])
+    assert ablate_sweeps.main() == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_package_that_lost_its_files_to_the_removal_of_another_is_told(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ablate", types.ModuleType("ablate"))
+    assert ablate_sweeps.main() == 2
+    assert "is not complete" in capsys.readouterr().err
+
+
+def test_nobody_is_told_to_install_the_other_project():
+    """Extras are those of pyproject.toml, and no text names them as those of `ablate`."""
+    root = Path(ablate.__file__).parents[1]
+    folders = (root / name for name in ("ablate", "docs", "sweeps", "benchmarks"))
+    files = [root / "pyproject.toml", *root.glob("*.md"), *(file for folder in folders for file in folder.rglob("*.*"))]
+    texts = {file: file.read_text() for file in files if file.suffix in (".py", ".md", ".yaml", ".toml", ".ipynb")}
+    assert len(texts) > 600
+    wrong = re.compile(r"(?<![\w./-])ablate\[(?!-)|pip install (-\S+ )*'?ablate\b(?!-sweeps)")
+    assert not [str(file) for file, text in texts.items() if file.name != "CHANGELOG.md" and wrong.search(text)]
+    extras = set(re.findall(r"^([a-z]+) = \[", texts[root / "pyproject.toml"], re.MULTILINE))
+    named = {
+        extra
+        for text in texts.values()
+        for group in re.findall(r"'\.\[([a-z,]+)\]'", text)
+        for extra in group.split(",")
+    }
+    assert named <= extras
+    assert {"cluster", "hf"} <= named

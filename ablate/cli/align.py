@@ -46,7 +46,7 @@ _PAIRS = "pairs as in UltraFeedback: JSON, JSON lines, parquet or arrow, or a da
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "align a language model with preference pairs (needs ablate[rlhf])"
+    text = "align a language model with preference pairs (needs the extra rlhf)"
     parser = add_verb(verbs, "align", text, _EXAMPLE, run)
     parser.add_argument("model", metavar="MODEL", help="a run's id, the path of its last.ckpt or sweep:NAME/ARM")
     parser.add_argument(

@@ -54,7 +54,7 @@ _MODELS = (
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "score trained language models on downstream tasks (needs ablate[eval])"
+    text = "score trained language models on downstream tasks (needs the extra eval)"
     parser = add_verb(verbs, "evaluate", text, _EXAMPLE, run)
     parser.add_argument("models", nargs="+", metavar="MODEL", help=_MODELS)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Libraries that only some verbs need, installed by `pip install 'ablate[EXTRA]'`."""
+"""Libraries that only some verbs need, installed by the extras of pyproject.toml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def import_library(name: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != root:
             raise
-        text = f"This needs the library {root}, which is not installed: pip install 'ablate[{extra}]'"
+        text = f"This needs the library {root}, which is not installed. {describe_installation(extra)}"
         raise AblateError(text) from None
 
 
@@ -26,5 +26,10 @@ def find_missing(name: str, extra: str, what: str) -> list[Problem]:
     ''. Imports nothing."""
     if not name or find_spec(name) is not None:
         return []
-    command = f"pip install 'ablate[{extra}]'" if extra else f"pip install {name}"
-    return [Problem("kind", f"{what} needs the library {name}, which is not installed: {command}")]
+    command = describe_installation(extra) if extra else f"Type: pip install {name}"
+    return [Problem("kind", f"{what} needs the library {name}, which is not installed. {command}")]
+
+
+def describe_installation(extra: str) -> str:
+    """Return what installs the libraries of an `extra`: not by the name `ablate`, which another project has."""
+    return f"Type, in the clone of Ablate: pip install '.[{extra}]'"

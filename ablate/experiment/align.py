@@ -29,8 +29,8 @@ _NOT_HERE = {
 
 
 class AlignConfig(Config):
-    """Alignment with preference pairs, instead of training on text. Needs ablate[rlhf]. Length, batches (of pairs; with
-    rloo, of answers), optimizer, schedule and seed are the experiment's; its data has the kind preferences, and it
+    """Alignment with preference pairs, instead of training on text. Needs the extra rlhf. Length, batches (of pairs;
+    with rloo, of answers), optimizer, schedule and seed are the experiment's; its data has the kind preferences, and it
     starts from all weights of another run (`warm_start`).
     """
 

@@ -12,7 +12,7 @@ from ablate.config.errors import Problem
 
 
 class EvaluationConfig(Config):
-    """Downstream tasks that are scored during training, without changing any of its numbers. Needs ablate[eval]."""
+    """Downstream tasks that are scored during training, without changing any of its numbers. Needs the extra eval."""
 
     tasks: Names = ()
     """Tasks of lm-evaluation-harness, such as arc_easy,piqa or a list. None: no evaluation."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
 from ablate.config.errors import StoreError
+from ablate.config.extras import describe_installation
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -55,7 +56,7 @@ def add_driver(url: str) -> str:
 def explain_missing_driver(error: ImportError, what: str) -> StoreError:
     """Return the error for a database whose Python module is not installed; `what` names the database."""
     module = getattr(error.__cause__, "name", None) or error.name or str(error)
-    hint = " Install it: pip install 'ablate[cluster]'" if module in _DRIVERS else ""
+    hint = f" {describe_installation('cluster')}" if module in _DRIVERS else ""
     return StoreError(f"{what} needs the Python module {module}, which is not installed.{hint}")
 
 

@@ -8,6 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def describe_software() -> dict[str, str]:
     if commit:
         facts["mlflow.source.git.commit"] = commit
         facts["ablate.dirty"] = str(bool(_run_git("status", "--porcelain", "--untracked-files=no"))).lower()
-    return facts | _read_versions(("ablate", *_PACKAGES))
+    facts["version.ablate"] = str(import_module("ablate").__version__)  # by its name: it stands above all floors
+    return facts | _read_versions(_PACKAGES)
 
 
 def read_alignment_versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from ablate.config.errors import AblateError
+from ablate.config.extras import describe_installation
 from ablate.tracking.connection import client
 from ablate.tracking.paths import tracking_uri
 from ablate.tracking.tracker import Tracker
@@ -21,8 +22,8 @@ def check_wanted() -> bool:
     wanted = os.environ.get(SWITCH, "").strip().lower() in ("true", "1")
     if wanted and find_spec("psutil") is None:
         raise AblateError(
-            f"{SWITCH} requests system metrics, which need the Python module psutil. "
-            "Install it: pip install 'ablate[system]', or unset the variable."
+            f"{SWITCH} requests system metrics, which need the Python module psutil. Unset it, or install this. "
+            f"{describe_installation('system')}"
         )
     return wanted
 

@@ -177,7 +177,7 @@ def test_mistakes_are_told(run, pairs, tmp_path, vit_settings, monkeypatch, caps
         return plain_import(name, *more)
 
     monkeypatch.setattr("ablate.config.extras.importlib.import_module", without)
-    assert "pip install 'ablate[rlhf]'" in said(start)
+    assert "pip install '.[rlhf]'" in said(start)
 
 
 def test_the_help_tells_the_defaults_and_choices_of_the_configuration(run):

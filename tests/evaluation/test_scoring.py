@@ -147,4 +147,4 @@ def test_mistakes_are_told(task_data, likes, tmp_path, monkeypatch):
     with pytest.raises(AblateError, match="nowhere is not a model that transformers can load"):
         score_hf(str(tmp_path / "nowhere"), ["piqa"], task_data=task_data)
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    assert "pip install 'ablate[eval]'" in said("piqa", task_data=task_data)
+    assert "pip install '.[eval]'" in said("piqa", task_data=task_data)

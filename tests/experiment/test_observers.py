@@ -95,7 +95,7 @@ def test_a_missing_library_is_told_before_training_with_the_command(store, monke
     experiment = Experiment.from_mapping(
         tiny_settings, {"trainer.loggers": ["csv", kind]}
     )  # which can be read anywhere
-    with pytest.raises(ConfigError, match=rf"trainer\.loggers\.1\.kind: .*: pip install 'ablate\[{kind}\]'"):
+    with pytest.raises(ConfigError, match=rf"trainer\.loggers\.1\.kind: .*: pip install '\.\[{kind}\]'"):
         train(experiment)
     assert not (store / "runs").exists()
 

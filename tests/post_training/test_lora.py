@@ -331,6 +331,6 @@ def test_models_without_attention_say_what_they_have(tiny, family, text):
 def test_without_the_library_it_says_what_to_install(store, trained_once, tiny_settings, monkeypatch):
     donor = trained_once(experiment(tiny_settings)).run_id
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(AblateError, match=r"pip install 'ablate\[hf\]'"):
+    with pytest.raises(AblateError, match=r"pip install '\.\[hf\]'"):
         train(adapted(tiny_settings, donor, {}))
     assert len(list((store / "runs").iterdir())) == 1

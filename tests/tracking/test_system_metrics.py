@@ -15,7 +15,7 @@ def test_they_are_off_unless_mlflow_s_own_variable_asks_for_them(monkeypatch):
     monkeypatch.setenv(system_metrics.SWITCH, "true")
     assert system_metrics.check_wanted()
     monkeypatch.setattr(system_metrics, "find_spec", lambda name: None)
-    with pytest.raises(AblateError, match=r"pip install 'ablate\[system\]'"):
+    with pytest.raises(AblateError, match=r"pip install '\.\[system\]'"):
         system_metrics.check_wanted()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ablate.config.errors import AblateError, ConfigError, Problem, StoreError
+from ablate.config.extras import import_library
 from ablate.sweeps.executors.addresses import validate_databases
 from ablate.tracking import shorten
 
@@ -27,12 +28,7 @@ _ACCEPTED = (
 def connect(address: str | None) -> Iterator[None]:
     """Be connected to the cluster at `address` within this context; without one, to that of RAY_ADDRESS or of this
     machine. Raises AblateError if it does not answer or has other versions, or Ray is not installed."""
-    try:
-        import ray
-    except ImportError:
-        raise AblateError(
-            "--executor ray needs the Python module ray, which is not installed: pip install 'ablate[ray]'"
-        ) from None
+    ray = import_library("ray", "ray")
     if ray.is_initialized():
         yield
         return

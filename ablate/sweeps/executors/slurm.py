@@ -19,6 +19,7 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
+from ablate.config.extras import import_library
 from ablate.config.formatting import count_noun
 from ablate.distributed.launching import SAFE_PATH
 from ablate.sweeps.devices import Devices, pick_devices, share_cores
@@ -185,13 +186,8 @@ def check_parameters(words: Mapping[str, Any], storage: str | None) -> tuple[str
 
 def _list_executors() -> dict[str, Any]:
     """Return submitit's executors by the name of the cluster. Raises AblateError if it is not installed."""
-    try:
-        import submitit.core.plugins
-    except ImportError:
-        raise AblateError(
-            "--submit needs the Python module submitit, which is not installed: pip install 'ablate[cluster]'"
-        ) from None
-    return {name: executor for name, executor in submitit.core.plugins.get_executors().items() if name != "debug"}
+    executors = import_library("submitit", "cluster").core.plugins.get_executors()
+    return {name: executor for name, executor in executors.items() if name != "debug"}
 
 
 def _validate_cluster(cluster: str, executors: Mapping[str, Any]) -> list[Problem]:

@@ -434,7 +434,7 @@ def test_options_that_do_not_fit_are_told_at_once(capsys, words, messages):
 def test_without_ray_the_extra_is_named(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["sweep", "demo", "--executor", "ray"]) == 2
-    assert "pip install 'ablate[ray]'" in capsys.readouterr().err
+    assert "pip install '.[ray]'" in capsys.readouterr().err
 
 
 def find_free_port():

@@ -142,7 +142,7 @@ def test_a_proxy_that_other_machines_cannot_reach_is_refused(monkeypatch):
 
 def test_without_submitit_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(AblateError, match=r"pip install 'ablate\[cluster\]'"):
+    with pytest.raises(AblateError, match=r"pip install '\.\[cluster\]'"):
         check_parameters({"cluster": "local"}, None)
 
 

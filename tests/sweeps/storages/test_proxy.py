@@ -134,7 +134,7 @@ def test_an_address_is_a_host_and_a_port(url, address):
 
 def test_a_missing_library_is_told_with_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "grpc", None)
-    with pytest.raises(AblateError, match=r"pip install 'ablate\[grpc\]'"):
+    with pytest.raises(AblateError, match=r"pip install '\.\[grpc\]'"):
         open_storage("grpc://127.0.0.1:1")
 
 
