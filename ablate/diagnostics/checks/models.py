@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun
 from ablate.diagnostics.checks.base import CheckFailedError, CheckSkippedError, Settings, add_check
-from ablate.diagnostics.checks.subject import Subject, build_subject, check_gradients, compare
+from ablate.diagnostics.checks.subject import Precision, Subject, build_subject, check_gradients, compare
 from ablate.estimate import flops
 from ablate.models.base import list_tensors_by_part
 from ablate.norms import NormLayer, Placement, Site, placements
@@ -113,8 +113,9 @@ def check_leak(subject: Subject) -> None:
     changed = inputs.clone()
     half = inputs.shape[1] // 2
     changed[:, half:] = (inputs[:, half:] + 1) % subject.corpus.classes
-    before, after = model(inputs), model(changed)
-    compare(after[:, :half], before[:, :half], 1e-10, "outputs depend on later tokens")
+    with Precision() as precision:
+        before, after = model(inputs), model(changed)
+    compare(after[:, :half], before[:, :half], 1e-10, "outputs depend on later tokens", precision)
     if torch.equal(before[:, half:], after[:, half:]):
         raise CheckFailedError("outputs do not depend on the tokens at all")
 

@@ -10,7 +10,7 @@ from torch import nn
 from ablate.config.errors import ConfigError
 from ablate.diagnostics.checks.base import CheckFailedError, CheckSkippedError, Settings, add_check
 from ablate.diagnostics.checks.models import check_counts, check_leak
-from ablate.diagnostics.checks.subject import Subject, build_subject, check_gradients, compare
+from ablate.diagnostics.checks.subject import Precision, Subject, build_subject, check_gradients, compare
 from ablate.models import list_families
 from ablate.models.base import make_norm_factory
 from ablate.norms import Placement, Site, placements
@@ -38,7 +38,7 @@ def _skip_without_residuals(kind: str) -> None:
 
 @add_check(PART, "formula")
 def check_formula(kind: str, settings: Settings) -> str:
-    """Compare a layer with `reference` of the kind, in float64 to 1e-10."""
+    """Compare a layer with `reference` of the kind in float64, to 1e-10 or the rounding of a type that it casts to."""
     for subject in _build(kind, settings):
         norm, depth = subject.experiment.norm, 4
         if type(norm).reference is Placement.reference:
@@ -57,9 +57,10 @@ def check_formula(kind: str, settings: Settings) -> str:
             inside = {id(p) for m in built for p in m.parameters()}
             factors = [p for p in sides.parameters() if id(p) not in inside]
             expected = norm.reference(x, attn, mlp, built, factors, index + 1, depth)
-            y = sides[1](sides[0](x, attn), mlp)
-            worst = max(worst, compare(y, expected, 1e-10, f"layer {index + 1} of {depth} and reference"))
-        return f"differs by {worst:.1g}"
+            with Precision() as precision:
+                y = sides[1](sides[0](x, attn), mlp)
+            worst = max(worst, compare(y, expected, 1e-10, f"layer {index + 1} of {depth} and reference", precision))
+        return f"differs by {worst:.1g}{precision}"
     raise CheckSkippedError("no family takes it")
 
 
@@ -104,10 +105,11 @@ def check_compiled(kind: str, settings: Settings) -> None:
     for subject in _build(kind, settings):
         torch.compiler.reset()  # what was compiled before counts against a limit
         model, (inputs, _) = subject.build_model(torch.float64).eval(), subject.read_batch(dtype=torch.float64)
-        expected = model(inputs)
+        with Precision() as precision:
+            expected = model(inputs)
         for block in model.blocks():
             block.compile(backend="aot_eager", fullgraph=True)
-        compare(model(inputs), expected, 1e-10, "compiled and eager")
+        compare(model(inputs), expected, 1e-10, "compiled and eager", precision)
 
 
 @add_check(PART, "meta device")

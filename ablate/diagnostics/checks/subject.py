@@ -15,6 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.config.errors import ConfigError
 from ablate.data import Corpus, DataConfig
@@ -170,12 +171,36 @@ def build_first(candidates: Iterable[Settings], settings: Settings, hint: str) -
     raise CheckFailedError(f"{hint}: {refused}")
 
 
-def compare(a: Tensor, b: Tensor, bound: float, what: str) -> float:
+class Precision(TorchDispatchMode):
+    """Records the least precise floating type, `dtype`, of what is computed within it; float64 where all is that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtype = torch.float64
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        made = [leaf.dtype for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+        floating = [dtype for dtype in made if dtype.is_floating_point]
+        self.dtype = max([self.dtype, *floating], key=lambda dtype: torch.finfo(dtype).eps)
+        return result
+
+    @property
+    def eps(self) -> float:
+        """The rounding of the type."""
+        return torch.finfo(self.dtype).eps
+
+    def __str__(self) -> str:
+        """Return where it computes in less than float64: ", computed in float32"."""
+        return "" if self.dtype == torch.float64 else f", computed in {str(self.dtype).removeprefix('torch.')}"
+
+
+def compare(a: Tensor, b: Tensor, bound: float, what: str, precision: Precision | None = None) -> float:
     """Return the largest difference, relative to the largest value where that is above 1. Raises CheckFailedError above
-    `bound`."""
+    `bound`, or above what rounding may make of it at the `precision` at which it was computed."""
     difference = float((a - b).abs().max() / b.abs().max().clamp(min=1)) if a.numel() else 0.0
-    if not difference <= bound:
-        raise CheckFailedError(f"{what}: they differ by {difference:.2g}")
+    if not difference <= max(bound, 16 * precision.eps if precision else 0.0):
+        raise CheckFailedError(f"{what}: they differ by {difference:.2g}{precision or ''}")
     return difference
 
 
@@ -189,3 +214,39 @@ def check_gradients(module: nn.Module, loss: Tensor) -> None:
             raise CheckFailedError(f"the parameter {name} gets no gradient")
         if not p.grad.isfinite().all():
             raise CheckFailedError(f"the gradient of {name} is not finite")
+
+
+def check_derivative(module: nn.Module, x: Tensor) -> str:
+    """Compare the gradients of `module` at `x` with differences of its outputs, at the precision at which it computes,
+    which is returned where it is not float64. Raises CheckFailedError.
+
+    A norm does not change with the size of its input, and one that subtracts the mean not with its shift: a statistic
+    that was left out of the gradient shows along these two directions.
+    """
+    names, weights = zip(*[("", x), *module.named_parameters()], strict=True)
+    values = [value.detach().to(torch.float64) for value in weights]
+
+    def function(*given: Tensor) -> Tensor:
+        return torch.func.functional_call(module, dict(zip(names[1:], given[1:], strict=True)), (given[0],))
+
+    with Precision() as precision:
+        y = function(*values)
+    jacobians = torch.autograd.functional.jacobian(function, tuple(values))
+    step, bound = precision.eps ** (1 / 3), max(1e-3, 5 * precision.eps ** (2 / 3))  # where rounding and curvature meet
+    generator = torch.Generator().manual_seed(3)
+    random = [torch.randn(value.shape, generator=generator, dtype=value.dtype) for value in values]
+    still = [torch.zeros_like(value) for value in values[1:]]
+    for where, along in {
+        "the size of its input": [values[0], *still],
+        "a shift of its input": [torch.ones_like(values[0]), *still],
+        "a random change of its input": [random[0], *still],
+        "a random change of its parameters": [torch.zeros_like(x), *random[1:]],
+    }.items():
+        ends = [function(*(v + sign * step * a for v, a in zip(values, along, strict=True))) for sign in (1, -1)]
+        measured = (ends[0] - ends[1]) / (2 * step)
+        derived = sum(torch.tensordot(j, a, a.ndim) for j, a in zip(jacobians, along, strict=True))
+        error = float((derived - measured).norm() / max(measured.norm(), y.norm()))
+        if not error <= bound:
+            text = f"its gradient is not the derivative of its output: along {where} they differ by {error:.2g}"
+            raise CheckFailedError(f"{text}{precision}")
+    return str(precision).removeprefix(", ")

@@ -9,7 +9,7 @@ import pytest
 from ablate.cli import main
 from ablate.config import plugins
 from ablate.diagnostics.checks import check, check_kinds
-from ablate.diagnostics.checks.base import list_checks
+from ablate.diagnostics.checks.base import CheckFailedError, list_checks
 from ablate.models import list_families
 from ablate.models.llama import LlamaModel
 from ablate.norms import norm_layers, placements
@@ -273,7 +273,7 @@ BROKEN = [  # plugin, text, its replacement, the check that fails, its reason
     ("norm", "mean(-1, keepdim=True)", "mean((-2, -1), keepdim=True)", "no future leak", "sees later ones"),
     ("norm", "(1 + x.abs().mean", "(1.01 + x.abs().mean", "formula", "they differ"),
     ("norm", "* self.weight", "* self.weight.detach()", "gradients", "weight gets no gradient"),
-    ("norm", ".to(x.dtype)", "", "types", "torch.float32"),
+    ("norm", ".to(x.dtype)", ".float()", "types", "torch.float32"),
     ("own", "x + self.drop", "self.drop", "residual", "the residual is lost"),
     ("own", "self.drop(self.half", "(self.half", "stochastic depth", "model.drop_path changes nothing"),
     ("optimizer", 'sub_(group["lr"] *', "sub_(1e-3 *", "learning rate", "group['lr'] is not used"),
@@ -315,6 +315,50 @@ def test_what_is_broken_on_purpose_is_found(write, name, old, new, where, reason
     found = failures(check(write(name, old, new), {}))
     assert where in found
     assert reason in found[where]
+
+
+STATISTIC = "(x / (1 + x.abs().mean(-1, keepdim=True)) * self.weight).to(x.dtype)"
+"""What `Own` of the file "norm" returns; `LOW` is the same as LLaMA's norm does it, in a type of its own."""
+LOW = "self.weight * (x.to({0}) / (1 + x.to({0}).abs().mean(-1, keepdim=True){1})).to(x.dtype)"
+
+
+@pytest.mark.parametrize("dtype", ["torch.float32", "torch.float16", "torch.bfloat16"])
+def test_a_norm_is_checked_at_the_precision_at_which_it_computes(write, dtype):
+    right, wrong = LOW.format(dtype, ""), LOW.format(dtype, ".detach()")
+    told = f"computed in {dtype.removeprefix('torch.')}"
+    plugins.load([write("norm", STATISTIC, right)])
+    findings = {f.check: f for f in check_kinds({"norm layer": ["own"]}, {})}
+    assert failures(findings.values()) == {}
+    assert all(findings[check].reason.endswith(told) for check in ("formula", "gradients"))
+    plugins.load([write("norm", STATISTIC, wrong)])
+    found = failures(check_kinds({"norm layer": ["own"]}, {}))
+    assert list(found) == ["gradients"]
+    assert re.match(
+        rf"its gradient is not the derivative of its output: along the size of .*, {told}", found["gradients"]
+    )
+
+
+def test_a_wrong_gradient_of_a_mean_of_a_gain_or_of_all_is_found(write):
+    centred = "(x - x.mean(-1, keepdim=True){0}) * self.weight"
+    for right, wrong, along in (
+        (centred.format(""), centred.format(".detach()"), "the size of its input"),
+        ("x * self.weight ** 2", "x * self.weight * self.weight.detach()", "a random change of its parameters"),
+        ("x * self.weight", "x * self.weight / 2 + (x * self.weight / 2).detach()", "the size of its input"),
+    ):
+        plugins.load([write("norm", STATISTIC, right)])
+        assert list_checks("norm layer")["gradients"]("own", {}) == ""
+        plugins.load([write("norm", STATISTIC, wrong)])
+        with pytest.raises(CheckFailedError, match=f"not the derivative of its output: along {along}"):
+            list_checks("norm layer")["gradients"]("own", {})
+
+
+def test_a_residual_in_float32_is_compared_as_such(write):
+    old = "x + self.drop(self.half * f(self.norm(x), *args))"
+    new = "(x.float() + self.drop(self.half * f(self.norm(x), *args)).float()).to(x.dtype)"
+    plugins.load([write("own", old, new)])
+    findings = {f.check: f for f in check_kinds({"placement": ["own_wiring"]}, {})}
+    assert failures(findings.values()) == {}
+    assert findings["formula"].reason.endswith("computed in float32")
 
 
 def test_a_family_whose_multipliers_do_nothing_is_found(monkeypatch):
