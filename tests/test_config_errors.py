@@ -197,6 +197,42 @@ def test_values_of_the_wrong_type(settings, path, message):
     assert {found: text for found, (text, _) in problems(settings).items()} == {path: message}
 
 
+@pytest.mark.parametrize("kind", [12, 1.5, True, False, None, ["llama"], {}, {"a": 1}])
+@pytest.mark.parametrize(
+    ("part", "beside"),
+    [
+        ("model", "layers"),
+        ("norm", "final_norm"),
+        ("norm.layer", "eps"),
+        ("norm.qk", "eps"),
+        ("data", "seq_len"),
+        ("optimizer", "lr"),
+        ("schedule", "warmup_steps"),
+        ("init", "std"),
+    ],
+)
+def test_a_kind_that_is_no_name_is_not_the_default(part, beside, kind):
+    for tree in ({part: {"kind": kind, beside: 2}}, {f"{part}.{beside}": 2, f"{part}.kind": kind}):
+        found = problems(tree)
+        assert re.match(r"unknown [\w ]+ .*\. Accepted: ", found[f"{part}.kind"][0])
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "path"),
+    [
+        ({"model": 12}, {"model.layers": 2}, "model"),
+        ({"trainer": 5}, {"trainer.max_steps": 2}, "trainer"),
+        ({"evaluation": []}, {"evaluation.limit": 2}, "evaluation"),
+        ({}, {"trainer.callbacks": {"LearningRateMonitor": {}}}, "trainer.callbacks"),
+        ({"trainer.callbacks": ["LearningRateMonitor"]}, {"trainer.callbacks": {}}, "trainer.callbacks"),
+    ],
+)
+def test_what_is_no_part_is_not_lost_below_the_fields_of_one(below, above, path):
+    with pytest.raises(ConfigError) as caught:
+        load(below, above)
+    assert [p.path for p in caught.value.problems] == [path]
+
+
 @pytest.mark.parametrize("one", [1, 1.0])
 def test_whole_numbers_may_be_written_as_numbers_and_the_other_way_round(one):
     experiment = load({"seed": one, "optimizer.lr": one, "optimizer.betas": [0, 0.5]})

@@ -40,7 +40,7 @@ def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) ->
     """
     result = _copy(tree)
     paths = [
-        (path[:-1] if path[-1] == "kind" and len(path) > 1 else path, value)
+        (path[:-1] if path[-1] == "kind" and len(path) > 1 and isinstance(value, str) else path, value)
         for path, value in ((key.split("."), value) for key, value in iterate_leaves(update))
     ]
     named = {tuple(path) for path, _ in paths}
@@ -63,7 +63,10 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
     if isinstance(tree.get(key), str) and registry is not None:
         tree[key] = registry.expand(tree[key])
     if rest:
-        if not isinstance(tree.get(key), dict):
+        before = tree.get(key)
+        if not isinstance(before, dict):
+            if before is not None and (registry is not None or _is_config(child)):
+                return  # which is no part, for validation to report
             tree[key] = {}
         _assign(child, tree[key], rest, value)
     elif registry is not None and isinstance(value, str):
@@ -80,9 +83,9 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
         tree[key] = {}
     elif isinstance(cls, Each) and value is None and key in tree:
         del tree[key]
-    elif value != {} or (child is None and registry is None):  # nothing given for a part changes nothing
+    elif value != {} or Several in (type(cls), type(child)) or (child is None and registry is None):
         tree[key] = value
-    elif _may_be_none(cls, key) and tree.get(key) is None:  # but that it is there, with its defaults
+    elif _may_be_none(cls, key) and tree.get(key) is None:  # nothing given for a part says that it is there
         tree[key] = {}
 
 
@@ -182,7 +185,7 @@ def adds_entry(cls: Any, before: Mapping[str, Any], after: Mapping[str, Any], pa
 def iterate_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the dotted paths that `cls` has, with the kinds that `tree` chooses."""
     for key in tree if isinstance(cls, (Each, Several)) else (f.alias or name for name, f in cls.model_fields.items()):
-        yield prefix + key
+        yield f"{prefix}{key}"
         _, child = find_part(cls, tree, key)
         if child is not None:
             yield from iterate_paths(child, _number_items(tree.get(key)), f"{prefix}{key}.")

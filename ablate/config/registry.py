@@ -175,7 +175,7 @@ class Registry(Generic[T]):
                 "unknown {name} {kind}. Accepted: {names}.{hint}",
                 {
                     "name": self.name,
-                    "kind": repr(kind),
+                    "kind": "null" if kind is None else repr(kind),
                     "names": ", ".join(self.names),
                     "hint": did_you_mean(str(kind), self.names),
                 },

@@ -27,13 +27,14 @@ _READ_AS = {"int": "a number", "float": "a number", "bool": "true or false", "nu
 
 class _Loader(yaml.SafeLoader):
     """safe_load that, as YAML 1.2 does and PyYAML does not, reads 1e-3 as a number and 2024-01-31 as text, and rejects
-    a key that appears twice or is not text, an anchor that contains itself, and aliases that expand to too many
-    values. Within braces a comma in parentheses does not end a value."""
+    a number that the two versions of YAML read differently, a key that appears twice or is not text, an anchor that
+    contains itself, and aliases that expand to too many values. Within braces a comma in parentheses does not end a
+    value."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.bad_keys: dict[tuple[int, int], yaml.MarkedYAMLError] = {}
-        """Position -> the error of a key that is not text, collected so that all are reported at once."""
+        self.faults: dict[tuple[int, int], yaml.MarkedYAMLError] = {}
+        """Position -> the error of a key that is not text or a number that is not clear, to be reported at once."""
         self._values = 0
         self._values_by_anchor: dict[str, int] = {}
         self._open_anchors: set[str] = set()
@@ -66,6 +67,13 @@ class _Loader(yaml.SafeLoader):
         """Construct a value. Raises MarkedYAMLError if its text does not fit its tag, for which PyYAML raises arbitrary
         errors."""
         try:
+            if _is_plain(node) and (readings := _read_both_ways(node.value)):
+                text = (
+                    f"{node.value!r} is {readings[0]} in YAML 1.1 and {readings[1]} in YAML 1.2. Write the number in "
+                )
+                text += f"plain digits or, if it is text, in quotes: '{node.value}'"
+                self._add_fault(text, node)
+                return None
             return super().construct_object(node, deep)
         except (ValueError, LookupError, TypeError, AttributeError):
             if not isinstance(node, yaml.ScalarNode):
@@ -86,8 +94,12 @@ class _Loader(yaml.SafeLoader):
             if key.tag not in (f"{_TAG}str", f"{_TAG}merge", f"{_TAG}value"):
                 kind = _READ_AS.get(key.tag.removeprefix(_TAG), "something else")
                 text = f"a key must be text, in quotes: {key.value!r} is read as {kind}"
-                self.bad_keys[key.start_mark.line, key.start_mark.column] = _build_fault(text, key)
+                self._add_fault(text, key)
         return super().construct_mapping(node, deep)
+
+    def _add_fault(self, text: str, node: Any) -> None:
+        """Add an error at the start of a node, unless it has one."""
+        self.faults.setdefault((node.start_mark.line, node.start_mark.column), _build_fault(text, node))
 
 
 def _join_calls(node: yaml.MappingNode) -> None:
@@ -110,6 +122,21 @@ def _is_plain(node: Any) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.style is None
 
 
+_SEXAGESIMAL = r"[-+]?([1-9][0-9_]*(:[0-5]?[0-9])+|[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*)"
+_UNCLEAR = re.compile(rf"[-+]?0[0-9_]*[0-9]|[-+]?0o[0-7]+|{_SEXAGESIMAL}")
+
+
+def _read_both_ways(text: str) -> tuple[Any, Any] | None:
+    """Return what YAML 1.1 and YAML 1.2 read in `text`, octal or sexagesimal numbers; None if that is the same."""
+    if not _UNCLEAR.fullmatch(text):
+        return None
+    digits = text.replace("_", "")
+    second: Any = "text" if ":" in text else int(digits.replace("0o", ""), 8 if "0o" in text else 10)
+    first = yaml.safe_load(text)
+    first = "text" if isinstance(first, str) else first
+    return None if first == second else (first, second)
+
+
 def _is_open(node: Any) -> bool:
     """Return whether a node is text without quotes and with an open parenthesis."""
     return _is_plain(node) and node.value.count("(") > node.value.count(")")
@@ -120,15 +147,23 @@ def _build_fault(text: str, where: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=text, problem_mark=where.start_mark)
 
 
+class _Dumper(yaml.SafeDumper):
+    """safe_dump that puts text into quotes which `_Loader` would not read as text."""
+
+
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag.rpartition(":")[2] not in ("float", "timestamp")]
+    first: [(tag, pattern) for tag, pattern in rules if tag.rpartition(":")[2] not in ("float", "timestamp", "value")]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$"),
-    list("-+0123456789."),
-)
+_FLOAT = r"^[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$"
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(f"{_TAG}float", re.compile(_FLOAT), list("-+0123456789."))
+_Dumper.add_implicit_resolver("!unclear", re.compile(rf"^({_UNCLEAR.pattern})$"), list("-+0123456789"))
+
+
+def dump_yaml(tree: Any) -> str:
+    """Return `tree` as YAML text, from which `parse_yaml` makes the same again."""
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
 
 
 def parse_yaml(text: str, source: str) -> Any:
@@ -146,10 +181,11 @@ def _load(text: str) -> tuple[Any, list[tuple[str, str]]]:
         value = loader.get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         return None, [_explain_fault(text, error)]
-    return value, [_explain_fault(text, fault) for fault in loader.bad_keys.values()]
+    return value, [_explain_fault(text, fault) for fault in loader.faults.values()]
 
 
 _EXPLAINED = {
+    r"character '\t'": "a tab is not allowed here: use blanks",
     "<block end>": "the indentation does not fit that of the lines above",
     "while scanning an alias": "a value that begins with * is an alias in YAML. A name with * needs quotation marks",
     "mapping values are not allowed": "key: value is not allowed here. Check the indentation of this line and the one "

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
@@ -16,7 +15,7 @@ from ablate.config.building import build, load_plugins
 from ablate.config.errors import Problem
 from ablate.config.lazy import LazyModule
 from ablate.config.merging import Tree, iterate_leaves, merge
-from ablate.config.yaml import read_yaml
+from ablate.config.yaml import dump_yaml, read_yaml
 from ablate.data import DataConfig, data_kinds
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.evaluation import EvaluationConfig
@@ -226,7 +225,7 @@ class Experiment(Config):
 
     def to_yaml(self) -> str:
         """Return the resolved configuration as YAML."""
-        return yaml.safe_dump(self.to_tree(), sort_keys=False)
+        return dump_yaml(self.to_tree())
 
     def flat(self) -> dict[str, Any]:
         """Return the resolved configuration as {dotted path: value}."""

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ablate.config import plugins
 from ablate.config.errors import DataError, SweepError
+from ablate.config.yaml import dump_yaml
 from ablate.data import data_kinds
 from ablate.data.files import hash_file
 from ablate.ledger import bundles, claims, page
@@ -180,4 +179,4 @@ def _write_sweep_files(study: Study, text: str, sweeps: Sequence[Mapping[str, An
     for sweep in sweeps:
         name = SWEEP if len(sweeps) == 1 else f"{sweep['name']}.yaml"
         head = f"# {sweep['name']}, as it was run: the settings of its file and of the command line.\n"
-        (content / name).write_text(head + yaml.safe_dump(sweep["spec"], sort_keys=False), encoding="utf-8")
+        (content / name).write_text(head + dump_yaml(sweep["spec"]), encoding="utf-8")

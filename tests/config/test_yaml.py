@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ablate.config.errors import ConfigError
-from ablate.config.yaml import parse_overrides, parse_yaml, read_yaml, split_words
+from ablate.config.yaml import dump_yaml, parse_overrides, parse_yaml, read_yaml, split_words
 from ablate.experiment.tree import Experiment
 
 
@@ -30,7 +30,13 @@ from ablate.experiment.tree import Experiment
         ("llama-71m", "llama-71m"),
         ("1.2.3", "1.2.3"),
         ("2024-13-45", "2024-13-45"),  # PyYAML's own rule makes a date of it, or fails
-        ("1:30.5", "1:30.5"),  # PyYAML's own rule makes 90.5 of it
+        ("00:30:00", "00:30:00"),
+        ("1:99", "1:99"),
+        ("0x10", 16),
+        ("07", 7),  # octal or not
+        ("'0100'", "0100"),
+        ("=", "="),
+        ("{a: &x {b: 1}, c: {<<: *x, d: 2}}", {"a": {"b": 1}, "c": {"b": 1, "d": 2}}),
         ("[1e-3, a]", [0.001, "a"]),
         ("{low: 1e-4}", {"low": 0.0001}),
         ("'1e-3'", "1e-3"),
@@ -55,6 +61,39 @@ def test_numbers(text, value):
 )
 def test_a_comma_in_parentheses_does_not_end_a_value_in_braces(text, value):
     assert parse_yaml(text, "text") == value
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        ("0100", "64", "100"),
+        ("-017", "-15", "-17"),
+        ("08", "text", "8"),
+        ("0_100", "64", "100"),
+        ("0o17", "text", "15"),
+        ("1:30", "90", "text"),
+        ("12:30:00", "45000", "text"),
+        ("1:30.5", "90.5", "text"),
+    ],
+)
+def test_a_number_that_versions_of_yaml_read_differently_is_refused(text, old, new):
+    message = f"'{text}' is {old} in YAML 1.1 and {new} in YAML 1.2. Write the number in plain digits or, if it is "
+    message += f"text, in quotes: '{text}'"
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(f"seed: {text}\nsearch: {{seed: [1, {text}]}}\n", "s.yaml")
+    assert [(p.path, p.message) for p in caught.value.problems] == [("s.yaml:1:7", message), ("s.yaml:2:20", message)]
+    with pytest.raises(ConfigError) as caught:
+        parse_overrides([f"seed={text}", "norm=mix", f"optimizer.lr=[{text}]"])
+    assert [p.path for p in caught.value.problems] == ["seed", "optimizer.lr"]
+    assert all(p.message.endswith(message) for p in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    "text", ["1e3", "1e-3", ".5", "0o17", "0100", "08", "1:30", "yes", "2024-01-31", "=", "null", "pre"]
+)
+def test_text_is_written_so_that_it_is_read_as_text(text):
+    tree = {"data": {"root": text, "seq_len": 8, "lr": [1e-5, 1000.0, True, None]}}
+    assert parse_yaml(dump_yaml(tree), "text") == tree
 
 
 def test_overrides_from_the_command_line():
@@ -114,6 +153,7 @@ MISPLACED = (
         ("- a\nb: 3\n", "s.yaml:2:1: the indentation does not fit that of the lines above"),
         ("norm: [1\n", "s.yaml:2:1: expected ',' or ']', but got the end (while parsing a flow sequence)"),
         ("a: 1\nb: \0", "s.yaml:2:4: the character '\\x00' is not allowed in YAML"),
+        ("a:\n\tb: 1", "s.yaml:2:1: a tab is not allowed here: use blanks"),
         ("a: !own 1", "s.yaml:1:4: could not determine a constructor for the tag '!own'"),
         ("a: *b", "s.yaml:1:4: found undefined alias 'b'"),
         ("a: 0b_", "s.yaml:1:4: '0b_' cannot be read as int"),

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import yaml
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from ablate.config import plugins
@@ -16,6 +15,7 @@ from ablate.config.base import Config, Former, Names
 from ablate.config.bounds import MOST_TRIALS
 from ablate.config.errors import ConfigError
 from ablate.config.merging import Tree
+from ablate.config.yaml import dump_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.methods import Rung, SearchMethod, describe_with_method, methods, move_method
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
@@ -161,7 +161,7 @@ class SweepFields(Config):
 
     def to_yaml(self) -> str:
         """Return the sweep as YAML."""
-        return yaml.safe_dump(self.to_tree(), sort_keys=False)
+        return dump_yaml(self.to_tree())
 
     @cached_property
     def task(self) -> str:

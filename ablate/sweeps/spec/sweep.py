@@ -54,8 +54,8 @@ class Sweep(SweepFields):
     def from_tree(cls, tree: Mapping[str, Any], source: str = "the sweep") -> Sweep:
         """Return the sweep of nested mappings, checked together with its experiments."""
         for key in ("sizes", "stages"):
-            if tree.get(key):
-                text = f"divides the file into several sweeps, and one is needed: {', '.join(map(str, tree[key]))}"
+            if isinstance(parts := tree.get(key), Mapping) and parts:
+                text = f"divides the file into several sweeps, and one is needed: {', '.join(map(str, parts))}"
                 raise ConfigError([Problem(key, text)], source)
         load_plugins(tree, source=source)
         try:

@@ -45,7 +45,7 @@ def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: 
     base = tree.get("experiment")
     load_plugins(tree, base if isinstance(base, Mapping) else {}, own, inner, source=source)
     changed = dict(tree)
-    if searched:
+    if searched and (tree.get("search") is None or isinstance(tree["search"], Mapping)):
         changed = changed if "method" in searched else return_method(changed)
         changed["search"] = _set_transfer({**(changed.get("search") or {}), **searched})
     if inner and (base is None or isinstance(base, Mapping)):
@@ -59,7 +59,7 @@ def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: 
 
 def _set_transfer(search: dict[str, Any]) -> dict[str, Any]:
     """Return what `search` says with transfer.FIELD, of the command line, as a field of its transfer."""
-    fields = {path.partition(".")[2]: path for path in search if path.startswith(f"{TRANSFER}.")}
+    fields = {path.partition(".")[2]: path for path in map(str, search) if path.startswith(f"{TRANSFER}.")}
     known = search.get(TRANSFER)
     if not fields or not isinstance(known, Mapping):
         return search
@@ -244,7 +244,7 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
     the published figures a size has its own and those of no size. Raises ConfigError.
     """
     plain = {key: value for key, value in tree.items() if key not in _DIVISIONS}
-    there = [key for key in _DIVISIONS if tree.get(key)]
+    there = [key for key in _DIVISIONS if tree.get(key) not in (None, {})]
     if not there:
         return Divided("", {"": plain})
     if len(there) > 1:

@@ -1,5 +1,7 @@
 """Sweep files: reading, overriding, what they lead to, and what is wrong with them."""
 
+import contextlib
+
 import pytest
 import yaml
 from sweeps.searchers import PRUNERS, SAMPLERS
@@ -12,7 +14,7 @@ from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.search.space import Range, contains
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.spec.trees import apply_overrides
+from ablate.sweeps.spec.trees import apply_overrides, divide
 
 FILE = """\
 # A header.
@@ -54,6 +56,32 @@ def problems(**parts):
 
 
 # ---------------------------------------------------------------------------------------------------- reading
+
+
+WRONG = [3, 1.5, True, "abc", [1], [[1]], [None], (1,), {"a": "x"}, {"a": [None]}, {1: 2}, {None: 1}, b"x", object()]
+"""Values that no field of a sweep takes, but for its name, its metric and the like, which take text or a number."""
+
+
+@pytest.mark.parametrize("field", [*Sweep.model_fields])
+def test_a_value_of_another_type_is_told_whatever_the_field(field):
+    """By Python, where more types can be given than by YAML, and for the parts and the settings of the command line."""
+    for wrong in WRONG:
+        tree = {"name": "demo", "search": {"optimizer.lr": LR}, field: wrong}
+        for read in (
+            lambda tree: Sweep.from_tree(tree),
+            lambda tree: [Sweep.from_tree(part) for part in divide(tree, "file").trees.values()],
+            lambda tree: apply_overrides(Sweep, tree, {"search.optimizer.lr": [0.1], "budget.trials": 3}, "file"),
+        ):
+            with contextlib.suppress(ConfigError):
+                read(tree)
+
+
+@pytest.mark.parametrize("wrong", [3, 0, False, "", []])
+@pytest.mark.parametrize("key", ["sizes", "stages"])
+def test_what_divides_a_file_is_a_mapping(key, wrong):
+    for read in (Sweep.from_tree, lambda tree: divide(tree, "file")):
+        with pytest.raises(ConfigError, match=f"{key}: must be a mapping"):
+            read({"name": "demo", "search": {"optimizer.lr": LR}, key: wrong})
 
 
 def test_a_copy_leads_to_experiments_of_its_own():
