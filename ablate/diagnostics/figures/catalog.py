@@ -47,6 +47,24 @@ class Mixing(LayerFigure):
 
 
 @register
+class AngularDistance(LayerFigure):
+    """How far the layers turn the hidden state, a map for each model."""
+
+    name = "angular-distance"
+    title = "How far the layers turn the hidden state: angular distance"
+    rows = (AngleMaps(),)
+
+
+@register
+class InitialGradients(LayerFigure):
+    """The gradient norm of each layer before training, and what a trained model loses without the layer."""
+
+    name = "initial-gradients"
+    title = "Gradient norm at initialisation, and performance drop"
+    rows = (INITIAL_GRADIENTS, RemovalBars())
+
+
+@register
 class VarianceCourse(LayerFigure):
     """The output variance of each layer over the updates, measured in training."""
 

@@ -1,7 +1,6 @@
 """The figures of the papers, by number: the figure here that shows the same, and what the paper draws.
 
-Mix-LN is arXiv 2412.13795, LayerNorm Scaling arXiv 2502.05795 in its version 5, whose numbers these are. What is known
-of the figures are their quantities and models; where their panels are not known, `note` says so.
+Mix-LN is arXiv 2412.13795, LayerNorm Scaling arXiv 2502.05795 in its version 5, whose numbers these are.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ class PaperFigure:
     """What is not known of it, or differs here."""
 
 
-_UNKNOWN = "which of the two figures has which panel is not known here, so both names draw all of them"
 _OPEN = "open-weight models: LLaMA-2-7B and -13B, Mistral-7B, Qwen-7B, DeepSeek-7B (Pre-LN) and BERT-large (Post-LN)"
 
 PAPERS: dict[str, PaperFigure] = {
@@ -33,8 +31,8 @@ PAPERS: dict[str, PaperFigure] = {
         "Mix-LN, figure 2", "removal", _OPEN, ("squad", "mmlu"), "squad is for BERT, mmlu for LLaMA"
     ),
     "mixln-3": PaperFigure("Mix-LN, figure 3", "contribution", "LLaMA-130M: Post-LN and Pre-LN", ("arc_easy",)),
-    "mixln-5": PaperFigure("Mix-LN, figure 5", "mixing", "Mix-LN beside Pre-LN and Post-LN", (), _UNKNOWN),
-    "mixln-6": PaperFigure("Mix-LN, figure 6", "mixing", "Mix-LN beside Pre-LN and Post-LN", (), _UNKNOWN),
+    "mixln-5": PaperFigure("Mix-LN, figure 5", "angular-distance", "LLaMA-130M: Pre-LN, Post-LN and Mix-LN"),
+    "mixln-6": PaperFigure("Mix-LN, figure 6", "initial-gradients", "Mix-LN beside Pre-LN and Post-LN"),
     "lns-2": PaperFigure(
         "LayerNorm Scaling, figure 2",
         "removal",

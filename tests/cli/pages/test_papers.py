@@ -15,6 +15,7 @@ NUMBERED = {  # as they stand in the papers, of C in version 5
     "M": {"table": 8, "figure": 6},
     "C": {"table": 8, "figure": 8},
     "R": {"table": 10, "figure": 7},
+    "E": {"table": 5},
 }
 NOT_THERE = {("R", "table", 9)}  # the copy that was read goes from table 8 to table 10
 

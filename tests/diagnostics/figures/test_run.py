@@ -10,6 +10,7 @@ from ablate import tracking
 from ablate.cli import main
 from ablate.diagnostics.figures import PAPERS, figures
 from ablate.diagnostics.figures.averages import KEYS
+from ablate.diagnostics.figures.rows import INITIAL_GRADIENTS, AngleMaps, RemovalBars
 from ablate.diagnostics.figures.run import draw, figure
 from ablate.diagnostics.measures import measurements
 from ablate.diagnostics.measuring import join_notes
@@ -133,6 +134,12 @@ def test_a_note_is_said_once_for_all_models_that_it_is_about(sweep, runs, tmp_pa
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_number_of_a_paper_is_drawn_by_a_figure(name):
     assert PAPERS[name].figure in figures
+
+
+def test_the_figures_5_and_6_of_mix_ln_have_the_panels_of_the_paper():
+    five, six = (figures[PAPERS[name].figure].rows for name in ("mixln-5", "mixln-6"))
+    assert [type(row) for row in five] == [AngleMaps]
+    assert [*six] == [INITIAL_GRADIENTS, RemovalBars()]
 
 
 def test_a_number_of_a_paper_says_which_tasks_it_measures(sweep, tmp_path, capsys):
