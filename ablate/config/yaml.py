@@ -181,7 +181,7 @@ def _load(text: str) -> tuple[Any, list[tuple[str, str]]]:
         value = loader.get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         return None, [_explain_fault(text, error)]
-    return value, [_explain_fault(text, fault) for fault in loader.faults.values()]
+    return value, [_explain_fault(text, fault) for _, fault in sorted(loader.faults.items())]
 
 
 _EXPLAINED = {

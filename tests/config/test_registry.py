@@ -101,7 +101,7 @@ def test_what_is_refused(picture, given, place, message):
 def test_without_a_default_a_kind_is_needed(registries):
     shapes = Registry("bare shape", Shape)
     shapes.register(Circle)
-    with pytest.raises(Exception, match=r"unknown bare shape None\. Accepted: circle"):
+    with pytest.raises(Exception, match=r"unknown bare shape null\. Accepted: circle"):
         shapes.parse({"colour": "blue"})
     assert shapes.kind_of({"colour": "blue"}) is None
 

@@ -80,7 +80,7 @@ def test_a_name_names_and_mappings(given, kinds):
             {"kind": "wandb", "project": "x"},
             r"loggers: must be a list of names or mappings, such as \[NAME, \{kind: NAME",
         ),
-        ("loggers", [{"project": "x"}], r"loggers\.0\.kind: unknown logger None\. Accepted: csv, tensorboard, wandb"),
+        ("loggers", [{"project": "x"}], r"loggers\.0\.kind: unknown logger null\. Accepted: csv, tensorboard, wandb"),
         ("loggers", ["csv", "csv"], r"loggers: csv stands there twice"),
         ("profiler", "slow", r"profiler: must be 'simple', 'advanced' or 'pytorch'"),
     ],
