@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.experiment import metrics
-    from ablate.sweeps import follow
+    from ablate.sweeps import follow, storage
     from ablate.sweeps import status as statuses
     from ablate.verdict import outcomes
 else:
-    follow = LazyModule("ablate.sweeps.follow")
+    follow, storage = LazyModule("ablate.sweeps.follow"), LazyModule("ablate.sweeps.storage")
     metrics = LazyModule("ablate.experiment.metrics")
     outcomes = LazyModule("ablate.verdict.outcomes")
     statuses = LazyModule("ablate.sweeps.status")
@@ -41,12 +41,16 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the state of one sweep or of all, after following one if that is asked for."""
+    name = options.sweep
     if options.follow:
-        if options.sweep is None:
+        if name is None:
             raise build_error("--follow", "needs the name of a sweep: ablate status SWEEP --follow")
+        url = storage.storage_url(options.storage)
+        record = storage.read_sweep(name, url)
+        name = record.full_name  # a later generation may begin meanwhile
         with contextlib.suppress(KeyboardInterrupt):
-            follow.follow_sweep(options.sweep, options.storage, build_console(stderr=options.json))
-    rows = statuses.read_statuses(options.sweep, options.storage)
+            follow.follow_sweep(record, url, build_console(stderr=options.json))
+    rows = statuses.read_statuses(name, options.storage)
     if options.json:
         print_json(rows)
     else:

@@ -235,7 +235,7 @@ def _run_one(
     if record.spec.is_spot_check:
         print_wrapped(console, transferring.describe_check(record))
     else:
-        reports.append(ablate.report(record.title, storage=options.storage))
+        reports.append(ablate.report(record, storage=options.storage))
         terminal.render(reports[-1], console)
     if failed:
         print(f"{count_noun(failed, 'trial')} failed. The same command retries them:\n  {command}", file=sys.stderr)

@@ -46,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
     if end == workers.SPOILED:
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "ablate", *sys.argv[1:]])  # the next trial gets a fresh process
+        words = [worker.full_name if word == options.sweep else word for word in sys.argv[1:]]
+        os.execv(sys.executable, [sys.executable, "-m", "ablate", *words])  # the next trial gets a fresh process
     if end == workers.STOPPED:
         if options.parent is None:
             print(f"Stopped. Its trial is free for others. Work on with:\n  {repeat_command('work')}", file=sys.stderr)
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         return 130
     if options.parent is not None:
         return 0
-    record = storages.read_sweep(options.sweep, url)
+    record = storages.read_sweep(worker.full_name, url)
     if sweep_run.close(worker.queue):
-        ablate.report(record.title, storage=url)
+        ablate.report(record, storage=url)
     return 1 if record.count_failed() else 0

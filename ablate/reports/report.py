@@ -121,7 +121,7 @@ def report(
     be read, are noted, not raised. Without `write` nothing is drawn, written or logged. Raises SweepError for an
     unknown sweep and StoreError if the trials cannot be read or `folder` cannot be written.
     """
-    record = read_sweep(title.title if isinstance(title, SweepRecord) else title, storage)
+    record = read_sweep(title.full_name if isinstance(title, SweepRecord) else title, storage)
     notes: list[str] = []
     if write and folder is None:
         try:

@@ -19,7 +19,7 @@ from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import ENDED, SILENT, Watch, claim, count_losses, is_free, is_orphan, read_owner, release
 from ablate.sweeps.records import count_remaining
 from ablate.sweeps.search.plateau import bound_gain
-from ablate.sweeps.search.space import list_cells, to_distributions
+from ablate.sweeps.search.space import Space, list_cells
 from ablate.sweeps.seed_studies import CHOICE, PLATEAU, find_plateau, label_run
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
@@ -31,7 +31,6 @@ from ablate.verdict.outcomes import FINISHED, TrialRecord, pick_best
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
-    from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
     from ablate.experiment.tree import Experiment
@@ -262,7 +261,7 @@ class ArmTrials:
         trial_id = begun._trial_id if begun else self.study._pop_waiting_trial_id() if waiting else None
         if trial_id is None:
             trial_id = self._add_trial(number)
-        trial = open_trial(self.study, trial_id, self._list_distributions(), known)
+        trial = open_trial(self.study, trial_id, self._space, known, self.spec.sampler.derive_seed(number))
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
         for step, value in trial.user_attrs.get("curve", {}).items():  # of a trial that a version before began anew
             trial.report(value, int(step))
@@ -291,9 +290,10 @@ class ArmTrials:
         starts = self.spec.starts(self.arm)
         return starts[number] if number < len(starts) else {}
 
-    def _list_distributions(self) -> dict[str, BaseDistribution]:
-        """Return the ranges that each trial is chosen from, for Optuna."""
-        return to_distributions(self.spec.space(self.arm))
+    @property
+    def _space(self) -> Space:
+        """What each trial is chosen from."""
+        return self.spec.space(self.arm)
 
     def should_prune(self, trial: Trial) -> bool:
         """Return whether `trial` must be stopped now. At least one trial of an arm always runs to its end."""
@@ -408,7 +408,7 @@ class ArmTrials:
             notes |= {key: trial.user_attrs[key] for key in ("run_id", "seconds_before") if key in trial.user_attrs}
             notes["curve"] = {**trial.user_attrs.get("curve", {}), **curve}
         params = read_trial(trial, self.arm).params
-        if not params.keys() >= self._list_distributions().keys():  # killed in between: the rest is proposed once more
+        if not params.keys() >= self._space.keys():  # killed in between: the rest is proposed once more
             params = trial.system_attrs.get("fixed_params", {})
         # what samplers keep of a trial is that of its first attempt; rungs are passed again
         kept = {key: value for key, value in trial.system_attrs.items() if not key.startswith("completed_rung")}

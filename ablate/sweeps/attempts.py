@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
+from ablate.sweeps.search.space import Space, replace_repeated, to_distributions
 
 ENDING = "ending"  # the attribute of a trial that says how it ended
 RUNGS = "rungs"  # that of a trial with the rungs that it has ended
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
-    from optuna.distributions import BaseDistribution
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
@@ -25,15 +25,14 @@ def list_last_attempts(frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     return [trial for trial in frozen if trial.number not in continued] if continued else list(frozen)
 
 
-def open_trial(
-    study: Study, trial_id: int, distributions: Mapping[str, BaseDistribution], known: Sequence[FrozenTrial]
-) -> Trial:
+def open_trial(study: Study, trial_id: int, space: Space, known: Sequence[FrozenTrial], seed: int = 0) -> Trial:
     """Return a running trial, to be trained by this process, with all its values: those that are not chosen yet, as it
-    is new or its first process was killed, are chosen now. `known`: the trials of the study, read since the lock of the
-    storage was taken; samplers need not read them once more."""
+    is new or its first process was killed, are chosen now, at a point of `space` that no other trial has; for another
+    than the sampler's, `seed` is that of the draw. `known`: the trials of the study, read since the lock of the storage
+    was taken; samplers need not read them once more."""
     from optuna import Trial
 
-    trial = Trial(study, trial_id)
+    trial, distributions = Trial(study, trial_id), to_distributions(space)
     others = [frozen for frozen in known if frozen._trial_id != trial_id]
     study._thread_local.cached_all_trials = sorted(
         [*others, trial._cached_frozen_trial], key=lambda frozen: frozen.number
@@ -41,17 +40,17 @@ def open_trial(
     fixed = trial._fixed_params
     missing = [name for name in distributions if name not in trial.params]
     storage, trial.storage = trial.storage, _Unwritten(trial.storage)  # type: ignore
-    written = {
-        name: distributions[name].to_internal_repr(trial._suggest(name, distributions[name])) for name in missing
-    }
+    proposed = {name: trial._suggest(name, distributions[name]) for name in missing}
     trial.storage = storage
-    if sum(name not in fixed for name in missing) > 1:
+    if free := [name for name in missing if name not in fixed]:
+        point = replace_repeated({**trial.params, **proposed}, free, [other.params for other in others], space, seed)
+        proposed = {name: point[name] for name in missing}
+    if len(free) > 1:
         # In one write before those of each value: after a process that was killed between these, a sampler would begin
         # with the second value, and draw another one.
-        chosen = {name: distributions[name].to_external_repr(value) for name, value in written.items()}
-        storage.set_trial_system_attr(trial_id, "fixed_params", {**fixed, **trial.params, **chosen})
-    for name, value in written.items():
-        storage.set_trial_param(trial_id, name, value, distributions[name])
+        storage.set_trial_system_attr(trial_id, "fixed_params", {**fixed, **trial.params, **proposed})
+    for name, value in proposed.items():
+        storage.set_trial_param(trial_id, name, distributions[name].to_internal_repr(value), distributions[name])
     return trial
 
 

@@ -31,7 +31,7 @@ from ablate.sweeps.seed_studies import (
     name_selection,
 )
 from ablate.sweeps.spec.validation import validate_experiment
-from ablate.sweeps.storage import create_study, read_generation
+from ablate.sweeps.storage import create_study, parse_study_name, read_generation
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord
 from ablate.verdict.selection import choose_candidate
@@ -101,9 +101,9 @@ class Confirmation:
             part.write_note(AGAINST, [*against, baseline])
 
     def _read(self) -> SweepRecord:
-        title = next(iter(self.arms.values())).study.study_name.rpartition("/")[0]
-        name, _, generation = title.rpartition("@")
-        return replace(read_generation(self.storage, name, int(generation)), spec=self.spec)
+        parsed = parse_study_name(next(iter(self.arms.values())).study.study_name)
+        assert parsed is not None
+        return replace(read_generation(self.storage, *parsed), spec=self.spec)
 
     def _name(self, arm: str) -> str:
         return self.arms[arm].study.study_name

@@ -200,11 +200,11 @@ def _format_plan(
         updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"
         most = "at most " if spec.method.staged else ""
         lines.append(f"arm {arm}: {count_noun(done + left[arm].search, 'trial')}{already} of {most}{updates} each")
-        lines.append(f"    searches {searched}")
+        lines.append(f"    searches {searched}{_describe_points(spec, arm)}")
         lines += describe_rungs(spec, arm)
         if starts := spec.starts(arm):
             lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
-    lines += _describe_grid(spec, items) if spec.at_grid else []
+    lines += _describe_grid(spec, items) if spec.at_grid else _describe_unequal(spec)
     if len(spec.own_arms) > 1:
         factor = join_words(audit.find_factor(spec))
         others = "; ".join(str(confound) for confound in audit.find_confounds(spec))
@@ -237,6 +237,24 @@ def _format_plan(
         parts = ", ".join(f"{count} {what}" for what, count in more.items() if count)
         lines.append(f"at most {sum(more.values())} more: {parts}")
     return "\n".join(lines)
+
+
+def _describe_points(spec: Sweep, arm: str) -> str:
+    """Return how many points a sampler chooses from; '' of a grid, which tries all, and of a continuous range."""
+    if spec.sampler.kind == "grid" or (points := spec.count_points(arm)) is None:
+        return ""
+    told = f": {count_noun(points, 'point')}"
+    if (budget := spec.budget.trials) and budget > points:
+        told += f", fewer than the budget of {budget} trials"
+    return f"{told}; each is trained once" if spec.trials(arm) == points else told
+
+
+def _describe_unequal(spec: Sweep) -> Iterator[str]:
+    """Yield a line where arms get different numbers of trials, as some have fewer points than the budget allows."""
+    counts = {arm: count for arm in spec.all_arms if (count := spec.trials(arm))}
+    if len({*counts.values()}) > 1:
+        told = join_words(f"{count} for {arm}" for arm, count in counts.items())
+        yield f"trials: {told}; the search of an arm ends when all of its points are tried, as none is trained twice"
 
 
 def _describe_order(spec: Sweep) -> str:

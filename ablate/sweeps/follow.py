@@ -20,10 +20,8 @@ from ablate.sweeps.status import count_runs
 from ablate.sweeps.storage import (
     list_studies,
     open_storage,
-    read_sweep,
     read_sweep_from,
     read_trial,
-    storage_url,
     trial_status,
 )
 from ablate.sweeps.storage_errors import translate_storage_errors
@@ -43,15 +41,15 @@ class Follower:
     """Shows on `display` what the trials of a sweep do.
 
     Args:
-        title: the sweep, as NAME or NAME@GENERATION.
+        name: the sweep, as NAME or NAME@GENERATION.
         storage: Optuna's.
         display: where.
     """
 
-    def __init__(self, title: str, storage: BaseStorage, display: Display) -> None:
-        self.title, self.storage, self.display = title, storage, display
-        self.record = read_sweep_from(storage, title)
-        self._prefix = f"{self.record.name}@{self.record.generation}/"
+    def __init__(self, name: str, storage: BaseStorage, display: Display) -> None:
+        self.storage, self.display = storage, display
+        self.record = read_sweep_from(storage, name)
+        self._prefix = f"{self.record.full_name}/"
         self._states: dict[tuple[str, int], tuple[int, str]] = {}  # study and number of a trial -> claim and status
         self._seeds = 0  # that had ended when the verdict was last shown
         self._next = 0.0
@@ -116,7 +114,7 @@ class Follower:
 
     def _count(self) -> None:
         """Read the results, and show the total and the best of each search."""
-        self.record = record = read_sweep_from(self.storage, self.title)
+        self.record = record = read_sweep_from(self.storage, self.record.full_name)
         self._counted, self.display.total = count_runs(record)
         if ledger := open_ledger(record):
             self.display.cap = ledger.describe_left(record.spec.base(next(iter(record.trials))).unit)
@@ -163,7 +161,7 @@ class Follower:
         """Return how a trial ended, in a few words. `interrupted`: why it was, where nobody has begun it again since,
         and `taken_over` otherwise: whether its process may still live."""
         if status == "failed":
-            trace = locate_traceback(self.title, label_run(study, run.number, run.params))
+            trace = locate_traceback(self.record.title, label_run(study, run.number, run.params))
             return f"FAILED, {run.reason}" + (f" (traceback: {trace})" if trace.exists() else "")
         if status == "completed":
             metric = self.record.spec.objective.metric
@@ -188,14 +186,11 @@ class Follower:
         return read_trial(trial, study.removeprefix(self._prefix).partition("/")[0])
 
 
-def follow_sweep(title: str, url: str | None, console: Console) -> None:
-    """Show on `console` what the workers of a sweep do, until all its runs have ended. Raises SweepError for an unknown
-    one."""
-    url = storage_url(url)
-    record = read_sweep(title, url)
+def follow_sweep(record: SweepRecord, url: str, console: Console) -> None:
+    """Show on `console` what the workers of a sweep do, in the storage at `url`, until all its runs have ended."""
     display = Display(console, record.spec.objective.metric, workers=1)
     with translate_storage_errors(url), display:
-        follower = Follower(title, open_storage(url), display)
+        follower = Follower(record.full_name, open_storage(url), display)
         while True:
             follower.look_if_due()
             display.workers = max(1, len(display.running))

@@ -118,27 +118,25 @@ def _starts_from_sweep(experiment: Experiment) -> bool:
 def open_sweep(
     spec: Sweep, url: str, fresh: bool, threads: int | None
 ) -> tuple[BaseStorage, str, list[ArmTrials], int]:
-    """Return the storage at `url`, the sweep's title there, its arms with their remaining budgets, and the threads of a
-    trial: `threads`, unless the sweep started with another number; 0 if neither is set. Raises errors that would fail
-    every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
+    """Return the storage at `url`, the sweep there as NAME@GENERATION, its arms with their remaining budgets, and the
+    threads of a trial: `threads`, unless the sweep started with another number; 0 if neither is set. Raises errors that
+    would fail every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
     """
     corpora = check_sweep(spec)
     spec.sampler.prepare()
     tracking.client()
     storage = open_storage(url)
+
+    def open_all() -> tuple[str, list[ArmTrials], int]:
+        generation, restored = pick_generation(spec, storage, fresh)  # which another process may begin just now
+        data = corpora if restored is spec else check_sweep(restored)
+        arms = open_arms(restored, storage, generation, data)
+        check_donors(arms, data)
+        pick_compilation(arms, data)
+        return f"{spec.name}@{generation}", arms, pick_threads(arms, threads) if threads else 0
+
     with translate_storage_errors(url):
-        generation, restored = pick_generation(spec, storage, fresh)
-        if restored is not spec:
-            spec, corpora = restored, check_sweep(restored)
-
-        def open_all() -> tuple[list[ArmTrials], int]:
-            arms = open_arms(spec, storage, generation, corpora)
-            check_donors(arms, corpora)
-            pick_compilation(arms, corpora)
-            return arms, pick_threads(arms, threads) if threads else 0
-
-        arms, chosen = do_locked(storage, open_all)
-    return storage, format_title(spec.name, generation), arms, chosen
+        return storage, *do_locked(storage, open_all)
 
 
 def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> tuple[int, Sweep]:

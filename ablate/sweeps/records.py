@@ -116,6 +116,11 @@ class SweepRecord:
         """The name, with the generation unless it is the first; also the name of the MLflow experiment."""
         return format_title(self.name, self.generation)
 
+    @property
+    def full_name(self) -> str:
+        """NAME@GENERATION, which names this one also after a later generation has begun."""
+        return f"{self.name}@{self.generation}"
+
     def frame(self) -> DataFrame:
         """Return a pandas DataFrame with a row for each run: of the search, of candidates, on fresh seeds, and
         crossed."""

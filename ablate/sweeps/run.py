@@ -67,21 +67,21 @@ def sweep(
     url = storage_url(storage)
     display = Display(console or open_console(), spec.objective.metric, workers)
     wanted = executor.pick_threads(max(workers, ranks.local_size()))
-    title, queue, threads = begin_session(spec, url, fresh, wanted, display.note)
+    name, queue, threads = begin_session(spec, url, fresh, wanted, display.note)
     with translate_storage_errors(url):
-        follower = Follower(title, queue.storage, display)
+        follower = Follower(name, queue.storage, display)
         if queue.must_wait():
             stop = _Stop()
             with display, handle_signals(stop.note):
                 if ranks.world_size() > 1:
-                    _work_in_group(Worker(title, url), follower, stop)
+                    _work_in_group(Worker(name, url), follower, stop)
                 else:
-                    _run_workers(executor.build_workers(title, url, workers, threads), follower, stop)
+                    _run_workers(executor.build_workers(name, url, workers, threads), follower, stop)
             if stop.signals:
                 _end_orphaned_runs(queue)
                 raise KeyboardInterrupt(*stop.signals)
         close(queue)
-    return read_sweep(title, url)
+    return read_sweep(name, url)
 
 
 class _Stop:

@@ -43,7 +43,8 @@ def describe_seeds(spec: Sweep) -> list[str]:
     lines = []
     if any(map(spec.count_selection_runs, spec.all_arms)):
         seeds = _format_seeds(spec.selection_seeds())
-        most = max(map(spec.count_selection_runs, spec.all_arms)) // confirm.selection_seeds
+        counts = {spec.count_selection_runs(arm) // confirm.selection_seeds for arm in spec.all_arms}
+        most = f"{max(counts)}" if len(counts) == 1 else f"{max(counts)} or fewer"
         lines.append(f"then the best {most} settings of each arm on the selection {seeds}")
     text = _describe_tested(spec, _format_seeds(spec.fresh_seeds(confirm.first_seeds)))
     if confirm.is_sequential and confirm.most_seeds > confirm.first_seeds:

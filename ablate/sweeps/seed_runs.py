@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.sweeps.arms import ArmTrials, Tally
 from ablate.sweeps.search.pruners import NoPruner
-from ablate.sweeps.search.space import Range, to_distributions
+from ablate.sweeps.search.space import Range, Space
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_trial, trial_status
 from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
-    from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
 SELECTION, CONFIRMATION, CROSSED, RUNG = "selection", "confirmation", "crossed", "rung"  # roles
@@ -102,5 +101,6 @@ class SeedRuns(ArmTrials):
         taken = {trial.params["seed"] for trial in self.read_trials()}
         return {"seed": next(seed for seed in self.seeds if seed not in taken)}
 
-    def _list_distributions(self) -> dict[str, BaseDistribution]:
-        return to_distributions({"seed": Range(low=0, high=2**32 - 1)})
+    @property
+    def _space(self) -> Space:
+        return {"seed": Range(low=0, high=2**32 - 1)}

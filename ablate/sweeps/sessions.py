@@ -11,6 +11,7 @@ from ablate.distributed import ranks
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.devices import share_cores
 from ablate.sweeps.preparation import list_changed_plugins, open_sweep, pick_threads
+from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.rung_trials import build_arm
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import load_study, name_study, open_storage, read_sweep_from
@@ -25,11 +26,12 @@ logger = logging.getLogger(__name__)
 def begin_session(
     spec: Sweep, url: str, fresh: bool, threads: int | None, note: Callable[[str], None] = logger.debug
 ) -> tuple[str, TrialQueue, int]:
-    """Return the sweep's title in the storage at `url`, the queue of its trials, with those put up that earlier
-    sessions left, and the threads of a trial (see `open_sweep`). `note` is called with a sentence on each difference
-    from earlier sessions. Raises the errors of `open_sweep`, and SweepError where the sweep waits for another."""
+    """Return the sweep as NAME@GENERATION in the storage at `url`, the queue of its trials, with those put up that
+    earlier sessions left, and the threads of a trial (see `open_sweep`). `note` is called with a sentence on each
+    difference from earlier sessions. Raises the errors of `open_sweep`, and SweepError where the sweep waits for
+    another."""
     spec = resolve(spec, url)
-    storage, title, arms, chosen = open_sweep(spec, url, fresh, threads)
+    storage, name, arms, chosen = open_sweep(spec, url, fresh, threads)
     with translate_storage_errors(url):
         queue = TrialQueue(arms, storage)
         again = queue.recover()
@@ -43,7 +45,7 @@ def begin_session(
         )
     if again:
         note(f"{count_noun(again, 'trial')} of an earlier session requeued.")
-    return title, queue, chosen
+    return name, queue, chosen
 
 
 def _record_ranks(arms: list[ArmTrials]) -> int:
@@ -55,16 +57,16 @@ def _record_ranks(arms: list[ArmTrials]) -> int:
     return int(known[0] if known else now)
 
 
-def load_arms(title: str, url: str) -> tuple[list[ArmTrials], int]:
-    """Return the arms of the sweep `title` in the storage at `url`, which a command has prepared, and the threads of a
+def load_arms(name: str, url: str) -> tuple[SweepRecord, list[ArmTrials], int]:
+    """Return the sweep `name` in the storage at `url`, which a command has prepared, its arms, and the threads of a
     trial. Raises SweepError for an unknown sweep or a changed plugin."""
     storage = open_storage(url)
-    record = read_sweep_from(storage, title)
+    record = read_sweep_from(storage, name)
     spec, names = record.spec, {arm: name_study(record.name, record.generation, arm) for arm in record.trials}
     studies = {arm: load_study(storage, name) for arm, name in names.items()}
     first = next(iter(studies.values()))
     if changes := list_changed_plugins(spec, first.user_attrs.get("plugins", {})):
-        raise SweepError(f"A plugin of {title} has changed:\n  {', '.join(changes)}\nRestore it.")
+        raise SweepError(f"A plugin of {record.title} has changed:\n  {', '.join(changes)}\nRestore it.")
     spec.sampler.prepare()
     arms = [build_arm(study, spec, arm, study.user_attrs["parent"]) for arm, study in studies.items()]
-    return arms, do_locked(storage, lambda: pick_threads(arms, share_cores(ranks.local_size())))
+    return record, arms, do_locked(storage, lambda: pick_threads(arms, share_cores(ranks.local_size())))

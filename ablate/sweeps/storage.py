@@ -56,6 +56,13 @@ def name_study(name: str, generation: int, arm: str) -> str:
     return f"{name}@{generation}/{arm}"
 
 
+def parse_study_name(study: str) -> tuple[str, int] | None:
+    """Return the sweep and the generation that a study belongs to; None for a study of somebody else."""
+    head, slash, _ = study.partition("/")
+    name, _, generation = head.rpartition("@")
+    return (name, int(generation)) if slash and name and generation.isdigit() else None
+
+
 def list_sweeps(url: str) -> dict[str, list[int]]:
     """Return the sweeps of the storage at `url`: name -> its generations, ascending. Creates nothing."""
     if (storage := open_existing(url)) is None:
@@ -74,10 +81,8 @@ def list_generations(storage: BaseStorage) -> dict[str, list[int]]:
     """Return the sweeps of a storage: name -> its generations, ascending."""
     generations: dict[str, set[int]] = {}
     for study in list_studies(storage):
-        head, slash, _ = study.study_name.rpartition("/")
-        name, at, generation = head.rpartition("@")
-        if slash and at and generation.isdigit():
-            generations.setdefault(name, set()).add(int(generation))
+        if parsed := parse_study_name(study.study_name):
+            generations.setdefault(parsed[0], set()).add(parsed[1])
     return {name: sorted(numbers) for name, numbers in sorted(generations.items())}
 
 

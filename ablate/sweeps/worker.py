@@ -29,7 +29,7 @@ from ablate.sweeps.caps import GPUS
 from ablate.sweeps.devices import cap_memory, count_gpus, read_sharing
 from ablate.sweeps.leases import TAKEN_OVER, Lease, describe_process, has_ended, read_owner
 from ablate.sweeps.preparation import list_changed_plugins, read_compilation
-from ablate.sweeps.records import COSTS
+from ablate.sweeps.records import COSTS, SweepRecord
 from ablate.sweeps.sessions import load_arms
 from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.storages.kinds import find_file
@@ -59,19 +59,20 @@ class Worker:
     """A worker of a sweep.
 
     Args:
-        title: the sweep, as NAME or NAME@GENERATION.
+        name: the sweep, as NAME or NAME@GENERATION.
         url: its storage.
         parent: the pid of the process that started this one; when that has ended, the worker stops. None: it goes on.
     """
 
-    def __init__(self, title: str, url: str, parent: int | None = None) -> None:
-        self.title, self.url = title, url
+    def __init__(self, name: str, url: str, parent: int | None = None) -> None:
+        self.url = url
         self._parent = describe_process(parent) if parent else None
         self.signals: list[int] = []
         """Those that asked it to stop."""
         with translate_storage_errors(url):
-            arms, self.threads = _await_arms(title, url)
+            record, arms, self.threads = _await_arms(name, url)
             self.queue = TrialQueue(arms, arms[0].study._storage)
+        self.title, self.full_name = record.title, record.full_name
         self.spec, self._compilation = arms[0].spec, read_compilation(arms)
         self._plugins = plugins.hash_files(self.spec.plugin_files)
         self._refusals = 0  # trials that found the tracking server away since one that did not
@@ -195,12 +196,12 @@ class Worker:
             tracking.client().set_tag(result.run_id, "ablate.outcome", ending)
 
 
-def _await_arms(title: str, url: str) -> tuple[list[ArmTrials], int]:
+def _await_arms(name: str, url: str) -> tuple[SweepRecord, list[ArmTrials], int]:
     """Return what `load_arms` does; wait up to two minutes for a server that is away, as it was there for the command
     that started this process."""
     if find_file(url) is not None:
-        return load_arms(title, url)
-    return repeat_while_away(lambda: load_arms(title, url), url)
+        return load_arms(name, url)
+    return repeat_while_away(lambda: load_arms(name, url), url)
 
 
 def await_store(note: Callable[[str], None], must_stop: Callable[[], bool]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
@@ -62,28 +63,39 @@ class Range(Config):
         """Return the two ends, for validation."""
         return [self.low, self.high]
 
+    @property
+    def count(self) -> int | None:
+        """The number of values that samplers choose from; None: any between the ends. `num` is for the grid alone."""
+        step = self.step or (1 if self.whole else None)
+        return None if step is None else math.floor((self.high - self.low) / step + 1e-9) + 1
+
+    def find_value(self, index: int) -> int | float:
+        """Return the value at `index`, from 0, of those that `count` counts."""
+        step = self.step or 1
+        return min(self.high, self.low + index * step if self.whole else round(self.low + index * step, 12))
+
     def grid(self) -> list[Choice]:
         """Return the values of a grid. Raises ValueError if neither `num` nor `step` determines them."""
         if self.num is not None:
             low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
             points = [low + (high - low) * i / (self.num - 1) for i in range(self.num)]
             values = [float(f"{math.exp(p) if self.log else p:.6g}") for p in points]
-            return list(dict.fromkeys(round(v) for v in values)) if self.whole else list(values)
-        step = self.step or (1 if self.whole else None)
-        if step is None:
+            return list(dict.fromkeys(round(v) if self.whole else v for v in values))
+        if (count := self.count) is None:
             raise ValueError("a grid needs a list of values, or num or step in addition to low and high")
-        count = math.floor((self.high - self.low) / step + 1e-9) + 1
         if count > MOST_TRIALS:
             raise ValueError(f"{count:,} values, and a grid has at most {MOST_TRIALS:,}; set step higher, or num")
-        return [
-            min(self.high, self.low + i * step if self.whole else round(self.low + i * step, 12)) for i in range(count)
-        ]
+        return [self.find_value(index) for index in range(count)]
 
 
 def _parse_entry(value: Any) -> Range | list[Choice]:
     if isinstance(value, (Range, Mapping)):
         return value if isinstance(value, Range) else Range.model_validate(value)
     if isinstance(value, (list, tuple)) and value and all(isinstance(v, Choice) for v in value):
+        for i, one in enumerate(value):
+            if one in value[:i]:  # also 1 and true, or 1 and 1.0, which the storage of a search cannot tell apart
+                same = {"first": repr(value[value.index(one)]), "one": repr(one)}
+                raise PydanticCustomError("entry", "has the same value twice: {first} and {one}. Remove one", same)
         return list(value)
     raise PydanticCustomError("entry", "must be a list of values, or a mapping with low and high")
 
@@ -126,6 +138,47 @@ def format_entry(entry: Any) -> str:
         parts = f" step {entry.step:g}" if entry.step else f" in {entry.num}" if entry.num else ""
         return f"{entry.low:g} ... {entry.high:g}{' (log)' if entry.log else ''}{parts}"
     return "none" if entry is None else str(entry)
+
+
+def count_points(space: Space) -> int | None:
+    """Return the number of points of a space that samplers choose from; None if there is no end to them."""
+    counts = [entry.count if isinstance(entry, Range) else len(entry) for entry in space.values()]
+    return None if None in counts else math.prod(counts)  # type: ignore[arg-type]
+
+
+def replace_repeated(
+    point: Mapping[str, Choice], free: Sequence[str], taken: Iterable[Mapping[str, Choice]], space: Space, seed: int
+) -> dict[str, Choice]:
+    """Return `point` or, if it is one of `taken`, one that is not: with values of the `free` paths that are drawn at
+    random. It stays as it is where these have a continuous range, or only values that are taken."""
+    found, count = dict(point), count_points({path: space[path] for path in free})
+    if count is None:
+        return found
+    known = {_index_point(space, other) for other in taken if other.keys() >= space.keys()}
+    place = dict(zip(space, _index_point(space, point), strict=True))
+    fixed = [(i, place[path]) for i, path in enumerate(space) if path not in free]
+    if sum(all(other[i] == index for i, index in fixed) for other in known) >= count:
+        return found
+    rng = random.Random(seed)
+    while _index_point(space, found) in known:
+        for path in free:
+            entry = space[path]
+            found[path] = (
+                entry.find_value(rng.randrange(entry.count or 1)) if isinstance(entry, Range) else rng.choice(entry)
+            )
+    return found
+
+
+def _index_point(space: Space, point: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the place of each value among those of its entry; of a continuous range the value itself."""
+    return tuple(
+        entry.index(point[path])
+        if not isinstance(entry, Range)
+        else round((point[path] - entry.low) / (entry.step or 1))
+        if entry.count
+        else point[path]
+        for path, entry in space.items()
+    )
 
 
 def list_cells(space: Space) -> list[dict[str, Choice]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.errors import Problem, did_you_mean
 from ablate.config.formatting import format_settings, join_words
 from ablate.config.merging import iterate_leaves
-from ablate.sweeps.search.space import format_entry
+from ablate.sweeps.search.space import Range, format_entry
 
 if TYPE_CHECKING:
     from ablate.config.base import Kind
@@ -96,10 +96,10 @@ def _pick_factor(sweep: SweepFields, differing: Iterable[str]) -> tuple[str, ...
 
 
 def validate(sweep: SweepFields) -> list[Problem]:
-    """Return a problem for each difference that is not declared, and for each name under `factor` or `confounds` that
-    is not a setting of any arm."""
-    problems = []
+    """Return a problem for arms that are the same, for each difference that is not declared, and for each name under
+    `factor` or `confounds` that is not a setting of any arm."""
     sweep = sweep.without_grid()
+    problems = list(_check_alike(sweep))
     known = {path for arm in sweep.all_arms for path in (*sweep.base(arm).flat(), *sweep.space(arm))}
     for field, names in (("factor", sweep.factor), ("confounds", sweep.confounds)):
         for name in names:
@@ -120,6 +120,39 @@ def validate(sweep: SweepFields) -> list[Problem]:
         )
         problems.append(Problem("arms", text))
     return problems
+
+
+def _check_alike(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield a problem for arms that are the same experiment and search the same, so that only chance differs."""
+    alike: dict[str, list[str]] = {}
+    for arm in sweep.all_arms:
+        alike.setdefault(json.dumps(describe_arm(sweep, arm), sort_keys=True), []).append(arm)
+    for arms in alike.values():
+        if len(arms) > 1:
+            text = f"the arms {join_words(arms)} are the same experiment, and search the same"
+            if sweep.designed:
+                yield Problem("components", f"{text}: the levels that differ change nothing there")
+            else:
+                yield Problem("arms", f"{text}: what one sets is the default, or is set in the other too. Remove one")
+
+
+def describe_arm(sweep: SweepFields, arm: str) -> dict[str, str]:
+    """Return path -> value, or what is searched there, of all settings of an arm that change a number of its runs. A
+    search among one value is that value."""
+    base = sweep.base(arm)
+    values = {path: format_entry(value) for path, value in base.flat().items()}
+    values[PARAMETRIZATION] = _describe_parts([base.parametrization])
+    values["trainer.callbacks"] = _describe_parts(base.trainer.changing_callbacks)
+    values |= {
+        path: f"searched, {format_entry(entry)}"
+        for path, entry in sweep.space(arm).items()
+        if isinstance(entry, Range) or len(entry) > 1
+    }
+    return {
+        path: value
+        for path, value in values.items()
+        if path not in _NO_SETTINGS and (path == PARAMETRIZATION or not _is_within(path, [PARAMETRIZATION]))
+    }
 
 
 def _describe_parts(parts: Iterable[Kind]) -> str:
@@ -146,15 +179,8 @@ def _find_differences(sweep: SweepFields) -> dict[str, dict[str, str]]:
     """Return path -> arm of the file -> value, for paths with different values."""
     sweep, arms = sweep.without_grid(), {}
     for arm in sweep.all_arms:
-        base = sweep.base(arm)
-        values: dict[str, Any] = {path: format_entry(value) for path, value in base.flat().items()}
-        values = {path: value for path, value in values.items() if not _is_within(path, [PARAMETRIZATION])}
-        values[PARAMETRIZATION] = _describe_parts([base.parametrization])
-        values["trainer.callbacks"] = _describe_parts(base.trainer.changing_callbacks)
-        values |= {path: f"searched, {format_entry(entry)}" for path, entry in sweep.space(arm).items()}
         taken_over = sweep.transfer.settings.get(arm, {}) if sweep.transfer else {}
-        values |= dict.fromkeys(taken_over, "chosen at another size")
-        arms[arm] = values
-    paths = dict.fromkeys(path for values in arms.values() for path in values if path not in _NO_SETTINGS)
+        arms[arm] = describe_arm(sweep, arm) | dict.fromkeys(taken_over, "chosen at another size")
+    paths = dict.fromkeys(path for values in arms.values() for path in values)
     table = {path: {arm: values.get(path, _ABSENT) for arm, values in arms.items()} for path in paths}
     return {path: values for path, values in table.items() if len(set(values.values())) > 1}

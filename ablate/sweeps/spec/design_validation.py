@@ -1,8 +1,7 @@
-"""Checks of `components` and `design`: that they make arms, and that each level makes a difference."""
+"""Checks of `components` and `design`: that they make arms."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 
 from ablate.config.errors import Problem
@@ -81,14 +80,3 @@ def merge_alike(problems: Iterable[Problem], arms: Iterable[str]) -> list[Proble
 
 def _name_arms(own: list[str], every: list[str]) -> str:
     return "every arm" if len(own) == len(every) else f"the arms {join_words(own)}"
-
-
-def check_levels(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield a problem for arms that are the same experiment, and search the same: a level that changes nothing."""
-    alike: dict[str, list[str]] = {}
-    for arm in sweep.own_arms:
-        alike.setdefault(json.dumps(sweep.base(arm).flat(), sort_keys=True, default=str), []).append(arm)
-    for arms in alike.values():
-        if len(arms) > 1:
-            text = f"the arms {join_words(arms)} are the same experiment: the levels that differ change nothing there"
-            yield Problem("components", text)

@@ -20,7 +20,7 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.methods import Rung, SearchMethod, describe_with_method, methods, move_method
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
 from ablate.sweeps.search.samplers import SamplerConfig, Tpe, choose_plain_sampler, samplers
-from ablate.sweeps.search.space import Choice, Entry, Range, Space, list_cells
+from ablate.sweeps.search.space import Choice, Entry, Range, Space, count_points, list_cells
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components, list_paths
 from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
 from ablate.sweeps.spec.parts import MOST_SEEDS, Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
@@ -370,15 +370,22 @@ class SweepFields(Config):
         return *shared, self.own_arms[arm].settings
 
     def trials(self, arm: str) -> int | None:
-        """Return the number of finished trials that `arm` may have: the budget, or every cell of a smaller grid. None
-        if only tokens or hours limit it."""
+        """Return the number of finished trials that `arm` may have: the budget, or every point of a smaller space, as
+        each is trained once. None if only tokens or hours limit it."""
         if self.at_grid:
             return 0
-        wanted = self.budget.trials
+        wanted, points = self.budget.trials, self.count_points(arm)
+        if self.sampler.kind != "grid" and not self.budget.limits_work:
+            wanted = wanted or DEFAULT_TRIALS
+        return wanted if points is None else min(wanted or points, points)
+
+    def count_points(self, arm: str) -> int | None:
+        """Return the number of points of the search of `arm`; None if it has a continuous range, and of a sampler other
+        than the grid without a search."""
+        space = self.space(arm)
         if self.sampler.kind == "grid":
-            count = len(list_cells(self.space(arm)))
-            return min(wanted or count, count)
-        return wanted or (None if self.budget.limits_work else DEFAULT_TRIALS)
+            return len(list_cells(space))
+        return count_points(space) if space else None
 
     def plan_rungs(self, arm: str) -> Sequence[Rung]:
         """Return the rungs of the search of `arm`; none where each trial is one run."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ablate.config.building import load_plugins
-from ablate.config.errors import AblateError, ConfigError, SweepError
+from ablate.config.errors import AblateError, ConfigError, Problem, SweepError
 from ablate.config.formatting import join_words
 from ablate.config.merging import Tree, adds_entry, iterate_leaves, merge
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.spec.audit import describe_arm
 from ablate.sweeps.spec.references import list_awaited, list_earlier_sweeps
 from ablate.sweeps.spec.scale import format_suffix, note_changes, scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
@@ -51,6 +53,10 @@ def load_sweeps(
         return note_changes(spec, full, own) if full else spec
 
     sweeps = {at: load(at, tree) for at, tree in divided.trees.items()}
+    for (at, one), (other_at, other) in itertools.combinations(sweeps.items(), 2):
+        if _describe(one) == _describe(other):
+            text = f"{at} and {other_at} train the same. Remove one"
+            raise ConfigError([Problem(f"{divided.word}s", text)], str(file))
     if divided.word != "size":
         if problems := [problem for spec in sweeps.values() for problem in refuse_without_sizes(spec)]:
             raise ConfigError(problems, str(file))
@@ -61,6 +67,13 @@ def load_sweeps(
     if problems := list(check_sizes(sizes)):
         raise ConfigError(problems, str(file))
     return [spec for at, spec in connect(sizes) if at in divided.trees]
+
+
+def _describe(spec: Sweep) -> dict[str, Any]:
+    """Return what a sweep trains, apart from its name."""
+    rest = {key: value for key, value in spec.to_tree().items() if key not in ("name", "family", "experiment", "arms")}
+    plain = spec.without_grid()
+    return {**rest, "arms": {arm: describe_arm(plain, arm) for arm in plain.all_arms}}
 
 
 def connect(sizes: Mapping[str, Sweep]) -> list[tuple[str, Sweep]]:

@@ -18,7 +18,7 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.budget_validation import validate_budget
-from ablate.sweeps.spec.design_validation import check_levels, merge_alike, validate_design
+from ablate.sweeps.spec.design_validation import merge_alike, validate_design
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid_validation import validate_grid
 from ablate.sweeps.spec.method_validation import check_method, check_method_in_arm
@@ -48,15 +48,7 @@ def validate(sweep: SweepFields) -> list[Problem]:
     ]
     problems += check_published(plain)
     problems += validate_grid(sweep) if sweep.at_grid else []
-    if sweep.designed:
-        return merge_alike(problems, sweep.own_arms) or [
-            *_check_references(plain),
-            *check_readings(plain),
-            *audit.validate(plain),
-            *check_levels(plain),
-            *validate_budget(sweep),
-        ]
-    return problems or [
+    return (merge_alike(problems, sweep.own_arms) if sweep.designed else problems) or [
         *_check_references(plain),
         *check_readings(plain),
         *audit.validate(plain),
@@ -209,14 +201,16 @@ def _check_pruner(sweep: SweepFields, base: Experiment) -> Iterator[Problem]:
 
 
 def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
-    """Yield a problem for each fixed point that cannot be tried."""
-    space = sweep.space(arm)
-    for i, point in enumerate(sweep.starts(arm)):
+    """Yield a problem for each fixed point that cannot be tried, or is there twice."""
+    space, starts = sweep.space(arm), sweep.starts(arm)
+    for i, point in enumerate(starts):
         own = i < len(sweep.all_arms[arm].fixed)
         place = f"{where}fixed.{i}" if own else f"fixed.{i - len(sweep.all_arms[arm].fixed)}"
         if sweep.sampler.kind == "grid":
             yield Problem(place, "a grid tries every cell anyway; remove the fixed points, or use sampler tpe")
             return
+        if point in starts[:i] and point.keys() >= space.keys():
+            yield Problem(place, f"is there twice for {arm}, and the same run would be trained twice. Remove one")
         for path, value in point.items():
             if path == "seed":
                 continue  # told before
