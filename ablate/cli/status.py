@@ -66,6 +66,8 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
         return
     for title, verdict in {row["sweep"]: row["verdict"] for row in rows}.items():
         console.print(f"{title}: {verdict}")
+    for title, deleted in {row["sweep"]: row["deleted"] for row in rows if row["deleted"]}.items():
+        console.print(f"{title}: {deleted}", markup=False)
     lines = []
     for row in rows:
         done, target = sum(row[status] for status in outcomes.FINISHED), row["target"]

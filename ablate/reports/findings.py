@@ -104,6 +104,8 @@ def list_cautions(record: SweepRecord) -> list[str]:
 
 def list_unfinished(record: SweepRecord) -> list[str]:
     """Return the runs that are missing before the verdict is final."""
+    if record.deleted:  # it cannot go on
+        return [record.describe_deleted()]
     return [*_note_unfinished(record), *describe_open_verdict(record)]
 
 

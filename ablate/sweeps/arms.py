@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,16 @@ from ablate.config.errors import TakenOverError
 from ablate.experiment.metrics import read_metric
 from ablate.sweeps.attempts import ENDING, list_last_attempts, open_trial, read_trial_notes, trial_number
 from ablate.sweeps.comparison import list_candidates
-from ablate.sweeps.donors import pin_donors
+from ablate.sweeps.donors import inherit_donors, pin_donors
 from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import ENDED, SILENT, Watch, claim, count_losses, is_free, is_orphan, read_owner, release
 from ablate.sweeps.records import count_remaining
 from ablate.sweeps.search.plateau import bound_gain
 from ablate.sweeps.search.space import Space, list_cells
-from ablate.sweeps.seed_studies import CHOICE, PLATEAU, find_plateau, label_run
+from ablate.sweeps.seed_studies import CHOICE, PLATEAU, STUDIES, find_plateau, label_run
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import TrialReader, read_trial, trial_status
+from ablate.sweeps.storage import TrialReader, create_study, read_trial, trial_status
 from ablate.sweeps.storage_lock import do_locked
 from ablate.training.procedures import Result
 from ablate.training.runs import discard_checkpoint
@@ -141,6 +141,19 @@ class ArmTrials:
         """Set an attribute of the study."""
         self.study.set_user_attr(key, value)
         self.refresh()
+
+    def note_studies(self, names: Iterable[str]) -> None:
+        """Write down that studies of the sweep were made, so that it is seen if one is deleted."""
+        before = self.read_notes().get(STUDIES, [])
+        if new := [name for name in names if name not in before]:
+            self.write_note(STUDIES, [*before, *new])
+
+    def open_further(self, name: str) -> Study:
+        """Return the study `name` of runs of the arm on further seeds, created if missing."""
+        study = create_study(self.study._storage, name, self.spec)
+        inherit_donors(study, self.study)
+        self.note_studies([name])
+        return study
 
     def read_trials(self) -> list[TrialRecord]:
         """Return the trials so far."""

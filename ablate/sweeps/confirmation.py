@@ -17,7 +17,6 @@ from ablate.sweeps.comparison import (
     plan_round,
     read_outcomes,
 )
-from ablate.sweeps.donors import inherit_donors
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.seed_runs import CONFIRMATION, CROSSED, SELECTION, SeedRuns
 from ablate.sweeps.seed_studies import (
@@ -31,7 +30,7 @@ from ablate.sweeps.seed_studies import (
     name_selection,
 )
 from ablate.sweeps.spec.validation import validate_experiment
-from ablate.sweeps.storage import create_study, parse_study_name, read_generation
+from ablate.sweeps.storage import parse_study_name, read_generation
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord
 from ablate.verdict.selection import choose_candidate
@@ -183,9 +182,7 @@ class Confirmation:
         if part is not None:
             return part.want(seeds)
         own = self.arms[arm]
-        study = create_study(self.storage, name, self.spec)
-        inherit_donors(study, own.study)
-        self.parts[name] = part = SeedRuns(study, self.spec, arm, own.parent, role, settings, of, own)
+        self.parts[name] = part = SeedRuns(own.open_further(name), self.spec, arm, own.parent, role, settings, of, own)
         part.want(seeds)
         part.recover()
         return True

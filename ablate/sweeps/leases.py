@@ -1,14 +1,16 @@
 """Which process trains a trial, and how long it may: a lease, kept by signs of life and taken over when those stop.
 
 Of each trial the storage holds its owner (the process that trains it, with the number of the claim; without a process
-the trial is free) and its signs (counted up every few seconds, with the progress of the training). On its own machine a
-process is known by its pid. One on another machine, or one that stands still, is known by signs that do not change for
-`EXPIRY` seconds by the clock of the process that looks: clocks of machines differ.
+the trial is free) and its signs (counted up every few seconds, with the progress of the training). Where pids are those
+of the process that looks, a process is known by its pid. One on another machine or in another container, or one that
+stands still, is known by signs that do not change for `EXPIRY` seconds by the clock of the process that looks: clocks
+of machines differ.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -36,14 +38,26 @@ TAKEN_OVER = "taken over"  # of an owner: from a process that may still live
 _COUNTS = ("deaths", "losses")  # of an owner
 PAUSED = "paused"  # of an owner without a process: the trial has ended a rung
 BEAT = 10.0  # seconds between two signs of life
+_UNKNOWN = "alive"  # the start of a process that can only be asked whether it lives
 EXPIRY = 300.0  # seconds without a sign after which a trial may be taken over
 
 
 def describe_process(pid: int | None = None) -> dict[str, Any]:
-    """Return an identifier of a process of this machine (default: this one) that another can check: host, pid and start
-    time."""
+    """Return an identifier of a process of this machine (default: this one) that another can check: where its pid
+    holds, pid and start time."""
     pid = os.getpid() if pid is None else pid
-    return {"host": socket.gethostname(), "pid": pid, "started": _read_start_time(pid)}
+    return {"host": find_place(), "pid": pid, "started": _read_start_time(pid)}
+
+
+@functools.cache
+def find_place() -> str:
+    """Return what names the processes that this one sees by their pids: host, and on Linux the boot of the machine and
+    the PID namespace. Containers may have one host name, and each counts its processes from 1."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
 
 
 def read_owner(trial: FrozenTrial | Trial) -> Mapping[str, Any]:
@@ -76,16 +90,16 @@ def is_orphan(trial: FrozenTrial) -> bool:
 
 
 def has_ended(process: Mapping[str, Any]) -> bool:
-    """Return whether a process, as of `describe_process`, was on this machine and has ended."""
-    if process.get("host") != socket.gethostname():
+    """Return whether a process, as of `describe_process`, was on this machine, in this container, and has ended."""
+    if process.get("host") != find_place():
         return False
-    started = _read_start_time(int(process["pid"]))
-    return started is None or process.get("started") != started
+    before, now = process.get("started"), _read_start_time(int(process["pid"]))
+    return now is None or (before != now and _UNKNOWN not in (before, now))
 
 
 def is_alive(process: Mapping[str, Any]) -> bool:
-    """Return whether a process, as of `describe_process`, is on this machine and runs."""
-    return process.get("host") == socket.gethostname() and not has_ended(process)
+    """Return whether a process, as of `describe_process`, is on this machine, in this container, and runs."""
+    return process.get("host") == find_place() and not has_ended(process)
 
 
 def claim(trial: Trial, begun: FrozenTrial | None) -> None:
@@ -213,12 +227,13 @@ def _read_start_time(pid: int) -> str | None:
     """Return the time a process started, which tells it from a later one of the same pid; None where there is none, or
     a zombie: it has ended, and its parent has not asked how."""
     with contextlib.suppress(OSError, IndexError):
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state in "ZX" else fields[18]
-    if Path("/proc/self").exists():
-        return None
-    try:  # no /proc: the pid alone has to do
+        if os.readlink("/proc/self") == str(os.getpid()):  # else it shows the pids outside this container
+            state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            return None if state in "ZX" else fields[18]
+    try:  # the pid alone has to do: without /proc, or where it hides processes of other users
         os.kill(pid, 0)
+    except PermissionError:
+        return _UNKNOWN
     except OSError:
         return None
-    return "alive"
+    return _UNKNOWN

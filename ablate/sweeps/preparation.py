@@ -32,6 +32,7 @@ from ablate.sweeps.storage import (
     load_spec,
     name_study,
     open_storage,
+    read_generation,
     restore_spec,
 )
 from ablate.sweeps.storage_errors import translate_storage_errors
@@ -131,6 +132,8 @@ def open_sweep(
         generation, restored = pick_generation(spec, storage, fresh)  # which another process may begin just now
         data = corpora if restored is spec else check_sweep(restored)
         arms = open_arms(restored, storage, generation, data)
+        for arm in arms:
+            arm.note_studies(other.study.study_name for other in arms)
         check_donors(arms, data)
         pick_compilation(arms, data)
         return f"{spec.name}@{generation}", arms, pick_threads(arms, threads) if threads else 0
@@ -141,12 +144,14 @@ def open_sweep(
 
 def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> tuple[int, Sweep]:
     """Return the generation to continue, and the sweep with the defaults with which it was started. Raises SweepError
-    if its sweep file or a plugin has changed."""
+    if its sweep file or a plugin has changed, or a study of it was deleted."""
     known = list_generations(storage).get(spec.name, [])
     if not known:
         return 1, spec
     if fresh:
         return known[-1] + 1, spec
+    if deleted := read_generation(storage, spec.name, known[-1]).describe_deleted():
+        raise SweepError(deleted)
     prefix = f"{spec.name}@{known[-1]}/"
     study = next(study for study in list_studies(storage) if study.study_name.startswith(prefix))
     spec = restore_spec(spec, study.user_attrs.get("spec", {}), study.user_attrs.get("defaults", 1))

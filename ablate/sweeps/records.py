@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ablate.config.formatting import count_noun
+from ablate.config.formatting import count_noun, join_words
 from ablate.sweeps.search.promotion import pick_best_settings
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
@@ -103,6 +103,8 @@ class SweepRecord:
     """The validation loss of a predictor that ignores the inputs, in nats (`Corpus.measure_trivial_loss`); the largest
     if arms have different data, None if unknown."""
 
+    deleted: list[str] = field(default_factory=list)
+    """Its studies that were deleted from the storage."""
     compilation: Compilation | None = None
     """Whether trials are compiled whose settings leave it open; None if each chooses for itself."""
 
@@ -120,6 +122,19 @@ class SweepRecord:
     def full_name(self) -> str:
         """NAME@GENERATION, which names this one also after a later generation has begun."""
         return f"{self.name}@{self.generation}"
+
+    def describe_deleted(self) -> str:
+        """Return the sentence on studies that were deleted from the storage; '' if there are none."""
+        if not self.deleted:
+            return ""
+        what = (
+            f"The studies {join_words(self.deleted)} were" if self.deleted[1:] else f"The study {self.deleted[0]} was"
+        )
+        return (
+            f"{what} deleted from the storage, with all results. What is left is not what the sweep found, and it "
+            "cannot go on: put a copy of the storage back, or start from the beginning with ablate sweep --fresh (what "
+            f"is left is kept as {self.title}, which ablate report still accepts)."
+        )
 
     def frame(self) -> DataFrame:
         """Return a pandas DataFrame with a row for each run: of the search, of candidates, on fresh seeds, and

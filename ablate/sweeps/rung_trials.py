@@ -18,7 +18,6 @@ from ablate.config.formatting import count_noun, format_number
 from ablate.experiment.metrics import read_metric, shorten_metric
 from ablate.sweeps.arms import ArmTrials, Tally
 from ablate.sweeps.attempts import RUNGS, trial_number
-from ablate.sweeps.donors import inherit_donors
 from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import PAUSED, is_free, is_paused
 from ablate.sweeps.search.methods import Rung
@@ -26,7 +25,6 @@ from ablate.sweeps.search.promotion import decide, find_first_rung, pick_best_se
 from ablate.sweeps.seed_runs import RUNG, SeedRuns
 from ablate.sweeps.seed_studies import CHOICE, name_rung_seeds, sort_by_seed
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import create_study
 from ablate.sweeps.storage_lock import do_locked
 from ablate.training.procedures import Result
 from ablate.training.rungs import BRANCHED
@@ -185,8 +183,7 @@ class RungTrials(Climbing):
         due = {number: self.rungs[rung].seeds for number, rung in plan.due.items() if self.rungs[rung].seeds > 1}
         new = [trial for trial in self.read_trials() if trial.number in due and trial.number not in self.further]
         for trial in new:
-            study = create_study(self.study._storage, name_rung_seeds(self.study.study_name, trial.number), self.spec)
-            inherit_donors(study, self.study)
+            study = self.open_further(name_rung_seeds(self.study.study_name, trial.number))
             part = RungSeeds(study, self.spec, self.arm, self.parent, RUNG, trial.params, str(trial.number), self)
             self.further[trial.number] = part
         for number, part in self.further.items():

@@ -18,6 +18,7 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord, pick_best
 
+STUDIES = "studies"  # of the study of an arm: those that were made for the arm, and the searches of all arms
 PLATEAU = "plateau"  # of the study of an arm: the trials after which its search ended early, and the rule
 CHOICE = "choice"  # of the study of an arm: the trial whose settings are tested, and the candidates that there were
 LOOKS, PLANNED = "looks", "planned"  # of a confirmation: seeds at each look, and what was planned at the first

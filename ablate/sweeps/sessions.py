@@ -62,6 +62,8 @@ def load_arms(name: str, url: str) -> tuple[SweepRecord, list[ArmTrials], int]:
     trial. Raises SweepError for an unknown sweep or a changed plugin."""
     storage = open_storage(url)
     record = read_sweep_from(storage, name)
+    if deleted := record.describe_deleted():
+        raise SweepError(deleted)
     spec, names = record.spec, {arm: name_study(record.name, record.generation, arm) for arm in record.trials}
     studies = {arm: load_study(storage, name) for arm, name in names.items()}
     first = next(iter(studies.values()))

@@ -83,6 +83,7 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
                     "sweep": sweep.title,
                     "arm": arm,
                     "at_grid": sweep.spec.at_grid,
+                    "deleted": sweep.describe_deleted(),
                     "effects": {name: name_effect(effect) for name, effect in effects.items()},
                     "target": sweep.target(arm),
                     **sweep.counts(arm),

@@ -23,7 +23,7 @@ from ablate.sweeps.caps import limit_searches
 from ablate.sweeps.compilation import NOTE, parse_note
 from ablate.sweeps.leases import is_free, is_orphan, is_paused
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.sweeps.seed_studies import StoredStudy, find_plateau, read_after_search
+from ablate.sweeps.seed_studies import STUDIES, StoredStudy, find_plateau, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.storages.kinds import find_file, open_address
@@ -119,17 +119,21 @@ def _find_sweep(storage: BaseStorage | None, title: str) -> SweepRecord:
 def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRecord:
     """Return one generation of a sweep that exists in `storage`."""
     prefix = f"{name}@{generation}/"
-    studies, spec = {}, None
-    for study in list_studies(storage):
-        if study.study_name.startswith(prefix):
-            arm, slash, _ = study.study_name.removeprefix(prefix).partition("/")
-            trials = read_trials(storage.get_all_trials(study._study_id, deepcopy=False), arm)
-            studies[study.study_name] = StoredStudy(trials, study.user_attrs)
-            spec = spec or (None if slash else load_spec(study))
-    assert spec is not None
-    notes = {arm: studies[prefix + arm].notes for arm in spec.all_arms if prefix + arm in studies}
-    ordered = list(notes)
+    found = [study for study in list_studies(storage) if study.study_name.startswith(prefix)]
+    studies = {}
+    for study in found:
+        arm = study.study_name.removeprefix(prefix).partition("/")[0]
+        trials = read_trials(storage.get_all_trials(study._study_id, deepcopy=False), arm)
+        studies[study.study_name] = StoredStudy(trials, study.user_attrs)
+    spec = load_spec(min(found, key=lambda study: study.study_name.count("/")))  # of a search, if one is left
+    made = {name for study in studies.values() for name in study.notes.get(STUDIES, ())}
+    made |= {"/".join(name.split("/")[:2]) for name in studies}  # a study of further seeds follows one of a search
+    deleted = sorted(made - studies.keys())
+    ordered = list(spec.all_arms)
+    studies = {prefix + arm: StoredStudy([], {}) for arm in ordered} | studies
+    notes = {arm: studies[prefix + arm].notes for arm in ordered}
     searched = {arm: studies[prefix + arm].trials for arm in ordered}
+    any_notes = next((known for known in notes.values() if known), {})
     after = read_after_search(prefix, studies, searched, spec)
     record = SweepRecord(
         name,
@@ -149,11 +153,12 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         first_effects=after.first_effects,
         against=after.against,
         plateaus={arm: note["trials"] for arm in ordered if (note := find_plateau(spec, notes[arm]))},
-        plugins=notes[ordered[0]].get("plugins", {}),
+        plugins=any_notes.get("plugins", {}),
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
-        initial_loss=notes[ordered[0]].get("initial_loss"),
-        trivial_loss=_find_largest([notes[arm].get("trivial_loss") for arm in ordered]),
-        compilation=parse_note(notes[ordered[0]].get(NOTE)),
+        initial_loss=any_notes.get("initial_loss"),
+        trivial_loss=_find_largest([known.get("trivial_loss") for known in notes.values() if known]),
+        deleted=deleted,
+        compilation=parse_note(any_notes.get(NOTE)),
     )
     return replace(record, search_limit=limit_searches(record))
 
