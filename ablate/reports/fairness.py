@@ -14,8 +14,13 @@ from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 DIRTY = "ablate.dirty"
 UNKNOWN = "not recorded"
-_COMPUTED = {"ablate.hardware": "hardware", "ablate.precision": "precision", "ablate.compile": "compile"}
-"""Facts by which runs round differently -> their name."""
+_COMPUTED = {
+    "ablate.corpus": "data",
+    "ablate.hardware": "hardware",
+    "ablate.precision": "precision",
+    "ablate.compile": "compile",
+}
+"""Facts by which runs differ or round differently -> their name."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ def _place(value: str, arms: Mapping[str, Mapping[str, set[str]]]) -> str:
         others = set().union(*(by_size.get(size, ()) for other, by_size in arms.items() if other != value))
         names = ", ".join(sorted(own - others)) or "some runs"
         places.append(f"{names} of {size}" if others else size)
-    return f"{value} ({join_words(places)})"
+    return f"{value[:12] if len(value) == 64 else value} ({join_words(places)})"  # of a SHA-256 enough to tell it
 
 
 def _list_runs(record: SweepRecord) -> list[TrialRecord]:

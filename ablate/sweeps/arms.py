@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ablate.config.errors import TakenOverError
+from ablate.config.errors import SweepError, TakenOverError
 from ablate.experiment.metrics import read_metric
 from ablate.sweeps.attempts import ENDING, list_last_attempts, open_trial, read_trial_notes, trial_number
 from ablate.sweeps.comparison import list_candidates
@@ -19,8 +19,8 @@ from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import ENDED, SILENT, Watch, claim, count_losses, is_free, is_orphan, read_owner, release
 from ablate.sweeps.records import count_remaining
 from ablate.sweeps.search.plateau import bound_gain
-from ablate.sweeps.search.space import Space, list_cells
-from ablate.sweeps.seed_studies import CHOICE, PLATEAU, STUDIES, find_plateau, label_run
+from ablate.sweeps.search.space import Space, list_cells, replace_repeated, to_distributions
+from ablate.sweeps.seed_studies import CHOICE, INPUTS, PLATEAU, STUDIES, find_plateau, label_run
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import TrialReader, create_study, read_trial, trial_status
@@ -128,7 +128,10 @@ class ArmTrials:
     def _read_attempts(self) -> list[FrozenTrial]:
         """Return all trials of the study, also those that a later one continues."""
         if self._trials is None:
-            self._trials = self.study.get_trials(deepcopy=False)
+            try:
+                self._trials = self.study.get_trials(deepcopy=False)
+            except KeyError:  # it cannot be told apart from a study that never was
+                raise SweepError(f"The study {self.study.study_name} was deleted while the sweep runs.") from None
         return self._trials
 
     def read_notes(self) -> dict[str, Any]:
@@ -147,6 +150,12 @@ class ArmTrials:
         before = self.read_notes().get(STUDIES, [])
         if new := [name for name in names if name not in before]:
             self.write_note(STUDIES, [*before, *new])
+
+    def note_inputs(self, inputs: Mapping[str, str]) -> None:
+        """Write down what runs of the arm read besides their settings, where it is not known yet."""
+        before = self.read_notes().get(INPUTS, {})
+        if inputs.keys() - before.keys():
+            self.write_note(INPUTS, {**inputs, **before})
 
     def open_further(self, name: str) -> Study:
         """Return the study `name` of runs of the arm on further seeds, created if missing."""
@@ -274,7 +283,12 @@ class ArmTrials:
         trial_id = begun._trial_id if begun else self.study._pop_waiting_trial_id() if waiting else None
         if trial_id is None:
             trial_id = self._add_trial(number)
-        trial = open_trial(self.study, trial_id, self._space, known, self.spec.sampler.derive_seed(number))
+        seed = self.spec.sampler.derive_seed(number)
+
+        def choose(point: dict[str, Any], free: Sequence[str], taken: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+            return replace_repeated(point, free, taken, self._space, seed)
+
+        trial = open_trial(self.study, trial_id, to_distributions(self._space), known, choose)
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
         for step, value in trial.user_attrs.get("curve", {}).items():  # of a trial that a version before began anew
             trial.report(value, int(step))

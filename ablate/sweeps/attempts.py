@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
-from ablate.sweeps.search.space import Space, replace_repeated, to_distributions
 
 ENDING = "ending"  # the attribute of a trial that says how it ended
 RUNGS = "rungs"  # that of a trial with the rungs that it has ended
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
+    from optuna.distributions import BaseDistribution
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
@@ -25,14 +25,23 @@ def list_last_attempts(frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     return [trial for trial in frozen if trial.number not in continued] if continued else list(frozen)
 
 
-def open_trial(study: Study, trial_id: int, space: Space, known: Sequence[FrozenTrial], seed: int = 0) -> Trial:
+Choose = Callable[[dict[str, Any], Sequence[str], Sequence[Mapping[str, Any]]], dict[str, Any]]
+"""(a point, those of its paths that a sampler has chosen, the points of other trials) -> the point to train."""
+
+
+def open_trial(
+    study: Study,
+    trial_id: int,
+    distributions: Mapping[str, BaseDistribution],
+    known: Sequence[FrozenTrial],
+    choose: Choose = lambda point, free, taken: point,
+) -> Trial:
     """Return a running trial, to be trained by this process, with all its values: those that are not chosen yet, as it
-    is new or its first process was killed, are chosen now, at a point of `space` that no other trial has; for another
-    than the sampler's, `seed` is that of the draw. `known`: the trials of the study, read since the lock of the storage
-    was taken; samplers need not read them once more."""
+    is new or its first process was killed, are chosen now, by the sampler and then by `choose`. `known`: the trials of
+    the study, read since the lock of the storage was taken; samplers need not read them once more."""
     from optuna import Trial
 
-    trial, distributions = Trial(study, trial_id), to_distributions(space)
+    trial = Trial(study, trial_id)
     others = [frozen for frozen in known if frozen._trial_id != trial_id]
     study._thread_local.cached_all_trials = sorted(
         [*others, trial._cached_frozen_trial], key=lambda frozen: frozen.number
@@ -43,14 +52,15 @@ def open_trial(study: Study, trial_id: int, space: Space, known: Sequence[Frozen
     proposed = {name: trial._suggest(name, distributions[name]) for name in missing}
     trial.storage = storage
     if free := [name for name in missing if name not in fixed]:
-        point = replace_repeated({**trial.params, **proposed}, free, [other.params for other in others], space, seed)
-        proposed = {name: point[name] for name in missing}
+        proposed |= choose({**trial.params, **proposed}, free, [frozen.params for frozen in others])
     if len(free) > 1:
         # In one write before those of each value: after a process that was killed between these, a sampler would begin
         # with the second value, and draw another one.
         storage.set_trial_system_attr(trial_id, "fixed_params", {**fixed, **trial.params, **proposed})
-    for name, value in proposed.items():
-        storage.set_trial_param(trial_id, name, distributions[name].to_internal_repr(value), distributions[name])
+    for name in missing:
+        internal = distributions[name].to_internal_repr(proposed[name])
+        storage.set_trial_param(trial_id, name, internal, distributions[name])
+        trial._cached_frozen_trial.params[name] = proposed[name]
     return trial
 
 

@@ -29,7 +29,7 @@ from ablate.sweeps import transferring
 from ablate.sweeps.compilation import choose_for_sweep
 from ablate.sweeps.devices import pick_devices, share_cores
 from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure_initial_gradients
-from ablate.sweeps.preparation import check_sweep, pick_generation
+from ablate.sweeps.preparation import check_sweep, fingerprint_sweep, pick_generation
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.remaining import Left, count_left
 from ablate.sweeps.rung_plan import describe_rungs
@@ -60,7 +60,8 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     corpora = check_sweep(spec)
     if spec.awaits:
         return outline_open(spec)
-    before, record = (spec, None) if fresh else _read_record(spec, storage)
+    inputs = fingerprint_sweep(spec, corpora)
+    before, record = (spec, None) if fresh else _read_record(spec, storage, inputs)
     if before is not spec:
         spec, corpora = before, check_sweep(before)
     base = spec.base(next(iter(spec.all_arms)))
@@ -298,15 +299,15 @@ def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
     return points
 
 
-def _read_record(spec: Sweep, storage: str | None) -> tuple[Sweep, SweepRecord | None]:
+def _read_record(spec: Sweep, storage: str | None, inputs: Mapping[str, str]) -> tuple[Sweep, SweepRecord | None]:
     """Return the sweep, with the defaults with which it was started, and its record; None for a new one. Raises
-    SweepError if it was started with another file."""
+    SweepError if it was started with another file or other `inputs`."""
     if (opened := open_existing(storage_url(storage))) is None:
         return spec, None
     with explain_damage(opened):
         if spec.name not in list_generations(opened):
             return spec, None
-        _, spec = pick_generation(spec, opened, fresh=False)
+        _, spec = pick_generation(spec, opened, False, inputs)
     return spec, read_sweep(spec.name, storage)
 
 

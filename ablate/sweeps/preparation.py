@@ -20,7 +20,7 @@ from ablate.experiment.metrics import is_score, list_metrics, list_parts
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.compilation import NOTE, choose_for_sweep, parse_note
 from ablate.sweeps.donors import pin_donors
-from ablate.sweeps.records import format_title
+from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.rung_trials import build_arm
 from ablate.sweeps.spec.published_validation import describe_unknown
 from ablate.sweeps.spec.references import list_references, parse_reference
@@ -40,6 +40,7 @@ from ablate.sweeps.storage_lock import do_locked
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.compilation import Compilation
+from ablate.training.inputs import fingerprint_inputs
 from ablate.training.runs import shorten_settings
 from ablate.training.train import check_corpus, choose_procedure
 from ablate.training.trainer import check_ranks
@@ -76,14 +77,34 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
                 raise ConfigError(problems, f"sweep {spec.name}")
             if trained.trainer.copy_to:
                 remote_files.check_url(trained.trainer.copy_to)
-        for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
+        for data in _list_data(spec, arm):
             if data not in corpora:
                 corpora[data] = data.load(tracking.cache_folder())
         check_corpus(base, corpora[base.data])
         build_skeleton(base, corpora[base.data].classes, corpora[base.data].shape)
-        if not _starts_from_sweep(base):
-            choose_procedure(base).pin(base, corpora[base.data])
     return corpora
+
+
+def fingerprint_sweep(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> dict[str, str]:
+    """Return input -> SHA-256 of what the arms of `spec` read besides their settings. Raises AblateError if weights
+    that they start from are missing or do not fit; those of sweeps are looked up later."""
+    inputs: dict[str, str] = {}
+    for arm in spec.all_arms:
+        base = spec.base(arm)
+        if not _starts_from_sweep(base):
+            base = choose_procedure(base).pin(base, corpora[base.data])
+        for data in _list_data(spec, arm):
+            inputs |= fingerprint_inputs(base.model_copy(update={"data": data}), corpora[data])
+    return inputs
+
+
+def _list_data(spec: Sweep, arm: str) -> list[DataConfig]:
+    """Return the data of `arm`, and those that it searches."""
+    searched = [{path: value} for path, values in spec.corners(arm).items() for value in values]
+    return [
+        spec.base(arm).data,
+        *(spec.at(arm, point).data for point in searched if next(iter(point)).startswith("data.")),
+    ]
 
 
 def check_objective(metric: str, experiment: Experiment) -> list[Problem]:
@@ -124,15 +145,17 @@ def open_sweep(
     would fail every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
     """
     corpora = check_sweep(spec)
+    inputs = fingerprint_sweep(spec, corpora)
     spec.sampler.prepare()
     tracking.client()
     storage = open_storage(url)
 
     def open_all() -> tuple[str, list[ArmTrials], int]:
-        generation, restored = pick_generation(spec, storage, fresh)  # which another process may begin just now
+        generation, restored = pick_generation(spec, storage, fresh, inputs)  # which another process may begin just now
         data = corpora if restored is spec else check_sweep(restored)
         arms = open_arms(restored, storage, generation, data)
         for arm in arms:
+            arm.note_inputs(inputs)
             arm.note_studies(other.study.study_name for other in arms)
         check_donors(arms, data)
         pick_compilation(arms, data)
@@ -142,33 +165,37 @@ def open_sweep(
         return storage, *do_locked(storage, open_all)
 
 
-def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> tuple[int, Sweep]:
+def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool, inputs: Mapping[str, str]) -> tuple[int, Sweep]:
     """Return the generation to continue, and the sweep with the defaults with which it was started. Raises SweepError
-    if its sweep file or a plugin has changed, or a study of it was deleted."""
+    if its sweep file, a plugin or one of the `inputs` (see `fingerprint_sweep`) has changed, or a study of it was
+    deleted."""
     known = list_generations(storage).get(spec.name, [])
     if not known:
         return 1, spec
     if fresh:
         return known[-1] + 1, spec
-    if deleted := read_generation(storage, spec.name, known[-1]).describe_deleted():
-        raise SweepError(deleted)
+    record = read_generation(storage, spec.name, known[-1])
+    if record.deleted:
+        raise SweepError(record.describe_deleted())
     prefix = f"{spec.name}@{known[-1]}/"
     study = next(study for study in list_studies(storage) if study.study_name.startswith(prefix))
     spec = restore_spec(spec, study.user_attrs.get("spec", {}), study.user_attrs.get("defaults", 1))
-    refuse_changes(load_spec(study), spec, known[-1], study.user_attrs.get("plugins", {}))
+    refuse_changes(load_spec(study), spec, record, inputs)
     return known[-1], spec
 
 
-def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Mapping[str, str]) -> None:
-    """Raise SweepError if a generation that was started as `before`, with plugins of those SHA-256, cannot continue as
-    `now`."""
-    if changes := list_differences(before, now) + list_changed_plugins(now, plugin_hashes):
+def refuse_changes(before: Sweep, now: Sweep, record: SweepRecord, inputs: Mapping[str, str]) -> None:
+    """Raise SweepError if the generation `record`, which was started as `before`, cannot continue as `now` with these
+    `inputs`."""
+    changes = [*list_differences(before, now), *list_changed_plugins(now, record.plugins)]
+    changes += list_changed_inputs(record.inputs, inputs)
+    if changes:
         raise SweepError(
-            f"{now.name} was started with another sweep file or plugin. What changed:\n"
+            f"{now.name} was started with another sweep file, plugin or data. What changed:\n"
             + "\n".join(f"  {change}" for change in changes)
             + (
                 "\nRestore it, give the sweep another name, or start from the beginning with ablate sweep --fresh "
-                f"(the old trials are kept as {format_title(now.name, generation)}, which ablate report still accepts)."
+                f"(the old trials are kept as {record.title}, which ablate report still accepts)."
             )
         )
 
@@ -193,8 +220,13 @@ def list_differences(before: Sweep, now: Sweep) -> list[str]:
 
 def list_changed_plugins(spec: Sweep, before: Mapping[str, str]) -> list[str]:
     """Return 'file: SHA-256 old -> new' for each plugin of `spec` that differs from `before`."""
-    now = plugins.hash_files(spec.plugin_files)
-    return [f"{f}: SHA-256 {before[f]} -> {now[f]}" for f in now if before.get(f, now[f]) != now[f]]
+    return list_changed_inputs(before, plugins.hash_files(spec.plugin_files))
+
+
+def list_changed_inputs(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return 'name: SHA-256 old -> new' for each of `now` that was another `before`."""
+    changed = [name for name, digest in now.items() if before.get(name, digest) != digest]
+    return [f"{name[:200]}: SHA-256 {before[name]} -> {now[name]}" for name in changed]
 
 
 def open_arms(

@@ -95,6 +95,8 @@ class SweepRecord:
     """The trials that `budget.cap` leaves to the search of each arm, by what runs have used so far; None without it."""
     plugins: dict[str, str] = field(default_factory=dict)
     """Plugin file -> its SHA-256 when the sweep was last continued."""
+    inputs: dict[str, str] = field(default_factory=dict)
+    """What its runs read besides their settings, such as data -> SHA-256 when the first of them did."""
     trial_items: dict[str, int] = field(default_factory=dict)
     """Arm -> tokens or images of one whole trial."""
     initial_loss: float | None = None

@@ -19,6 +19,7 @@ from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord, pick_best
 
 STUDIES = "studies"  # of the study of an arm: those that were made for the arm, and the searches of all arms
+INPUTS = "inputs"  # of the study of an arm: what its runs read besides their settings -> SHA-256
 PLATEAU = "plateau"  # of the study of an arm: the trials after which its search ended early, and the rule
 CHOICE = "choice"  # of the study of an arm: the trial whose settings are tested, and the candidates that there were
 LOOKS, PLANNED = "looks", "planned"  # of a confirmation: seeds at each look, and what was planned at the first

@@ -23,7 +23,7 @@ from ablate.sweeps.caps import limit_searches
 from ablate.sweeps.compilation import NOTE, parse_note
 from ablate.sweeps.leases import is_free, is_orphan, is_paused
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.sweeps.seed_studies import STUDIES, StoredStudy, find_plateau, read_after_search
+from ablate.sweeps.seed_studies import INPUTS, STUDIES, StoredStudy, find_plateau, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.storages.kinds import find_file, open_address
@@ -154,6 +154,7 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         against=after.against,
         plateaus={arm: note["trials"] for arm in ordered if (note := find_plateau(spec, notes[arm]))},
         plugins=any_notes.get("plugins", {}),
+        inputs={name: digest for known in notes.values() for name, digest in known.get(INPUTS, {}).items()},
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
         initial_loss=any_notes.get("initial_loss"),
         trivial_loss=_find_largest([known.get("trivial_loss") for known in notes.values() if known]),

@@ -12,7 +12,7 @@ import gc
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,14 +28,17 @@ from ablate.sweeps.attempts import locate_traceback
 from ablate.sweeps.caps import GPUS
 from ablate.sweeps.devices import cap_memory, count_gpus, read_sharing
 from ablate.sweeps.leases import TAKEN_OVER, Lease, describe_process, has_ended, read_owner
-from ablate.sweeps.preparation import list_changed_plugins, read_compilation
+from ablate.sweeps.preparation import list_changed_inputs, list_changed_plugins, read_compilation
 from ablate.sweeps.records import COSTS, SweepRecord
+from ablate.sweeps.seed_studies import INPUTS
 from ablate.sweeps.sessions import load_arms
 from ablate.sweeps.storage_errors import translate_storage_errors
+from ablate.sweeps.storage_lock import do_locked
 from ablate.sweeps.storages.kinds import find_file
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.tracking.databases import repeat_while_away
 from ablate.training.checkpoints import break_lock
+from ablate.training.inputs import fingerprint_inputs
 from ablate.training.procedures import Hooks, Place, Result
 from ablate.training.rungs import build_rung
 from ablate.training.runs import describe_error, run_folder
@@ -45,6 +48,8 @@ from ablate.verdict.outcomes import LOSS, classify
 if TYPE_CHECKING:
     from optuna import Trial
 
+    from ablate.data import Corpus
+    from ablate.experiment.tree import Experiment
     from ablate.training.checkpoints import Earlier
 
 logger = logging.getLogger(__name__)
@@ -135,10 +140,7 @@ class Worker:
 
     def _call_train(self, arm: ArmTrials, trial: Trial, lease: Lease) -> Result:
         if changes := list_changed_plugins(self.spec, self._plugins):
-            raise SweepError(
-                f"A plugin was changed while {self.title} runs:\n  {', '.join(changes)}\n"
-                "Restore it and run the same command again, or start from the beginning with --fresh."
-            )
+            raise self._explain_changes("A plugin", changes)
         experiment = arm.build_experiment(trial)
         tags = {"ablate.sweep": self.title, **arm.tags(trial)}
         run_id = trial.user_attrs.get("run_id")
@@ -165,11 +167,38 @@ class Worker:
 
         cap_memory(read_sharing())
         await_store(logger.warning, self._must_stop)
+
+        def check_inputs(experiment: Experiment, corpus: Corpus) -> None:
+            with translate_storage_errors(self.url):
+                self._check_inputs(arm.arm, fingerprint_inputs(experiment, corpus))
+
         place = Place(self.title, arm.label(trial), arm.parent, tags, run_id, self._compilation)
-        length, hooks = arm.find_length(trial), Hooks(start, lease.note, decide, must_stop)
+        length, hooks = arm.find_length(trial), Hooks(start, lease.note, decide, must_stop, loaded=check_inputs)
         procedure = None if length is None else build_rung(choose_procedure(experiment), length)
         result = train(experiment, place, hooks, procedure)
         return replace(result, facts={**result.facts, COSTS[GPUS]: count_gpus()})
+
+    def _explain_changes(self, what: str, changes: Sequence[str]) -> SweepError:
+        return SweepError(
+            f"{what} was changed while {self.title} runs:\n  {', '.join(changes)}\n"
+            "Restore it and run the same command again, or start from the beginning with --fresh."
+        )
+
+    def _check_inputs(self, arm: str, now: Mapping[str, str]) -> None:
+        """Raise SweepError if data or a model is not what earlier runs read; write down what is new."""
+        known = {
+            name: digest for other in self.queue.arms for name, digest in other.read_notes().get(INPUTS, {}).items()
+        }
+        if changes := list_changed_inputs(known, now):
+            raise self._explain_changes("What its runs read", changes)
+        own = next(other for other in self.queue.arms if other.arm == arm)
+        if now.keys() - known.keys():
+
+            def note() -> None:
+                own.refresh()
+                own.note_inputs(now)
+
+            do_locked(self.queue.storage, note)
 
     def _report(self, arm: ArmTrials, trial: Trial, step: int, metrics: Mapping[str, float], items: int) -> bool:
         """Report the objective at a validation, if it is known there, and return whether the trial must be pruned."""

@@ -53,6 +53,8 @@ def train(
     check_corpus(experiment, corpus)
     if not place.run_id:
         experiment = procedure.pin(experiment, corpus)
+    if hooks.loaded:
+        hooks.loaded(experiment, corpus)
     speed = procedure.choose_speed(experiment, corpus, place.compilation)
     made_with = _gather_facts(experiment, corpus, speed)
     watched = system_metrics.check_wanted()

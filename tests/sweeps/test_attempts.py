@@ -11,10 +11,10 @@ from ablate.sweeps.attempts import open_trial
 from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.search.space import Range, to_distributions
 
-SPACE = {
+SPACE = to_distributions({
     "optimizer.lr": Range(low=1e-4, high=1e-2, log=True), "norm.alpha": [0.25, 0.5, 0.75], "optimizer.warmup": [1, 2],
     "schedule.warmup_steps": Range(low=1, high=90),
-}  # fmt: skip
+})  # fmt: skip
 
 
 class Killed(BaseException):
@@ -46,7 +46,7 @@ def choose(kind, number, kills, fixed):
     study = optuna.create_study(storage=Dying())
     for earlier in range(number):
         study.sampler = samplers.parse(SAMPLERS[kind]).build(earlier)
-        trial = study.ask(to_distributions(SPACE))
+        trial = study.ask(SPACE)
         study.tell(trial, sum(math.log(value) for value in trial.params.values()))
     begun = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING, system_attrs={"fixed_params": fixed})
     trial_id = study._storage.create_new_trial(study._study_id, begun)
@@ -70,7 +70,8 @@ def choose(kind, number, kills, fixed):
 def test_a_trial_killed_between_its_values_gets_those_of_an_undisturbed_one(kind, number, fixed):
     if kind == "grid":
         fixed = {
-            path: entry.high if isinstance(entry, Range) else entry[0] for path, entry in SPACE.items()
+            path: distribution.choices[0] if hasattr(distribution, "choices") else distribution.high
+            for path, distribution in SPACE.items()
         }  # a cell is whole
     undisturbed, _ = choose(kind, number, [], fixed)
     assert undisturbed.keys() == SPACE.keys()
