@@ -99,7 +99,7 @@ def _find_donor(model: Model, start: WarmStart, experiment: Experiment | None = 
     if start.sha256 not in (None, digest := hash_weights(source.state)):
         text = (
             f"the weights of {start.donor} have changed (now {digest}). Remove this setting to start from the new "
-            "weights"
+            "weights, or a sweep from the beginning with --fresh"
         )
         raise ConfigError([Problem("warm_start.sha256", text, start.sha256)])
     return source

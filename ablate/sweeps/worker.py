@@ -190,7 +190,7 @@ class Worker:
             name: digest for other in self.queue.arms for name, digest in other.read_notes().get(INPUTS, {}).items()
         }
         if changes := list_changed_inputs(known, now):
-            raise self._explain_changes("What its runs read", changes)
+            raise self._explain_changes("Data or a model", changes)
         own = next(other for other in self.queue.arms if other.arm == arm)
         if now.keys() - known.keys():
 

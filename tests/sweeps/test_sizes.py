@@ -125,3 +125,10 @@ def test_editors_are_told_of_sizes():
     schema = json_schema(Sweep)
     assert "sizes" in schema["properties"]
     assert set(schema["$defs"]["Size"]["properties"]) == {"arms", "search", "fixed", "budget", "confirm"}
+
+
+def test_sizes_that_are_the_same_are_refused(file):
+    sizes = {"a": None, "b": {"model.hidden": 16}, "c": {"model.layers": 2}}
+    with pytest.raises(ConfigError, match=r"sizes: a and b train the same. Remove one"):
+        load_sweeps(file(sizes=sizes, published=[]))
+    assert [spec.name for spec in load_sweeps(file(sizes=sizes, published=[]), size="b")] == ["t-b"]

@@ -42,7 +42,10 @@ def check_sha256(name: str, expected: str | None) -> str:
     `expected`."""
     digest = hash_reward(name)
     if expected not in (None, digest):
-        text = f"the weights of {name} have changed (now {digest}). Remove this setting to use the new weights"
+        text = (
+            f"the weights of {name} have changed (now {digest}). Remove this setting to use the new weights, or start "
+            "a sweep from the beginning with --fresh"
+        )
         raise ConfigError([Problem("align.reward_sha256", text, expected)])
     return digest
 

@@ -53,6 +53,29 @@ def test_a_difference_besides_what_is_compared_is_refused_unless_it_is_declared(
     assert audit.find_confounds(sweep(arms=arms, confounds=["trainer"])) == [confound]
 
 
+@pytest.mark.parametrize(
+    "arms",
+    [
+        {"one": {"norm": "mix"}, "again": {"norm": {"kind": "mix"}}},
+        {"one": {"norm": "mix"}, "again": {}},  # as the experiment
+        {"one": {"norm": "mix", "norm.layer": "rmsnorm"}, "again": {"norm": "mix", "optimizer.kind": "adamw"}},
+        {"one": {"norm.alpha": 0.4}, "again": {"search": {"norm.alpha": [0.4]}}},
+        {"one": {"fixed": [{"optimizer.lr": 1e-3}]}, "again": {"trainer.profiler": "simple"}},
+    ],
+)
+def test_arms_that_are_the_same_are_refused_with_their_names(arms):
+    (message,) = refused(arms={"other": {"norm": "post"}, **arms}, experiment={"norm": "mix"})
+    assert message.startswith("the arms one and again are the same experiment, and search the same")
+    (message,) = refused(arms=arms, experiment={"norm": "mix"}, baseline="again", factor="norm")
+    assert "the arms one and again" in message
+
+
+def test_arms_that_differ_in_the_search_or_a_named_seed_are_two():
+    searched = {"one": {"norm": "pre"}, "again": {"norm": "pre", "search": {"optimizer.eps": [1e-8, 1e-6]}}}
+    sweep(arms=searched, factor="optimizer")
+    sweep(arms={"one": {"seed": 1}, "again": {"seed": 2}}, factor="seed")
+
+
 def test_observers_logs_and_profiles_are_no_difference():
     watched = {
         "trainer.callbacks": ["LearningRateMonitor"],

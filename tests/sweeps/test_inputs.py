@@ -1,0 +1,131 @@
+"""What a sweep reads besides its file: a change of it between two commands, and while it runs."""
+
+import json
+
+import optuna
+import pytest
+from sweeps.small import run_here
+
+from ablate.config.errors import SweepError
+from ablate.sweeps import dry_run
+from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.preparation import list_changed_inputs, open_sweep
+from ablate.sweeps.storage import read_sweep, storage_url
+from ablate.training.inputs import fingerprint_inputs
+from ablate.training.runs import load_experiment
+
+CHANGED = r"small was started with another sweep file, plugin or data[\s\S]*{}[\s\S]*: SHA-256 \w{{64}} -> \w{{64}}"
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """The files of a corpus: training text, validation text and a tokenizer."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {word: i for i, word in enumerate(["a", "b", "c", "[UNK]", "</s>"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "train.txt").write_text("a b c a b " * 300)
+    (tmp_path / "val.txt").write_text("c b a " * 100)
+    return tmp_path
+
+
+@pytest.fixture
+def on_files(spec, tiny_settings, corpus):
+    """on_files(part=...) -> a sweep of one trial of each arm on the corpus."""
+    data = {
+        "kind": "text", "files": str(corpus / "train.txt"), "val_files": str(corpus / "val.txt"), "seq_len": 8,
+        "tokenizer": str(corpus / "tokenizer.json"),
+    }  # fmt: skip
+    return lambda **more: spec(experiment={**tiny_settings, "data": data}, budget={"trials": 1}, **more)
+
+
+def change_tokenizer(file):
+    content = json.loads(file.read_text())
+    content["model"]["vocab"] |= {"a": 1, "b": 0}
+    file.write_text(json.dumps(content))
+
+
+CHANGES = {
+    "data text": lambda folder: (folder / "train.txt").write_text("a c b a c " * 301),
+    "val_files": lambda folder: (folder / "val.txt").write_text("c a b " * 101),
+    "tokenizer": lambda folder: change_tokenizer(folder / "tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_a_sweep_whose_data_has_changed_is_refused_and_fresh_starts_anew(changed, store, on_files, corpus):
+    open_sweep(on_files(), storage_url(), False, None)
+    open_sweep(on_files(), storage_url(), False, None)
+    CHANGES[changed](corpus)
+    for start in (
+        lambda: open_sweep(on_files(), storage_url(), False, None),
+        lambda: dry_run.plan(on_files(), 1, None),
+    ):
+        with pytest.raises(SweepError, match=CHANGED.format(changed)):
+            start()
+    assert open_sweep(on_files(), storage_url(), True, None)[1] == "small@2"
+    assert open_sweep(on_files(), storage_url(), False, None)[1] == "small@2"
+    assert list_changed_inputs(read_sweep("small@1").inputs, read_sweep("small").inputs)
+
+
+def test_data_that_changes_while_a_sweep_runs_is_seen_before_the_next_trial(store, on_files, corpus, monkeypatch):
+    ask = ArmTrials.ask
+
+    def change_at_the_second(self):
+        trial = ask(self)
+        if self.arm == "mix":
+            CHANGES["data text"](corpus)
+        return trial
+
+    monkeypatch.setattr(ArmTrials, "ask", change_at_the_second)
+    with pytest.raises(SweepError, match=r"was changed while small runs:\n  data text .* -> \w{64}\nRestore it"):
+        run_here(on_files())
+    record = read_sweep("small")
+    assert [record.counts(arm)["completed"] for arm in ("pre", "mix")] == [1, 0]
+    assert record.counts("mix")["failed"] == 0  # it is free, and no run of it was begun
+    assert record.trials["mix"][0].run_id is None
+
+
+def test_the_data_of_each_searched_value_is_known(store, spec, tiny_settings, corpus):
+    other = corpus / "other.txt"
+    other.write_text("b b a c " * 300)
+    settings = {**tiny_settings, "data": {"kind": "text", "files": str(corpus / "train.txt"), "seq_len": 8}}
+    search = {"data.files": [str(corpus / "train.txt"), str(other)]}
+    sweep = spec(experiment=settings, arms={}, search=search, sampler="grid")
+    open_sweep(sweep, storage_url(), False, None)
+    other.write_text("c c a b " * 300)
+    with pytest.raises(SweepError, match=CHANGED.format("other")):
+        open_sweep(sweep, storage_url(), False, None)
+
+
+def test_a_source_run_whose_weights_have_changed_is_refused(trained, spec, monkeypatch):
+    source = trained("llama").run_id
+    own = load_experiment(source, {})
+    tree = {"model": own.model.model_dump(), "data": own.data.model_dump(), "norm": "pre"}
+    sweep = spec(experiment={**tree, "warm_start": {"from": source, "copy": "all"}}, arms={}, budget={"trials": 1})
+    open_sweep(sweep, storage_url(), False, None)
+    monkeypatch.setattr("ablate.post_training.warm_start.hash_weights", lambda state: "f" * 64)
+    with pytest.raises(SweepError, match=CHANGED.format(f"warm_start.from {source}")):
+        open_sweep(sweep, storage_url(), False, None)
+
+
+def test_questions_of_downstream_tasks_are_inputs(store, on_files, tmp_path):
+    folder = tmp_path / "questions"
+    folder.mkdir()
+    (folder / "boolq.jsonl").write_text("{}")
+    base = on_files().base("pre")
+    evaluated = base.model_copy(
+        update={"evaluation": base.evaluation.model_copy(update={"tasks": ("boolq",), "task_data": str(folder)})}
+    )
+    data = base.data.load(store)
+    before = fingerprint_inputs(evaluated, data)
+    (folder / "boolq.jsonl").write_text("{ }")
+    assert list_changed_inputs(before, fingerprint_inputs(evaluated, data))[0].startswith("evaluation.task_data")
+
+
+def test_optuna_keeps_what_was_read_with_the_study(store, on_files):
+    _, name, (pre, _), _ = open_sweep(on_files(), storage_url(), False, None)
+    attributes = optuna.load_study(study_name=f"{name}/pre", storage=pre.study._storage).user_attrs
+    assert {key.split()[0] for key in attributes["inputs"]} == {"data", "tokenizer"}
