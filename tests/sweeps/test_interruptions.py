@@ -448,7 +448,7 @@ def test_only_a_second_ctrl_c_does_not_wait_for_checkpoints(numbers, waits):
 def test_workers_that_cannot_start_end_the_sweep(store, spec, monkeypatch):
     monkeypatch.setattr(run, "POLL", 0.01)
     monkeypatch.setattr(local, "start_process", lambda words, environment, log: Ended(1))
-    with pytest.raises(AblateError, match=r"No worker can start: each ends with exit status 1\. See .*small-0\.log"):
+    with pytest.raises(AblateError, match=r"No worker can start: each ends with exit status 1\. See .*small@1-0\.log"):
         run_sweep(spec(), workers=1)
 
 

@@ -71,8 +71,8 @@ def test_local_jobs_run_a_sweep_to_its_end(store, tree, tmp_path, monkeypatch, c
     assert record.counts()["completed"] == 2
     assert [t.params["seed"] for t in record.confirmed["pre"]] == [1]
     assert (store / "reports" / "sent" / "report.json").exists()
-    assert "1 job of sent submitted (local): " + " ".join(job.job_id for job in kept[0].jobs) in told
-    assert "ablate status sent" in told
+    assert "1 job of sent@1 submitted (local): " + " ".join(job.job_id for job in kept[0].jobs) in told
+    assert "ablate status sent@1" in told
     logs = [Path(job.paths.stdout) for job in kept[0].jobs]
     assert {log.parent.parent for log in logs} == {store / "submitted"}
     assert kept[0].folder.stat().st_mode & 0o077 == 0  # the storage's password may be in it
@@ -98,10 +98,10 @@ def test_what_slurm_is_given(store, tree, slurm, monkeypatch):
     for line in ("partition=gpu", "time=600", "gpus-per-node=1", "cpus-per-task=3", "mem=1536MB", "signal=USR2@90"):
         assert f"#SBATCH --{line}\n" in script
     assert "#SBATCH --array=0-2%3\n" in script
-    assert "#SBATCH --job-name=sent\n" in script
+    assert "#SBATCH --job-name=sent@1\n" in script
     assert "4711_0 4711_1 4711_2" in str(made)
     assert "stop:    scancel 4711" in str(made)
-    assert f"ablate status sent --storage {url}" in str(made)
+    assert f"ablate status sent@1 --storage {url}" in str(made)
     study = open_storage(url).get_study_id_from_name("sent@1/pre")
     assert open_storage(url).get_study_user_attrs(study)["threads"] == 3  # whatever the first job finds
 
