@@ -42,7 +42,7 @@ def build(tiny_settings, names, **more):
             "trainer": {**tiny_settings["trainer"], "max_steps": 2, "val_check_interval": 2},
             "schedule": {"warmup_steps": 1},
         },
-        "arms": {name: {"norm": "pre"} for name in names},
+        "arms": {name: {"norm": "mix", "norm.alpha": 0.3 + 0.01 * i} for i, name in enumerate(names)},
         "search": {"optimizer.lr": [1e-3]},
         "sampler": "grid",
         "factor": "norm",

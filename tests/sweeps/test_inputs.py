@@ -12,7 +12,7 @@ from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.preparation import list_changed_inputs, open_sweep
 from ablate.sweeps.storage import read_sweep, storage_url
 from ablate.training.inputs import fingerprint_inputs
-from ablate.training.runs import load_experiment
+from ablate.training.trained import open_trained
 
 CHANGED = r"small was started with another sweep file, plugin or data[\s\S]*{}[\s\S]*: SHA-256 \w{{64}} -> \w{{64}}"
 
@@ -102,7 +102,7 @@ def test_the_data_of_each_searched_value_is_known(store, spec, tiny_settings, co
 
 def test_a_source_run_whose_weights_have_changed_is_refused(trained, spec, monkeypatch):
     source = trained("llama").run_id
-    own = load_experiment(source, {})
+    own = open_trained(source).experiment
     tree = {"model": own.model.model_dump(), "data": own.data.model_dump(), "norm": "pre"}
     sweep = spec(experiment={**tree, "warm_start": {"from": source, "copy": "all"}}, arms={}, budget={"trials": 1})
     open_sweep(sweep, storage_url(), False, None)

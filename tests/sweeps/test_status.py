@@ -18,7 +18,7 @@ def row(arm, failures=(), **counts):
         "sweep": "vision-small", "verdict": VERDICT, "arm": arm, "target": 8, **dict.fromkeys(STATUSES, 0), **counts,
         "metric": "val/loss", "best": 2.34567, "failures": list(failures),
         "selected": 3, "selection_target": 6, "confirmed": 2, "confirmed_failed": 1, "confirm_target": 5,
-        "checkpoint_bytes": 12_345_678, "at_grid": False,
+        "checkpoint_bytes": 12_345_678, "at_grid": False, "deleted": "",
         "params": {"optimizer.lr": 1e-3, "norm.alpha": 0.5, "optimizer.weight_decay": 0.1},
     }  # fmt: skip
 
