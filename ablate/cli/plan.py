@@ -173,7 +173,7 @@ def _print_sweep(sweep: gpu_plan.SweepPlan, console: Console) -> None:
     first, hours = sweep.arms[0].plan, (_format_hours(end).removesuffix(" GPU-hours") for end in sweep.gpu_hours)
     console.print(
         f"\nAll arms: at most {format_count(sweep.items)} {unit}, {format_range(*hours)} GPU-hours at a utilisation of "
-        f" {first.work.utilisation:.0%} (assumed; --mfu); crossed runs and validation are not counted."
+        f"{first.work.utilisation:.0%} (assumed; --mfu); crossed runs and validation are not counted."
     )
     for line in sweep.power:
         console.print(line, markup=False)

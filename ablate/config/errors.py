@@ -7,6 +7,7 @@ exception is a bug in Ablate and keeps its traceback.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -26,10 +27,20 @@ def shorten_value(text: str) -> str:
 
 
 def shorten_values(message: str) -> str:
-    """Return a message in which each word and what stands in quotes is no longer than a value is shown."""
+    """Return a message in which each word and what stands in quotes is no longer than a value is shown, but for paths
+    that exist, which may be part of a command."""
+
+    def shorten(match: re.Match[str]) -> str:
+        return match.group() if _ends_in_path(match.group()) else shorten_value(match.group())
+
     for long in (_LONG, _LONG_LINE):
-        message = long.sub(lambda match: shorten_value(match.group()), message)
+        message = long.sub(shorten, message)
     return message
+
+
+def _ends_in_path(word: str) -> bool:
+    """Return whether a word, such as sqlite:////data/mlflow.db, ends in the name of a file or folder that exists."""
+    return len(word) < _MOST_IN_LINE and "/" in word and os.path.lexists(word[word.index("/") :].strip("'\""))
 
 
 class AblateError(Exception):

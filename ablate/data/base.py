@@ -248,8 +248,8 @@ class DataConfig(Kind):
     val_fraction: float = Field(0.05, gt=0, lt=1)
     """The share of the items that is held out for validation, if the data has no validation set."""
     max_overlap: float = Field(0.1, ge=0, le=1)
-    """The largest share of a validation set that may also be training data, by content. More is refused. A tenth is
-    above what independent files share by chance: prose hardly anything, source code up to 8 %. 1: everything."""
+    """The largest share of a validation set that may also be training data, by content. More is refused. 1:
+    everything."""
 
     @property
     def default_task(self) -> str:

@@ -25,8 +25,9 @@ class Span:
 
     @classmethod
     def of(cls, entry: Any) -> Span | None:
-        """Return the span of an entry of a search; None if it does not contain numbers, or is a list of one or two."""
-        numbers = entry.ends() if isinstance(entry, Range) else list(entry)
+        """Return the span of the numbers of an entry of a search, a null beside them aside; None if it has others, or
+        is a list of one or two."""
+        numbers = entry.ends() if isinstance(entry, Range) else [value for value in entry if value is not None]
         values = [value for value in numbers if is_number(value)]
         if len(values) < len(numbers) or len(set(values)) < (2 if isinstance(entry, Range) else 3):
             return None

@@ -32,6 +32,14 @@ def test_a_word_of_the_command_line_is_repeated_up_to_200_letters(verb, word, ca
     assert 0 < len(capsys.readouterr().err) < 3000
 
 
+def test_a_path_that_exists_stands_whole_so_that_a_command_can_be_typed(tmp_path):
+    folder = tmp_path / "/".join("ab" * 40 for _ in range(4))
+    folder.mkdir(parents=True)
+    command = f"MLFLOW_TRACKING_URI=sqlite:///{folder} mlflow experiments restore"
+    assert shorten_values(command) == command
+    assert len(shorten_values(command.replace("abab", "nope"))) < 260
+
+
 def test_a_long_key_is_repeated_up_to_200_letters():
     with pytest.raises(ConfigError) as told:
         Experiment.from_mapping({LONG: 1})

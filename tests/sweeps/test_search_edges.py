@@ -35,6 +35,11 @@ def test_there_is_no_end_where_nothing_lies_beyond_or_two_values_are_compared():
     assert [(edge.path, edge.end) for edge in find_edges(record, "mix")] == [("optimizer.weight_decay", "upper")]
 
 
+def test_a_null_among_numbers_is_none_of_the_ends():
+    assert Span.of([None, 0.5, 1.0, 2.0]) == Span.of([0.5, 1.0, 2.0])
+    assert Span.of([None, 0.5, 1.0]) is Span.of(["a", 0.5, 1.0]) is None
+
+
 def test_it_is_told_beside_the_verdict(tmp_path):
     """In the line, in the sentences, in the table, on the page, in JSON and in MLflow, and not among the notes."""
     record = build_record({"pre": PRE, "post": POST}, rates={"pre": 1e-1, "post": 1e-1})

@@ -279,21 +279,27 @@ def compare(train: Source, val: Source, train_bytes: int | None, val_bytes: int 
 
 
 def _read_texts(source: Source, most: int | None) -> Iterator[str]:
-    """Yield the texts of a source, up to `most` bytes."""
+    """Yield the texts of a source, up to `most` bytes. What is longer than may be compared is told; of many files,
+    short ones leave their part to longer ones."""
     remote = isinstance(source, DatasetSource) and source.commit is not None
-    left = MOST_DOWNLOADED if remote else MOST_COMPARED
-    if isinstance(source, FileSource) and source.paths[1:] and most is None:
-        for path in source.paths:
-            yield from _read_texts(replace(source, paths=(path,)), left // len(source.paths))
-        return
-    left = min(left, left if most is None else most)
-    for piece in source.open():
-        yield piece.text
-        left -= piece.size
-        if left <= 0:
-            if most is None:
-                logger.info(f"{source.name} is longer than what is compared of it")
-            return
+    left = allowed = MOST_DOWNLOADED if remote else MOST_COMPARED
+    parts: list[Source] = [source]
+    if isinstance(source, FileSource) and most is None:
+        parts = [replace(source, paths=(path,)) for path in sorted(source.paths, key=lambda path: path.stat().st_size)]
+    if most is not None:
+        left = min(left, most)
+    cut = False
+    for number, part in enumerate(parts):
+        own = left // (len(parts) - number)
+        for piece in part.open():
+            if own <= 0:
+                cut = True
+                break
+            yield piece.text
+            own, left = own - piece.size, left - piece.size
+    if cut and (most is None or most > allowed):
+        text = f"of {source.name}, {allowed >> 20:,} MiB were compared with the validation text, not all of it"
+        logger.warning(text)
 
 
 def open_files(paths: Sequence[Path], column: str, cache: Path) -> FileSource:
