@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import sqlite3
 from contextlib import closing
 
@@ -24,6 +25,7 @@ from ablate.tracking.databases import sqlite_file
 if "PYTEST_XDIST_WORKER" in os.environ:
     # also in the processes that tests start: with as many threads as there are cores they would fight for them
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, and a test sends
 local.start_process = fork_worker
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it does, most of all beside other work
 

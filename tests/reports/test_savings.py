@@ -18,7 +18,7 @@ REUSE = {"warm_start": {"from": "sweep:first/one", "copy": ["embedding", "head"]
 SPEC = {
     "name": "reuse",
     "experiment": {"trainer": {"max_steps": 100}},
-    "arms": {"baseline": {}, "reuse": REUSE, "worse": REUSE},
+    "arms": {"baseline": {}, "reuse": REUSE, "worse": {"warm_start": {**REUSE["warm_start"], "freeze": ["head"]}}},
     "search": {"optimizer.lr": [1e-3, 1e-2]},
     "confirm": {"seeds": 3},
 }

@@ -91,7 +91,8 @@ def tracked(title):
         for name, points in found[key][0].items():
             steps = [step for step, _ in points]
             assert steps == sorted(set(steps)), f"{name} of {key} has a step twice"
-        for name in [name for name in found[key][0] if name.startswith(("verdict/", "val/loss/"))]:
+        of_report = ("verdict/", "val/loss")[: 2 if key[0] == "arm" else 1]
+        for name in [name for name in found[key][0] if name.startswith(of_report)]:
             del found[key][0][name]  # the command makes a report, `run.sweep` makes none
     return found
 

@@ -60,17 +60,12 @@ def test_the_trivial_loss_is_counted_once_and_stored_for_each_arm(store, spec, c
     assert len(counted) == 2
 
 
-def test_a_study_that_was_deleted_is_told_with_what_is_lost_and_what_remains(store, spec, caplog):
+def test_a_study_that_was_deleted_ends_the_sweep_with_what_is_left(store, spec):
     open_sweep(spec(), storage_url(), False, None)
-    storage = open_storage(storage_url())
-    optuna.delete_study(study_name=name_study("small", 1, "post"), storage=storage)
-    open_sweep(spec(), storage_url(), False, None)  # without a trial nothing is lost
-    assert not caplog.records
-    load_arm("pre").add_trial(optuna.trial.create_trial(value=1.0))
-    optuna.delete_study(study_name=name_study("small", 1, "post"), storage=storage)
-    open_sweep(spec(), storage_url(), False, None)
-    assert "Deleted from the storage: the study of post." in caplog.text
-    assert "those of pre remain" in caplog.text
+    optuna.delete_study(study_name=name_study("small", 1, "post"), storage=open_storage(storage_url()))
+    with pytest.raises(SweepError, match=r"^The study small@1/post was deleted from the storage, with all results\."):
+        open_sweep(spec(), storage_url(), False, None)
+    assert "what is left is kept as small" in read_sweep("small").describe_deleted()
 
 
 def test_an_arms_run_that_was_deleted_is_restored_before_the_sweep_goes_on(store, spec):

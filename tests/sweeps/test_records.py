@@ -8,7 +8,7 @@ from ablate.verdict.outcomes import TrialRecord
 
 
 def spec(**budget):
-    return Sweep.from_tree({"name": "demo", "search": {"optimizer.lr": [1e-3, 1e-2]}, "budget": budget})
+    return Sweep.from_tree({"name": "demo", "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2}}, "budget": budget})
 
 
 def trial(status="completed", number=0, step=10, seconds=600.0):
