@@ -59,7 +59,8 @@ def _read_versions(packages: Iterable[str]) -> dict[str, str]:
 def _run_git(*arguments: str) -> str:
     folder = Path(__file__).parent
     try:
-        done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=5)
+        command = ["git", "--no-optional-locks", "-C", folder, *arguments]  # a status that is cut off leaves no lock
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
