@@ -55,6 +55,10 @@ class DataError(AblateError):
     """Input data is missing, unreadable or too small; the message names the file and, for text, the line."""
 
 
+class ChangedInputsError(DataError):
+    """A run cannot go on, as its data or a model that it reads is not what it began with."""
+
+
 class StoreError(AblateError):
     """`mlruns/`, the Optuna storage or the MLflow server cannot be used."""
 

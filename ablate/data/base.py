@@ -3,6 +3,7 @@ batches."""
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -192,7 +193,7 @@ class Corpus:
     """The validation set; shares no item with `train`."""
     fingerprint: str
     """SHA-256 of the raw corpus, hexadecimal. It does not depend on the location of the files. A dataset on the hub is
-    identified by its name, commit, subset and split."""
+    identified by its name, commit, subset and split. "": not known, as its items are others each time."""
     classes: int
     """The vocabulary size or the number of classes."""
     shape: tuple[int, ...]
@@ -205,6 +206,11 @@ class Corpus:
     """Further validation sets by name, each reported separately."""
     padded: bool = False
     """Whether some targets may be `IGNORED`, as padding is."""
+
+    @property
+    def identity(self) -> str:
+        """The fingerprint; where there is none, a text that no other corpus has."""
+        return self.fingerprint or uuid.uuid4().hex
 
     def limit_validation(self, count: int | None) -> Self:
         """Return the corpus with `count` evenly spread items of each validation set; None: with all."""

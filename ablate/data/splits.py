@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -12,23 +13,30 @@ from ablate.data.order import draw_below, draw_permutation
 
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
+    **dict.fromkeys(("validation", "valid", "validate", "val", "dev", "development"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
 """Name of a split, of a folder or in the name of a file, in small letters -> what it is for, as `datasets` has it."""
+_MORE = r"(?:sets?|data|images?|imgs?|pictures?|photos?|samples?|splits?|folder|seg)"
+_CALLED = re.compile(rf"[\W\d_]*(?:{_MORE}[\W\d_]*)*({'|'.join(SPLITS)})(?:[\W\d_]*{_MORE})*[\W\d_]*")
+"""A name of a split with what is often put before or after it, such as test_set, train2017 and seg_train."""
 
 
 def find_splits(names: Iterable[str], where: str) -> dict[str, str]:
     """Return train, validation and test -> that one of the `names` that is usually called so, in any case, for those
-    that there are. Raises DataError for several that may be train or validation."""
-    found: dict[str, str] = {}
+    that there are: alone, or else with such a word or number as in train_images. Raises DataError for several that may
+    be train or validation."""
+    found: dict[str, list[str]] = {}
     for name in names:
-        if (part := SPLITS.get(name.lower())) is None:
-            continue
-        if part in found and part != "test":  # which is not read
-            raise DataError(f"{where} has two splits for {part}, {found[part]} and {name}: keep or name one of them.")
-        found.setdefault(part, name)
-    return found
+        if match := _CALLED.fullmatch(name.lower()):
+            found.setdefault(SPLITS[match[1]], []).append(name)
+    for part, called in found.items():
+        called[:] = [name for name in called if name.lower() in SPLITS] or called
+        if len(called) > 1 and part != "test":  # which is not read
+            raise DataError(
+                f"{where} has two splits for {part}, {called[0]} and {called[1]}: keep or name one of them."
+            )
+    return {part: called[0] for part, called in found.items()}
 
 
 def split(

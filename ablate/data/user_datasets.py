@@ -34,6 +34,8 @@ else:
 
 logger = logging.getLogger(__name__)
 
+_TWICE = 1000
+"""Number of items of a set, evenly spread, that are read twice: whether they are the same each time."""
 MOST_COMPARED = 2048
 """Items of training and of validation that are compared where the dataset names its content itself."""
 
@@ -211,22 +213,33 @@ class UserSamples(Samples):
 
 
 def _hash(parts: Sequence[UserSamples], classes: int, held_out: bool) -> tuple[str, bool, str]:
-    """Return the SHA-256 over all samples of (training, validation), whether one has a target that is `IGNORED`, and
-    the share of validation samples that are training samples as a part of the description. Raises DataError if it is
-    too large, and for a sample that is not of tensors and numbers, or has a class beyond `classes`."""
+    """Return the SHA-256 over all samples of (training, validation), "" if they are others each time, whether one has a
+    target that is `IGNORED`, and the share of validation samples that are training samples as a part of the
+    description. Raises DataError if it is too large, and for a sample that is not of tensors and numbers, or has a
+    class beyond `classes`."""
     digest, done, ignores, kind = hashlib.sha256(), 0, False, parts[0].config.kind
     samples: list[list[bytes]] = [[] for _ in parts]
+    repeats = True
     with show_progress(f"reading {kind}", sum(map(len, parts)), "items") as advance:
         for part, hashes in zip(parts, samples, strict=True):
+            spacing = -(-len(part) // _TWICE)
             for index in range(len(part)):
                 content, targets = _read_bytes(part, index)
+                if repeats and index % spacing == 0:
+                    repeats = _read_bytes(part, index)[0] == content
                 digest.update(content)
                 hashes.append(hashlib.sha256(content).digest())
                 _check_class(targets, classes, int(part.rows[index]), kind)
                 ignores = ignores or any((torch.as_tensor(x) == IGNORED).any() for x in pytree.tree_leaves(targets))
                 done += 1
                 advance(done)
-    return digest.hexdigest(), ignores, _tell_overlap(parts[1], measure_items(*samples), held_out)
+    if not repeats:
+        logger.warning(
+            f"Data {kind}: items are others each time that they are read, so that a change of the data cannot be told. "
+            "Define `identify()`, which returns a text that changes whenever the data does, or draw at random from the "
+            "global generators alone, which are seeded for each item."
+        )
+    return digest.hexdigest() if repeats else "", ignores, _tell_overlap(parts[1], measure_items(*samples), held_out)
 
 
 def _compare_some(train: UserSamples, val: UserSamples) -> str:

@@ -128,7 +128,9 @@ def list_damage(folder: str | Path, free: Collection[str] = ()) -> list[str]:
         elif _hash_file(file) != digest:
             damage.append(f"{name}: the file was changed")
     for name in sorted(names - {FILE, *expected, *free}):
-        if not name.startswith(f"{CHECKS}/") and ("/" in name or not name.startswith(".")):  # as .gitattributes
+        if not name.startswith((f"{CHECKS}/", ".git/")) and (
+            "/" in name or not name.startswith(".")
+        ):  # as .gitattributes
             damage.append(f"{name}: the file was not published with it")
     return damage
 

@@ -40,7 +40,7 @@ from ablate.sweeps.storage_lock import do_locked
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.compilation import Compilation
-from ablate.training.inputs import fingerprint_inputs
+from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
 from ablate.training.runs import shorten_settings
 from ablate.training.train import check_corpus, choose_procedure
 from ablate.training.trainer import check_ranks
@@ -221,12 +221,6 @@ def list_differences(before: Sweep, now: Sweep) -> list[str]:
 def list_changed_plugins(spec: Sweep, before: Mapping[str, str]) -> list[str]:
     """Return 'file: SHA-256 old -> new' for each plugin of `spec` that differs from `before`."""
     return list_changed_inputs(before, plugins.hash_files(spec.plugin_files))
-
-
-def list_changed_inputs(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return 'name: SHA-256 old -> new' for each of `now` that was another `before`."""
-    changed = [name for name, digest in now.items() if before.get(name, digest) != digest]
-    return [f"{name[:200]}: SHA-256 {before[name]} -> {now[name]}" for name in changed]
 
 
 def open_arms(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import StoreError, SweepError, TakenOverError
+from ablate.config.errors import ChangedInputsError, StoreError, SweepError, TakenOverError
 from ablate.config.formatting import format_duration
 from ablate.distributed import ranks
 from ablate.distributed.signals import handle_signals
@@ -28,7 +28,7 @@ from ablate.sweeps.attempts import locate_traceback
 from ablate.sweeps.caps import GPUS
 from ablate.sweeps.devices import cap_memory, count_gpus, read_sharing
 from ablate.sweeps.leases import TAKEN_OVER, Lease, describe_process, has_ended, read_owner
-from ablate.sweeps.preparation import list_changed_inputs, list_changed_plugins, read_compilation
+from ablate.sweeps.preparation import list_changed_plugins, read_compilation
 from ablate.sweeps.records import COSTS, SweepRecord
 from ablate.sweeps.seed_studies import INPUTS
 from ablate.sweeps.sessions import load_arms
@@ -38,7 +38,7 @@ from ablate.sweeps.storages.kinds import find_file
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.tracking.databases import repeat_while_away
 from ablate.training.checkpoints import break_lock
-from ablate.training.inputs import fingerprint_inputs
+from ablate.training.inputs import list_changed_inputs
 from ablate.training.procedures import Hooks, Place, Result
 from ablate.training.rungs import build_rung
 from ablate.training.runs import describe_error, run_folder
@@ -48,8 +48,6 @@ from ablate.verdict.outcomes import LOSS, classify
 if TYPE_CHECKING:
     from optuna import Trial
 
-    from ablate.data import Corpus
-    from ablate.experiment.tree import Experiment
     from ablate.training.checkpoints import Earlier
 
 logger = logging.getLogger(__name__)
@@ -128,7 +126,7 @@ class Worker:
             self._refusals += 1
             if not tracking.is_remote() or self._refusals > 1:  # a server may come back: the next trial waits for it
                 raise StoreError(f"{error} Finished trials are safe; the same command continues.") from None
-        except SweepError as error:
+        except (ChangedInputsError, SweepError) as error:
             arm.let_go(trial, str(error))
             raise
         except Exception as error:
@@ -168,9 +166,9 @@ class Worker:
         cap_memory(read_sharing())
         await_store(logger.warning, self._must_stop)
 
-        def check_inputs(experiment: Experiment, corpus: Corpus) -> None:
+        def check_inputs(inputs: Mapping[str, str]) -> None:
             with translate_storage_errors(self.url):
-                self._check_inputs(arm.arm, fingerprint_inputs(experiment, corpus))
+                self._check_inputs(arm.arm, inputs)
 
         place = Place(self.title, arm.label(trial), arm.parent, tags, run_id, self._compilation)
         length, hooks = arm.find_length(trial), Hooks(start, lease.note, decide, must_stop, loaded=check_inputs)

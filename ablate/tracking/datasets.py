@@ -22,7 +22,7 @@ def log_dataset(
     source = {"fingerprint": fingerprint, "description": description, "settings": settings}
     dataset = Dataset(
         name=name,
-        digest=fingerprint[:_LONGEST_DIGEST],
+        digest=fingerprint[:_LONGEST_DIGEST] or "unknown",
         source_type="ablate",
         source=json.dumps(source, default=str),
         profile=json.dumps(profile),

@@ -36,7 +36,14 @@ def read_facts(run_id: str) -> dict[str, str]:
     """Return the facts of a run as texts: its tags and, of runs that have it, the artifact. Raises StoreError."""
     with explain_errors(tracking_uri()):
         tags = dict(client().get_run(run_id).data.tags)
-        if not any(item.path == FILE for item in client().list_artifacts(run_id)):
-            return tags
-        text = Path(client().download_artifacts(run_id, FILE)).read_text(encoding="utf-8")
-    return {**tags, **json.loads(text)}
+    return {**tags, **read_texts(run_id, FILE)}
+
+
+def read_texts(run_id: str, file: str) -> dict[str, str]:
+    """Return the texts by name in a JSON artifact of a run; none if it has no such artifact. Raises StoreError."""
+    with explain_errors(tracking_uri()):
+        if not any(item.path == file for item in client().list_artifacts(run_id)):
+            return {}
+        text = Path(client().download_artifacts(run_id, file)).read_text(encoding="utf-8")
+    texts: dict[str, str] = json.loads(text)
+    return texts

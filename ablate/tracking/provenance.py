@@ -59,7 +59,8 @@ def _read_versions(packages: Iterable[str]) -> dict[str, str]:
 def _run_git(*arguments: str) -> str:
     folder = Path(__file__).parent
     try:
-        command = ["git", "--no-optional-locks", "-C", folder, *arguments]  # a status that is cut off leaves no lock
+        # without locks: a status that is cut off would leave one
+        command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ def fingerprint_inputs(experiment: Experiment, corpus: Corpus) -> dict[str, str]
     """Return input -> SHA-256 of what a run of `experiment`, whose sources are pinned, reads besides its settings. Two
     runs with a common input of different SHA-256 did not train on the same. Raises DataError for a missing file."""
     data, start, align = experiment.data, experiment.warm_start, experiment.align
-    found = {f"data {data.kind}{_format(data.model_dump(mode='json', exclude_defaults=True))}": corpus.fingerprint}
+    settings = _format(data.model_dump(mode="json", exclude_defaults=True))
+    found = {f"data {data.kind}{settings}": corpus.fingerprint} if corpus.fingerprint else {}
     name = getattr(data, "tokenizer", "bytes")
     if name != "bytes" and not name.startswith("bpe-"):  # that is trained on the text
         tokenizer = load_data_tokenizer(data, tracking.cache_folder())
@@ -33,6 +35,12 @@ def fingerprint_inputs(experiment: Experiment, corpus: Corpus) -> dict[str, str]
         files = sorted(file for file in folder.rglob("*") if file.is_file())
         found[f"evaluation.task_data {folder}"] = fingerprint_files(files, tracking.cache_folder())
     return {tracking.redact(name): digest for name, digest in found.items()}
+
+
+def list_changed_inputs(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return 'name: SHA-256 old -> new' for each of `now` that was another `before`."""
+    changed = [name for name, digest in now.items() if before.get(name, digest) != digest]
+    return [f"{name[:200]}: SHA-256 {before[name]} -> {now[name]}" for name in changed]
 
 
 def _format(settings: dict[str, Any]) -> str:

@@ -74,9 +74,9 @@ class Hooks:
     """Called after every update; returning True ends the run as interrupted."""
     pause_at: int | None = None
     """Number of updates after which the run ends as paused, with a checkpoint to go on from."""
-    loaded: Callable[[Experiment, Corpus], None] | None = None
-    """Called with the experiment, the weights that it starts from pinned, and its data, before the run is opened; what
-    it raises keeps the run from beginning."""
+    loaded: Callable[[Mapping[str, str]], None] | None = None
+    """Called with what the run reads (`fingerprint_inputs`) before it is opened; what it raises keeps the run from
+    beginning."""
 
 
 class Ended(NamedTuple):

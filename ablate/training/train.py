@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import torch
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import ConfigError, DataError, OutOfMemory, StoreError, TakenOverError
+from ablate.config.errors import ChangedInputsError, ConfigError, DataError, OutOfMemory, StoreError, TakenOverError
 from ablate.config.lazy import postpone_collection
 from ablate.data import BatchDataset, Corpus
 from ablate.distributed import ranks
@@ -22,8 +23,9 @@ from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.tracking import provenance, remote_files, system_metrics
 from ablate.tracking.datasets import log_dataset
-from ablate.tracking.facts import log_facts, pick_shown
+from ablate.tracking.facts import log_facts, pick_shown, read_facts, read_texts
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
+from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
 from ablate.training.precision import Speed, choose_speed
 from ablate.training.procedures import Ended, Hooks, Place, Procedure, Result
 from ablate.training.runs import (
@@ -36,6 +38,10 @@ from ablate.training.runs import (
     shorten_settings,
 )
 from ablate.training.trainer import advise_less_memory, check_ranks
+
+CORPUS = "ablate.corpus"
+INPUTS = "inputs.json"
+"""What a run began with, among its artifacts."""
 
 
 def train(
@@ -53,15 +59,18 @@ def train(
     check_corpus(experiment, corpus)
     if not place.run_id:
         experiment = procedure.pin(experiment, corpus)
+    inputs = fingerprint_inputs(experiment, corpus)
     if hooks.loaded:
-        hooks.loaded(experiment, corpus)
+        hooks.loaded(inputs)
+    if place.run_id and tracking.find_active_run(place.run_id):
+        _refuse_changes(place.run_id, inputs, corpus)
     speed = procedure.choose_speed(experiment, corpus, place.compilation)
     made_with = _gather_facts(experiment, corpus, speed)
     watched = system_metrics.check_wanted()
     with contextlib.ExitStack() as stack:
         if place.run_id:
             stack.enter_context(lock_run(run_folder(place.run_id)))
-        tracker = _open_run(experiment, place, corpus, made_with)
+        tracker = _open_run(experiment, place, corpus, made_with, inputs)
         folder = run_folder(tracker.run_id)
         if not place.run_id:
             stack.enter_context(lock_run(folder))
@@ -155,7 +164,7 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
         **{f"version.{package}": version for package, version in plugins.list_installed().items()},
         **({tracking.PLUGINS: describe_plugins(experiment)} if experiment.plugins else {}),
         **{tag: value for extension in load_extensions(experiment) for tag, value in extension.gather_facts().items()},
-        "ablate.corpus": corpus.fingerprint,
+        **({CORPUS: corpus.fingerprint} if corpus.fingerprint else {}),
         "ablate.corpus_description": corpus.description,
         "ablate.epochs": count_epochs(experiment, corpus),
         **speed.list_facts(),
@@ -170,9 +179,25 @@ def _show_loss(metrics: Mapping[str, float]) -> dict[str, str]:
     return {} if loss is None or not math.isfinite(loss) else {"ablate.loss": f"{loss:.3f}"}
 
 
-def _open_run(experiment: Experiment, place: Place, corpus: Corpus, facts: Mapping[str, Any]) -> tracking.Tracker:
+def _refuse_changes(run_id: str, inputs: Mapping[str, str], corpus: Corpus) -> None:
+    """Raise ChangedInputsError if a run that goes on began with other inputs."""
+    before, now = read_texts(run_id, INPUTS), inputs
+    if not before and corpus.fingerprint:  # of an earlier version
+        before, now = {"data": read_facts(run_id).get(CORPUS, corpus.fingerprint)}, {"data": corpus.fingerprint}
+    if changes := list_changed_inputs(before, now):
+        raise ChangedInputsError(
+            f"Run {run_id} began with other data or another model. What changed:\n  "
+            + "\n  ".join(changes)
+            + "\nRestore it and resume the run, or start another one."
+        )
+
+
+def _open_run(
+    experiment: Experiment, place: Place, corpus: Corpus, facts: Mapping[str, Any], inputs: Mapping[str, str]
+) -> tracking.Tracker:
     """Return the run, new or resumed, with its parameters, data, configuration and facts."""
-    texts = {**plugins.read_copies(experiment.plugins), "config.yaml": experiment.to_yaml()}
+    texts = {**plugins.read_copies(experiment.plugins), INPUTS: json.dumps(inputs, indent=1, ensure_ascii=False)}
+    texts["config.yaml"] = experiment.to_yaml()
     if place.run_id:
         tracker = tracking.Tracker.resume(place.run_id)
         if tracker.has_artifact("config.yaml"):  # the last thing written below

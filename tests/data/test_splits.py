@@ -5,7 +5,7 @@ import pytest
 
 from ablate.config.errors import DataError
 from ablate.data import data_kinds, split
-from ablate.data.splits import split_text
+from ablate.data.splits import find_splits, split_text
 from ablate.tasks import tasks
 
 
@@ -39,6 +39,28 @@ def test_all_kinds_are_registered():
     assert set(data_kinds) >= {"topics", "text", "digits", "image_folder"}
     for kind in data_kinds:
         assert data_kinds[kind].task in tasks
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("training_set", "test_set"), {"train": "training_set", "test": "test_set"}),
+        (("train_images", "val_images"), {"train": "train_images", "validation": "val_images"}),
+        (("annotations", "train2017", "val2017"), {"train": "train2017", "validation": "val2017"}),
+        (("seg_train", "seg_test", "seg_pred"), {"train": "seg_train", "test": "seg_test"}),
+        (("train", "validate"), {"train": "train", "validation": "validate"}),
+        (("TrainSet", "Dev-Data", "01_test"), {"train": "TrainSet", "validation": "Dev-Data", "test": "01_test"}),
+        (("train", "train_2", "val.1"), {"train": "train", "validation": "val.1"}),
+        (("trainers", "testudo", "valley", "trains", "data", "images", "dev_board", "val d'isere", "trainer set"), {}),
+    ],
+)
+def test_folders_of_splits_are_known_by_their_usual_names(names, found):
+    assert find_splits(names, "root") == found
+
+
+def test_two_splits_for_one_use_are_refused():
+    with pytest.raises(DataError, match="root has two splits for train, train1 and train2: keep or name one of them"):
+        find_splits(("train1", "train2", "val"), "root")
 
 
 def inside(place, parts):

@@ -99,6 +99,22 @@ def test_the_fingerprint_follows_the_content(tmp_path, monkeypatch):
     assert named == load(tmp_path, (Noisy(), None), identify=lambda self: "noisy 1").fingerprint != one
 
 
+def test_items_that_are_others_each_time_have_no_fingerprint(tmp_path, caplog):
+    generator = torch.Generator()
+
+    class OwnNoise(Noisy):
+        def __getitem__(self, index):
+            return IMAGES[index] + torch.rand(1, 2, 2, generator=generator), int(LABELS[index])
+
+    assert load(tmp_path, (OwnNoise(), None)).fingerprint == ""
+    assert "Data mine: items are others each time that they are read" in caplog.text
+    assert "Define `identify()`" in caplog.text
+    caplog.clear()
+    assert load(tmp_path, (OwnNoise(), None), identify=lambda self: "1").fingerprint
+    assert load(tmp_path, (Noisy(), None)).fingerprint
+    assert not caplog.text
+
+
 def test_rows_of_the_library_datasets_are_converted(tmp_path):
     features = Features({"words": Sequence(Value("int64")), "label": ClassLabel(names=["a", "b"])})
     rows = Dataset.from_dict({"words": [[i, i + 1] for i in range(8)], "label": [i % 2 for i in range(8)]}, features)

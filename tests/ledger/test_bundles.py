@@ -111,6 +111,17 @@ def test_files_in_folders_that_begin_with_a_dot_are_checked(bundle):
     ]
 
 
+def test_a_bundle_may_be_a_git_repository_of_its_own(bundle):
+    for name in (".git/hooks/commit-msg", ".gitattributes"):
+        (bundle / name).parent.mkdir(parents=True, exist_ok=True)
+        (bundle / name).write_text("")
+    assert bundles.list_damage(bundle) == []
+    for name in (".github/evil.py", "plugins/.git/evil.py"):
+        (bundle / name).parent.mkdir(parents=True)
+        (bundle / name).write_text("")
+    assert len(bundles.list_damage(bundle)) == 2
+
+
 def test_no_link_leads_out_of_a_bundle(here, bundle):
     secret = here / "secret"
     secret.mkdir()

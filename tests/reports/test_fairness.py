@@ -66,7 +66,7 @@ def test_a_fact_that_only_some_have_is_a_difference(full):
 
 
 def test_uncommitted_changes_are_told_even_where_all_runs_have_them(record):
-    dirty = with_facts(record, **{"ablate.dirty": "true"})
+    dirty = with_facts(record, **{"ablate.dirty": "true", "ablate.corpus": "0" * 64})
     first, second = fairness.describe_surroundings(dirty)
     assert first.startswith("19 of 19 runs used code with uncommitted changes (pre 8, post 5 and mix 6).")
     assert second.startswith("All 19 runs used the same data, hardware, precision, code and package versions.")

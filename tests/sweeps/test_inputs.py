@@ -4,17 +4,55 @@ import json
 
 import optuna
 import pytest
-from sweeps.small import run_here
+from sweeps.small import run_here, stop_when
 
-from ablate.config.errors import SweepError
+from ablate.config.errors import ChangedInputsError, SweepError
+from ablate.reports.fairness import describe_surroundings
 from ablate.sweeps import dry_run
 from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.preparation import list_changed_inputs, open_sweep
+from ablate.sweeps.preparation import open_sweep
 from ablate.sweeps.storage import read_sweep, storage_url
-from ablate.training.inputs import fingerprint_inputs
+from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
 from ablate.training.trained import open_trained
 
 CHANGED = r"small was started with another sweep file, plugin or data[\s\S]*{}[\s\S]*: SHA-256 \w{{64}} -> \w{{64}}"
+
+NOISY = """
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from ablate.data import UserDataset, data_kinds
+
+RANDOM = np.random.default_rng()
+
+
+class Items:
+    classes = ("a", "b")
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        import torch
+
+        return torch.from_numpy(RANDOM.normal(size=(1, 8, 8)).astype("float32")), index % 2
+
+
+@data_kinds.register
+class Noisy(UserDataset):
+    \"\"\"Noise of a generator of its own.\"\"\"
+
+    kind: Literal["noisy"] = "noisy"
+    task: ClassVar[str] = "image_classification"
+
+    @property
+    def input_shape(self):
+        return (1, 8, 8)
+
+    def build(self):
+        return Items(), None
+"""
 
 
 @pytest.fixture
@@ -86,6 +124,38 @@ def test_data_that_changes_while_a_sweep_runs_is_seen_before_the_next_trial(stor
     assert [record.counts(arm)["completed"] for arm in ("pre", "mix")] == [1, 0]
     assert record.counts("mix")["failed"] == 0  # it is free, and no run of it was begun
     assert record.trials["mix"][0].run_id is None
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_trial_that_was_stopped_is_not_continued_on_other_data(store, on_files, corpus, monkeypatch, is_known):
+    """By what the sweep has noted or, where it has no note, as of an earlier version, by what the run has."""
+    seen = []
+    with monkeypatch.context() as patched:
+        stop_when(patched, lambda arm, trial: len(seen) == 3 or seen.append(0))
+        with pytest.raises(KeyboardInterrupt):
+            run_here(on_files())
+    CHANGES["data text"](corpus)
+    if not is_known:
+        for place in ("worker", "preparation"):
+            monkeypatch.setattr(f"ablate.sweeps.{place}.list_changed_inputs", lambda *_: [])
+    with pytest.raises(
+        SweepError if is_known else ChangedInputsError, match=r"What changed:\n  data text .* -> \w{64}"
+    ):
+        run_here(on_files())
+    assert read_sweep("small").counts("pre")["failed"] == 0
+
+
+def test_a_sweep_of_data_that_is_another_each_time_goes_on(store, spec, tiny_settings, registries, tmp_path):
+    plugin = tmp_path / "noisy.py"
+    plugin.write_text(NOISY)
+    settings = {"model": {"kind": "vit", "hidden": 8, "layers": 1, "heads": 1, "patch_size": 4}}
+    settings |= {"data": {"kind": "noisy"}, "trainer": {**tiny_settings["trainer"], "max_steps": 2}}
+    sweep = spec(experiment=settings, plugins=str(plugin), arms={}, budget={"trials": 1})
+    run_here(sweep)
+    record = run_here(spec(experiment=settings, plugins=str(plugin), arms={}, budget={"trials": 2}))
+    assert [trial.status for trials in record.trials.values() for trial in trials] == ["completed"] * 2
+    assert not record.inputs
+    assert "All 2 runs used the same hardware, " in " ".join(describe_surroundings(record))
 
 
 def test_the_data_of_each_searched_value_is_known(store, spec, tiny_settings, corpus):

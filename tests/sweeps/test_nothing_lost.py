@@ -86,7 +86,8 @@ def tracked(title):
         assert key not in found, f"two runs of {key}"
         assert one.info.status == "FINISHED"
         names = {item.path for item in client.list_artifacts(one.info.run_id)}
-        assert names == {"sweep.yaml" if key[0] == "arm" else "config.yaml", "environment.json"}
+        own = {"sweep.yaml"} if key[0] == "arm" else {"config.yaml", "inputs.json"}
+        assert names == {*own, "environment.json"}
         found[key] = histories(one.info.run_id), dict(one.data.params)
         for name, points in found[key][0].items():
             steps = [step for step, _ in points]

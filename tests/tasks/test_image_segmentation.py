@@ -194,13 +194,13 @@ def test_what_would_change_images_alone_and_missing_classes_are_told_at_once(fol
         Experiment.from_mapping({"model": SIZE, "data": data_of(folder, mask_values={0: 0, 255: 3})})
 
 
-def draw_masks(root, *masks, size=(8, 8), mode="L"):
+def draw_masks(root, *masks, size=(8, 8), mode="L", shade=9):
     """root/images/0.png and root/masks/0.png and so on, the masks with equal shares of the pixels that are given."""
     for number, pixels in enumerate(masks):
         grid = np.resize(np.array(pixels), size[0] * size[1]).reshape(size[1], size[0])
         for name in ("images", "masks"):
             (root / name).mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", size, (number, 9, 9)).save(root / "images" / f"{number}.png")
+        Image.new("RGB", size, (number, 9, shade)).save(root / "images" / f"{number}.png")
         Image.fromarray(grid.astype(np.uint8)).convert(mode).save(root / "masks" / f"{number}.png")
 
 
@@ -224,7 +224,8 @@ def read_classes(corpus):
             [[0, 0, 0, 255]] * 4,
             {"mask_classes": 2},
             r"Class 1 is in none of the 4 masks to train on, whose pixels are 0 \(75.0%\), 255 \(25.0%, ignored\). Set "
-            r"the class of each pixel: data.mask_values='{.0.: 0, .255.: 1}' \(null: no class\).$",
+            r"the class of each pixel: data.mask_values='{.0.: 0, .255.: 1}' \(null: no class; one that is named may "
+            r"be missing\)\.$",
         ),
         ([[0, 1, 1, 255]] * 4, {"mask_classes": 4}, r"Classes 2, 3 are in none .* or if .* fewer .*mask_classes=2.$"),
         ([[0, 1, 3]] * 4, {"mask_classes": 4}, r"Class 2 is in none .*mask_values='{.0.: 0, .1.: 1, .3.: 2}' [^,]*$"),
@@ -289,18 +290,67 @@ def test_what_is_usual_is_accepted(tmp_path, masks, settings):
 
 def test_a_validation_set_may_lack_classes_and_may_not_have_more(tmp_path):
     draw_masks(tmp_path / "pets/Train", *[[0, 1, 2]] * 4)
-    draw_masks(tmp_path / "pets/VALID", *[[0, 2]] * 2)
+    draw_masks(tmp_path / "pets/VALID", *[[0, 2]] * 2, shade=99)
     corpus = load_masks(tmp_path / "pets", mask_classes=3)
     assert (len(corpus.train), len(corpus.val)) == (4, 2)
     assert corpus.description.endswith("; read: Train/, VALID/")
-    draw_masks(tmp_path / "pets/VALID", [0, 3])
+    draw_masks(tmp_path / "pets/VALID", [0, 3], shade=99)
     with pytest.raises(DataError, match=r"VALID/masks/0.png has the class 3, and data.mask_classes is 3"):
         load_masks(tmp_path / "pets", mask_classes=3)
 
 
+@pytest.mark.parametrize(
+    ("val", "settings", "told"),
+    [
+        (
+            [0, 0, 0, 255],
+            {},
+            r"Class 1 is in none of the 2 masks to validate on, whose pixels are 0 \(75.0%\), 255 \(25.0%, ignored\). "
+            r"Say what each pixel is: data.mask_values='{.0.: 0, .1.: 1, .255.: null}', with a class in place of null",
+        ),
+        ([0], {}, r"The 2 masks to validate on have one class alone, .* is: data.mask_values='{.0.: 0, .1.: 1}'\.$"),
+        ([0, 255], {"mask_values": {0: 0, 1: 1, 255: None}}, None),
+        ([0], {"mask_values": {0: 0, 1: 1}}, None),
+    ],
+)
+def test_the_masks_of_a_validation_set_are_checked_too(tmp_path, val, settings, told):
+    draw_masks(tmp_path / "pets/train", *[[0, 1]] * 4)
+    draw_masks(tmp_path / "pets/val", *[val] * 2, shade=99)
+    if told:
+        with pytest.raises(DataError, match=told):
+            load_masks(tmp_path / "pets", mask_classes=2)
+    assert load_masks(tmp_path / "pets", **{"mask_values": {0: 0, 1: 1, 255: 1}, **settings}).classes == 2
+
+
+def test_what_is_ignored_of_a_validation_set_is_told(tmp_path):
+    draw_masks(tmp_path / "pets/train", *[[0, 1]] * 4)
+    draw_masks(tmp_path / "pets/val", *[[0, 1, 255, 0]] * 2, shade=99)
+    described = load_masks(tmp_path / "pets", mask_classes=2).description
+    assert "2 classes, 25.0% of those to validate on ignored; read" in described
+    draw_masks(tmp_path / "pets/train", *[[0, 1, 1, 1, 255]] * 4, size=(10, 10))
+    described = load_masks(tmp_path / "pets", mask_classes=2).description
+    assert "20.0% of the pixels and 25.0% of those to validate on ignored; read" in described
+
+
+def test_a_class_that_is_named_may_be_missing(tmp_path):
+    draw_masks(tmp_path / "pets", *[[0, 1, 3]] * 4)
+    with pytest.raises(DataError, match="Class 2 is in none"):
+        load_masks(tmp_path / "pets", mask_classes=5, mask_values={0: 0, 1: 1, 3: 3, 4: 4})
+    assert load_masks(tmp_path / "pets", mask_values={0: 0, 1: 1, 2: 2, 3: 3}).classes == 4
+
+
+def test_images_and_masks_at_the_root_come_first(tmp_path):
+    draw_masks(tmp_path / "pets", *[[0, 1]] * 4)
+    for beside in ("dev", "test/images"):
+        (tmp_path / "pets" / beside).mkdir(parents=True)
+    corpus = load_masks(tmp_path / "pets", mask_classes=2)
+    assert (len(corpus.train), len(corpus.val)) == (2, 2)
+    assert corpus.description.endswith("2 classes; not read beside images/ and masks/: dev/, test/")
+
+
 def test_splits_may_be_inside_images_and_masks(tmp_path):
     for name, count in {"training": 4, "validation": 2, "test": 1}.items():
-        draw_masks(tmp_path / name, *[[0, 1]] * count)
+        draw_masks(tmp_path / name, *[[0, 1]] * count, shade=count)
         for part in ("images", "masks"):
             (tmp_path / "ade" / part).mkdir(parents=True, exist_ok=True)
             (tmp_path / name / part).rename(tmp_path / "ade" / part / name)

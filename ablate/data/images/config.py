@@ -19,7 +19,7 @@ from ablate.data.base import BatchDataset, Corpus, DataConfig, data_kinds
 from ablate.data.files import expand_path, find_files
 from ablate.data.images.augment import Augmentation, augmentations
 from ablate.data.images.batches import EncodedImages, LabelSetImages, MemoryImages
-from ablate.data.images.folders import check_apart, find_images, find_layout
+from ablate.data.images.folders import check_apart, find_images, find_layout, list_folders
 from ablate.data.images.masks import IMAGES, MASKS, MaskedImages, MaskedSource, find_masked, validate_masks
 from ablate.data.images.pixels import Pixels
 from ablate.data.images.sources import ImageSource, check_same_classes, fingerprint_images
@@ -113,6 +113,8 @@ class EncodedImagesConfig(Pixels, DataConfig):
         for one, counted in zip(sources, counts, strict=True):
             one.check_pixels(counted)
         source.check_classes(counts[0])
+        if val_source is not None:
+            val_source.check_classes(counts[1], trained=counts[0])
         if turned := sum(counted.turned for counted in counts):
             text = "masks have no EXIF orientation and are turned by that of their images; 1 would leave one as it is."
             logger.warning(f"{turned:,} {text}")
@@ -128,7 +130,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
             bytes_per_token=None,
             description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size} "
             f"with masks{self._describe_enlarged(source.images)}{shared}, {source.classes:,} classes"
-            f"{source.describe_ignored(counts[0])}{note}",
+            f"{source.describe_ignored(counts)}{note}",
             padded=source.ignored is not None or None in source.values.values(),
         )
 
@@ -201,12 +203,14 @@ class MaskSettings(Config):
 
     mask_classes: int | None = Field(None, ge=2, le=MOST_CLASSES)
     """The number of classes in the masks: pixels are 0 to mask_classes - 1. Needed where there are masks, unless
-    `mask_values` says it. Each class must occur in the masks to train on."""
+    `mask_values` says it. Each class must occur in the masks to train on, and where pixels are ignored in those to
+    validate on, unless `mask_values` names it."""
     ignored: int | None = 255
     """The pixel of a mask that is no class, and not trained on. None: there is none."""
     mask_values: Annotated[dict[Annotated[int, Field(ge=0, le=65535)], int | None], BeforeValidator(_read_keys)] = {}
     """Pixel of a mask -> its class, such as {"0": 0, "255": 1}, where pixels are not the numbers of classes; null: no
-    class, not trained on. It has precedence over `ignored`; any other pixel is refused."""
+    class, not trained on. It has precedence over `ignored`; any other pixel is refused. A class that it names may be
+    missing from the masks."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())  # a mapping has none of its own
@@ -234,8 +238,8 @@ class MaskFolder(MaskSettings, EncodedImagesConfig):
 
     A mask is called as its image, has its size, and one number for each pixel, its class: grey, or a palette. An image
     is turned as its EXIF orientation says, and with it a mask that has no orientation of its own and the size of the
-    stored image. The folders of splits may have other usual names, such as valid or Training; without one for
-    validation a part of the images is held out.
+    stored image. The folders of splits may have other usual names, such as valid, Training or train_images; without one
+    for validation a part of the images is held out.
     """
 
     kind: Literal["mask_folder"] = "mask_folder"
@@ -248,27 +252,31 @@ class MaskFolder(MaskSettings, EncodedImagesConfig):
 
     def load(self, cache: Path) -> Corpus:
         root = expand_path(self.root)
-        if (layout := find_layout(root)).note:
+        own = all((root / name).is_dir() for name in (IMAGES, MASKS))
+        if not own and (layout := find_layout(root)).note:
+            note = layout.note
             folders = [(folder / IMAGES, folder / MASKS) for folder in (layout.train, layout.val) if folder]
         else:
             layout = find_layout(root / IMAGES, holds_folders=False)
             inside = [folder for folder in (layout.train, layout.val) if folder]
             folders = [(folder, root / MASKS / folder.relative_to(root / IMAGES)) for folder in inside]
+            beside = [f"{name}/" for name in list_folders(root) if name not in (IMAGES, MASKS)]
+            note = layout.note + (f"; not read beside images/ and masks/: {', '.join(beside)}" if beside else "")
         pairs = [find_masked(*pair, root) for pair in folders]
         if len(pairs) > 1:
             check_apart(pairs[0][0], pairs[1][0])
         source, *val = [self.open_masks(*pair) for pair in pairs]
         key = f"images and masks below {root}"
-        return self.build_masked_corpus(source, val[0] if val else None, key, cache, layout.note)
+        return self.build_masked_corpus(source, val[0] if val else None, key, cache, note)
 
 
 @data_kinds.register
 class ImageFolder(EncodedImagesConfig):
     """Your own images in one folder for each class: root/CLASS/*.jpg, or root/train/CLASS and root/val/CLASS.
 
-    The folders of splits may have other usual names, such as valid or Training; without one for validation a part of
-    the training images is held out, and the one of a test set is never read. Links to folders are followed, an image is
-    turned as its EXIF orientation says, and one that links name twice is read once.
+    The folders of splits may have other usual names, such as valid, Training or train_images; without one for
+    validation a part of the training images is held out, and the one of a test set is never read. Links to folders are
+    followed, an image is turned as its EXIF orientation says, and one that links name twice is read once.
 
     Accepted are jpg, png, webp, bmp, gif (the first frame), tif, jp2, avif, ppm, tga and their other suffixes; other
     files are left out and reported.

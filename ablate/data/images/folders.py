@@ -70,9 +70,9 @@ def find_layout(root: Path, holds_folders: bool = True) -> Layout:
     """
     if not os.path.isdir(root):
         raise DataError(f"There is no folder {root}" + (", only a file" if os.path.exists(root) else ""))
-    names = _list_folders(root)
+    names = list_folders(root)
     splits = find_splits(names, str(root))
-    trains = "train" in splits and (not holds_folders or bool(_list_folders(root / splits["train"])))
+    trains = "train" in splits and (not holds_folders or bool(list_folders(root / splits["train"])))
     # A class may be called "train" too, and then has images rather than folders.
     if not splits or (splits.keys() == {"train"} and len(names) > 1 and not trains):
         return Layout(root, None, "")
@@ -95,7 +95,7 @@ def find_images(folder: Path, root: Path) -> FolderImages:
 
     Raises DataError for fewer than two classes, for a class without images, and for a file in two classes.
     """
-    names = _list_folders(folder)
+    names = list_folders(folder)
     if not names:
         raise DataError(f"{folder} has no folders. Expected one for each class: {folder}/CLASS/*.jpg")
     if len(names) == 1:
@@ -145,7 +145,8 @@ def list_images(folder: Path) -> list[Path]:
     return files
 
 
-def _list_folders(folder: Path) -> list[str]:
+def list_folders(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder that are not hidden, sorted. Raises DataError where it cannot be."""
     try:
         return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:

@@ -171,35 +171,56 @@ class MaskedSource:
             if self.find_class(pixel) is None:
                 raise DataError(self._explain_pixel(pixel, counts.first[pixel], list(counts.pixels)))
 
-    def describe_ignored(self, counts: MaskCounts) -> str:
-        """Return which share of the pixels is no class, to add to a description; "" for none."""
-        ignored = sum(count for pixel, count in counts.pixels.items() if self.find_class(pixel) == IGNORED)
-        return f", {ignored / sum(counts.pixels.values()):.1%} of the pixels ignored" if ignored else ""
+    def describe_ignored(self, counts: Sequence[MaskCounts]) -> str:
+        """Return which share of the pixels is no class, to train on and where they are apart to validate on, to add to
+        a description; "" for none."""
+        shares = []
+        for one, what in zip(counts, ("the pixels", "those to validate on"), strict=False):
+            ignored = sum(count for pixel, count in one.pixels.items() if self.find_class(pixel) == IGNORED)
+            shares += [f"{ignored / sum(one.pixels.values()):.1%} of {what}"] if ignored else []
+        return f", {' and '.join(shares)} ignored" if shares else ""
 
-    def check_classes(self, counts: MaskCounts) -> None:
-        """Raise DataError if a class never occurs, or only one: the masks have other numbers than was said."""
-        there = {self.find_class(pixel) for pixel in counts.pixels} - {IGNORED, None}
-        missing = [number for number in range(self.classes) if number not in there]
-        if not self.values and self.ignored in missing:
-            missing.remove(self.ignored)
-        if not missing and len(there) > 1:
+    def check_classes(self, counts: MaskCounts, trained: MaskCounts | None = None) -> None:
+        """Raise DataError if a class never occurs that `values` does not name, or only one class does: the masks have
+        other numbers than was said. Masks to validate on, after those of `trained`, may lack a class where no pixel is
+        ignored, and have one alone if `values` names more."""
+        there, wanted = self._list_classes(counts), {*range(self.classes)} - {*self.values.values()}
+        if trained:
+            is_ignoring = any(self.find_class(pixel) == IGNORED for pixel in counts.pixels)
+            wanted &= self._list_classes(trained) if is_ignoring else set()
+        missing = sorted(wanted - there - (set() if self.values else {self.ignored}))
+        if not missing and (len(there) > 1 or (trained and self.values)):
             return
+        if trained and not there:  # told with all sets that have no targets
+            return
+        masks = f"{len(self):,} masks to {'validate' if trained else 'train'} on"
         if missing:
             names = f"Class {missing[0]} is" if len(missing) == 1 else f"Classes {_join(missing)} are"
-            fault = f"{names} in none of the {len(self):,} masks to train on"
+            fault = f"{names} in none of the {masks}"
         else:
-            fault = f"The {len(self):,} masks to train on have one class alone"
+            fault = f"The {masks} have {'one class alone' if there else 'no class'}"
         total = sum(counts.pixels.values())
         shares = [
             f"{pixel} ({count / total:.1%}{', ignored' if self.find_class(pixel) == IGNORED else ''})"
             for pixel, count in counts.pixels.items()
         ]
         advice = "There must be pixels of at least two"
-        if len(counts.pixels) > 1:
-            advice = f"Set the class of each pixel: {_suggest_values(counts.pixels)} (null: no class)"
-        if len(there) > 1 and there == set(range(len(there))):
+        if trained:
+            known = {pixel: self.find_class(pixel) for pixel in sorted({*trained.pixels, *counts.pixels})}
+            meant = {pixel: None if number == IGNORED else number for pixel, number in known.items()}
+            advice = f"Say what each pixel is: data.mask_values='{json.dumps(meant)}'"
+            advice += ", with a class in place of null where it is one" if None in meant.values() else ""
+        elif len(counts.pixels) > 1:
+            advice = (
+                f"Set the class of each pixel: {_suggest_values(counts.pixels)} (null: no class; one that is named may"
+            )
+            advice += " be missing)"
+        if not trained and len(there) > 1 and there == set(range(len(there))):
             advice += f", or if there are fewer classes, data.mask_classes={len(there)}"
         raise DataError(f"{fault}, whose pixels are {_join(shares)}. {advice}.")
+
+    def _list_classes(self, counts: MaskCounts) -> set[int | None]:
+        return {self.find_class(pixel) for pixel in counts.pixels} - {IGNORED, None}
 
     def _explain_pixel(self, pixel: int, row: int, found: Sequence[int]) -> str:
         if self.values:

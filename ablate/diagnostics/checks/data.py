@@ -40,7 +40,7 @@ def check_loading(kind: str, settings: Settings) -> str:
     """Check that the fingerprint and the first batch are the same whenever it is loaded."""
     subject = _build(kind, settings)
     again = load_anew(subject.experiment.data)
-    if again.fingerprint != subject.corpus.fingerprint:
+    if again.identity != subject.corpus.identity:
         raise CheckFailedError("its fingerprint is another each time that it is loaded")
     if not _is_same(_read(again, 1)[0], _read(subject.corpus, 1)[0]):
         raise CheckFailedError("its first batch is another each time that it is loaded, with the same fingerprint")

@@ -54,7 +54,7 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
         classifies=task.classifies,
         sum_losses=lambda batch: task.sum_losses(model, forward, batch.inputs, batch.targets),
         device=opening.device,
-        identity=f"{weights} {code} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
+        identity=f"{weights} {code} {corpus.identity} {experiment.data!r} {opening.dtype}",
     )
     own = partial(load_data_tokenizer, source.experiment.data, tracking.cache_folder()) if is_text else None
     has_targets = classes in (0, corpus.classes) or is_text

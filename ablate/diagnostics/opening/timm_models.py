@@ -56,6 +56,6 @@ def open_timm(name: str, opening: Opening) -> Opened:
         unit="images",
         classifies=True,
         device=opening.device,
-        identity=f"{identify_files(name)} {weights} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
+        identity=f"{identify_files(name)} {weights} {corpus.identity} {experiment.data!r} {opening.dtype}",
     )
     return Opened(subject, corpus.description, has_targets=corpus.classes == model.num_classes)

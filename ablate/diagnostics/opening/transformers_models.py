@@ -76,7 +76,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
         per_item=corpus.shape[0],
         unit="tokens",
         device=opening.device,
-        identity=f"{identify_model(name, model)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
+        identity=f"{identify_model(name, model)} {corpus.identity} {experiment.data!r} {opening.dtype}",
     )
     own = partial(load_data_tokenizer, experiment.data, tracking.cache_folder())
     return Opened(subject, corpus.description, tokenizer=None if masked else own)

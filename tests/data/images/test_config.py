@@ -154,6 +154,7 @@ def test_a_class_may_be_called_train(root, cache):
             "root has test/, valid/, called as a split is, and no train/ with a folder for each",
         ),
         (("cat", "dog", "test"), "root has test/, called as a split is, and no train/ with a folder for each class"),
+        (("train_images", "test2017"), "root has test2017/, train_images/, called as a split is"),
         (("train", "Test"), "root has Test/, train/, called as a split is"),  # of images without classes
         (("train/cat", "train/dog", "val/cat", "Valid/cat"), "root has two splits for validation, Valid and val"),
     ],
