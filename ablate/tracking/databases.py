@@ -53,8 +53,8 @@ def add_driver(url: str, what: str = "the Optuna storage") -> str:
     is_file = url.startswith(("sqlite:", "journal:", "file:"))
     if not is_file and re.search(r"[@\s]", url) and not _WELL_FORMED.fullmatch(url):
         raise StoreError(  # without the address: a program cannot know what in it is the password
-            f"The address of {what} is malformed: it is written as SCHEME://USER:PASSWORD@HOST:PORT/NAME, and an @, a "
-            "/ or a blank in a password as %40, %2F or %20."
+            f"The address of {what} is malformed: it must begin like postgresql://, and an @, a / or a blank in its "
+            "password must be written as %40, %2F or %20."
         )
     remember_address(url)
     plain = re.match(r"postgres(ql)?://", url)
