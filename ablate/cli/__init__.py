@@ -29,7 +29,6 @@ from ablate.cli import (
     figure,
     ladder,
     plan,
-    proxy,
     publish,
     report,
     schema,
@@ -50,7 +49,7 @@ from ablate.distributed import groups
 
 VERBS = (
     train, sweep, work, ladder, transfer, status, report, publish, verify, compare, plan, export, diagnose, figure,
-    wordsim, evaluate, align, ui, proxy, list_choices, config, schema, check, completion,
+    wordsim, evaluate, align, ui, list_choices, config, schema, check, completion,
 )  # fmt: skip
 """In the order of `ablate --help`."""
 _EXAMPLES = """\

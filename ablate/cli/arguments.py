@@ -58,8 +58,7 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
         "--storage",
         type=remember,
         metavar="URL",
-        help="studies: sqlite:///FILE, journal:///FILE, postgresql://HOST/NAME or grpc://HOST:PORT "
-        "(default: SQLite under mlruns/)",
+        help="studies: sqlite:///FILE, journal:///FILE or postgresql://HOST/NAME (default: SQLite under mlruns/)",
     )
 
 

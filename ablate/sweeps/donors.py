@@ -73,7 +73,7 @@ def pin_donors(experiment: Experiment, study: Study) -> Experiment:
         if (reference := parse_reference(name)) is None:
             continue
         noted: dict[str, Any] = dict(study.user_attrs.get(_NOTE, {}))
-        key = name if path == WEIGHTS else f"{path} {name}"
+        key = f"{path} {name}"
         if key not in noted:
             title = study.study_name.partition("/")[0]  # the sweep with its generation
             own = reference.sweep in ("", title.rpartition("@")[0])

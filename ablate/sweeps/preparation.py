@@ -308,8 +308,7 @@ def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     """Return the arm's run in MLflow, created if missing."""
     known = study.user_attrs.get("parent")
     uri = tracking.redact(tracking.tracking_uri())  # a password is not for whoever reads the studies
-    is_here = tracking.redact(study.user_attrs.get("tracking_uri", "")) == uri
-    if known and is_here and tracking.find_active_run(known):
+    if known and study.user_attrs.get("tracking_uri") == uri and tracking.find_active_run(known):
         return str(known)
     mark = study.user_attrs.get("mark")  # finds the run of a process that was killed before it wrote down the id
     run_id = tracking.find_run(title, {"ablate.mark": mark}) if mark else None

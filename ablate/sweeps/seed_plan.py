@@ -95,7 +95,9 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     shared = ", which share" if comparisons > 1 else ", with"
     family = f"{count_noun(comparisons, 'comparison')} in the file{shared} an error of 5 % (failures may add some)"
     if spec.contrasts:
-        return [*_describe_effects(spec, smallest, family), *_describe_warnings(spec, smallest, comparisons, hours)]
+        share = max(contrast.sd_share for contrast in spec.contrasts.values() if contrast.is_main)
+        warnings = _warn(spec, smallest * share, comparisons, hours, share) if sd else ()
+        return [*_describe_effects(spec, smallest, family), *warnings]
     if sd is None:
         advice = _describe_full_sd(spec) or (
             "set confirm.sd, a standard deviation from earlier runs, to see this in the unit of the objective"
@@ -162,12 +164,6 @@ def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str
         f"failures: {_describe_exclusion(seeds)}; to show that a level fails more often, more of its cells must fail "
         f"on {needed} seeds, and fewer on none"
     )
-
-
-def _describe_warnings(spec: Sweep, smallest: float, comparisons: int, hours: float | None) -> list[str]:
-    """Return the warnings of a factorial: whether its main effects can show what matters."""
-    share = max(contrast.sd_share for contrast in spec.contrasts.values() if contrast.is_main)
-    return list(_warn(spec, smallest * share, comparisons, hours, share)) if _find_sd(spec) else []
 
 
 def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None, share: float = 1.0) -> Iterator[str]:

@@ -19,14 +19,14 @@ def do_locked(storage: BaseStorage, step: Callable[[], T]) -> T:
     """Return the result of `step`, called under the lock of `storage` (see `lock_storage`). If the server becomes
     unreachable meanwhile, wait for it, take the lock again and repeat `step` from its start, wherever it was
     interrupted."""
-    from ablate.sweeps.storages.waiting import Waiting
+    from ablate.sweeps.storages.database_server import DatabaseServer
 
     def once() -> T:
         with lock_storage(storage):
             return step()
 
     kind = find_kind(storage)
-    return repeat_while_away(once, kind.url) if isinstance(kind, Waiting) else once()
+    return repeat_while_away(once, kind.url) if isinstance(kind, DatabaseServer) else once()
 
 
 @contextlib.contextmanager

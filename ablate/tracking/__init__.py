@@ -15,16 +15,14 @@ from ablate.tracking.connection import (
     find_active_run,
     find_run,
     has_plugin,
-    set_environ,
     silence_logs,
 )
-from ablate.tracking.databases import hold_creation_lock, redact, remember_address, shorten, sqlite_file
+from ablate.tracking.databases import redact, remember_address, shorten
 from ablate.tracking.paths import (
     cache_folder,
     is_remote,
     open_folder,
     open_store,
-    store_exists,
     store_path,
     tracking_uri,
 )
@@ -43,17 +41,13 @@ __all__ = [
     "find_active_run",
     "find_run",
     "has_plugin",
-    "hold_creation_lock",
     "is_remote",
     "open_folder",
     "open_store",
     "redact",
     "remember_address",
-    "set_environ",
     "shorten",
     "silence_logs",
-    "sqlite_file",
-    "store_exists",
     "store_path",
     "tracking_uri",
 ]

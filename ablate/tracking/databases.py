@@ -38,13 +38,24 @@ class LostConnectionError(Exception):
 
 def remember_address(url: str) -> str:
     """Return `url`, and register its password for `redact`."""
-    _addresses.add(url)
+    written = [login[2] for login in _LOGIN.finditer(url)]
+    written += [field[2] for field in _FIELD.finditer(url) if _SECRET.search(field[1])]
+    hidden = _hide_passwords(url)  # a password such as the user's name is hidden within an address alone
+    secrets = {text for secret in written for text in (secret, unquote(secret))}
+    _passwords.update(secret for secret in secrets if len(secret) >= _LONG and secret not in hidden)
     return url
 
 
-def add_driver(url: str) -> str:
-    """Return `url`; a plain `postgresql://` or `postgres://` one with the driver that is installed, since the choice of
-    SQLAlchemy itself differs between its versions."""
+def add_driver(url: str, what: str = "the Optuna storage") -> str:
+    """Return `url`, the address of `what`; a plain `postgresql://` or `postgres://` one with the driver that is
+    installed, since the choice of SQLAlchemy itself differs between its versions. Raises StoreError if it is malformed.
+    """
+    is_file = url.startswith(("sqlite:", "journal:", "file:"))
+    if not is_file and re.search(r"[@\s]", url) and not _WELL_FORMED.fullmatch(url):
+        raise StoreError(  # without the address: a program cannot know what in it is the password
+            f"The address of {what} is malformed: it must begin like postgresql://, and an @, a / or a blank in its "
+            "password must be written as %40, %2F or %20."
+        )
     remember_address(url)
     plain = re.match(r"postgres(ql)?://", url)
     driver = next((name for name in _DRIVERS if find_spec(name)), None) if plain else None
@@ -163,76 +174,25 @@ def shorten(error: BaseException) -> str:
 
 
 def redact(text: str) -> str:
-    """Return `text`, an address or a longer text with addresses in it, without their passwords.
-
-    What is a password follows SQLAlchemy (`make_url`), and an @ or a blank in one too, which have to be written as %40
-    and %20 but are not always. Addresses that this process was given are known, and found wherever they stand.
-    """
-    for address in sorted(_addresses, key=len, reverse=True):
-        text = _hide_known(text, address)
-    text = _BLANK.sub(lambda match: f"{match[1]}:***@" if re.search(r"\s", match[2]) else match[0], text)
-    return _ADDRESS.sub(lambda match: _hide_password(match.group()), text)
+    """Return `text`, an address or a longer text with addresses in it, without their passwords. A long password of an
+    address that this process was given is hidden wherever it stands, as in the message of a driver."""
+    for secret in sorted(_passwords, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return _ADDRESS.sub(lambda match: _hide_passwords(match.group()), text)
 
 
-_addresses: set[str] = set()  # of databases and servers that this process was given
+_passwords: set[str] = set()  # long ones of addresses that this process was given
+_LONG = 8  # letters
+_WELL_FORMED = re.compile(r"[\w.+-]+://([^\s:/@]*(:[^\s/@]*)?@)?[^\s@]*")
 _ADDRESS = re.compile(r"(?<![\w.+-])[\w.+-]+://\S+")  # from the start of a word: else its time is quadratic
-_PORT = re.compile(r"\d*(?=[/?#\s.,;:)\]'\"]|$)")
-_BLANK = re.compile(rf"(?<=://)([^\s:/@?#]*):(?!\s|{_PORT.pattern})((?:(?!://)[^@\n])*)@")
-_SECRET = re.compile(r"pass|pwd|secret|token", re.IGNORECASE)  # in the name of a field of an address's query
-_FIELD = re.compile(r"(?<=[?&])([^=&\s]*)(?:=([^&\s]*))?")
-_WHOLE_PORT = re.compile(r"\d*(?=[/?#]|$)")
-_WHOLE_FIELD = re.compile(r"(?<=[?&])([^=&\s]*)(?:=([^&]*))?")  # of what is an address and nothing else
-_BARE = 8  # letters of a password that is hidden also where it stands without its address
+_LOGIN = re.compile(r"(://[^:/@]*):([^/@]*)@")
+_FIELD = re.compile(r"(?<=[?&])([^?=&]*)=([^&]*)")  # of the query of an address
+_SECRET = re.compile(r"pass|pwd|secret|token", re.IGNORECASE)  # in the name of a field
 
 
-def _hide_password(address: str, whole: bool = False) -> str:
-    """Return one address without its password; unless it is the `whole` text, other signs may stand behind it."""
-    port, field = (_WHOLE_PORT, _WHOLE_FIELD) if whole else (_PORT, _FIELD)
-    scheme, _, rest = address.partition("://")
-    user, colon, tail = rest.partition(":")
-    _, at, place = tail.rpartition("@")
-    is_port = scheme.startswith("http") and port.match(tail)
-    if colon and at and not is_port and not re.search(r"[/@]", user):
-        address = f"{scheme}://{user}:***@{place}"
-    return field.sub(
-        lambda match: f"{match[1]}=***" if match[2] is not None and _SECRET.search(match[1]) else match[0], address
-    )
-
-
-def _hide_known(text: str, address: str) -> str:
-    """Return `text` without the password of `address`: as it was given, as SQLAlchemy reads it, and as the host that
-    SQLAlchemy makes of what stands behind an @ in a password. Of what is no address all in front of the @ is hidden."""
-    if "://" not in address:
-        _, at, place = address.rpartition("@")
-        return text.replace(address, f"***@{place}") if at else text
-    hidden = _hide_password(address, whole=True)
-    if hidden == address:
-        return text
-    text = text.replace(address, hidden)
-    for secret in sorted(_list_secrets(address), key=len, reverse=True):
-        ends = {secret[match.end() :] for match in re.finditer(r"[@:/?\s]", secret)}
-        for part in sorted({secret, *ends} - {"", "***"}, key=len, reverse=True):
-            text = re.sub(rf"(?<!\w){re.escape(part)}@", "***@", text)
-        if len(secret) >= _BARE and secret not in hidden:
-            text = text.replace(secret, "***")
-    return text
-
-
-def _list_secrets(address: str) -> set[str]:
-    """Return the passwords of an address, as they are written there and as they are meant."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    user, _, tail = address.partition("://")[2].partition(":")
-    raw = "" if re.search(r"[/@]", user) else tail.rpartition("@")[0]
-    secrets = {raw, unquote(raw)}
-    with contextlib.suppress(ArgumentError, ValueError):  # which is told where it is opened
-        url = make_url(address)
-        secrets.add(str(url.password or ""))
-        for name, value in url.query.items():
-            if _SECRET.search(name):
-                secrets.update([value] if isinstance(value, str) else value)
-    return secrets - {""}
+def _hide_passwords(address: str) -> str:
+    address = _LOGIN.sub(r"\1:***@", address)
+    return _FIELD.sub(lambda field: f"{field[1]}=***" if _SECRET.search(field[1]) else field[0], address)
 
 
 @contextlib.contextmanager

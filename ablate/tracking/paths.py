@@ -66,7 +66,7 @@ def _make_temporary() -> TemporaryDirectory[str]:
 def tracking_uri() -> str:
     """Return MLFLOW_TRACKING_URI, or the address of the SQLite database of the store."""
     address = os.environ.get("MLFLOW_TRACKING_URI")
-    return add_driver(address) if address else sqlite_url(store_path() / "mlflow.db")
+    return add_driver(address, "the MLflow store") if address else sqlite_url(store_path() / "mlflow.db")
 
 
 def store_exists() -> bool:

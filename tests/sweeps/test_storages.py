@@ -1,13 +1,10 @@
 """A sweep on each kind of storage: its processes are killed and its servers restarted, and no trial is lost or run
 twice."""
 
-import signal
-import socket
 import time
 from collections import Counter
 
 import pytest
-from forked import Forked
 from sweeps.test_processes import spec_of, together
 
 from ablate.sweeps.storage import read_sweep
@@ -21,10 +18,7 @@ class File:
     restarts = 0
 
     def __init__(self, url):
-        self.url = self.read_from = url
-
-    def close(self):
-        pass
+        self.url = url
 
 
 class Database(File):
@@ -37,52 +31,13 @@ class Database(File):
         self.restart = lambda: postgres.control("restart")
 
 
-class Proxy(File):
-    """A proxy in front of a database: it is killed and started again, and a database server is restarted, too."""
-
-    restarts = 3
-
-    def __init__(self, database, folder):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        super().__init__(f"grpc://127.0.0.1:{self.port}")
-        self.database, self.folder, self.turn = database, folder, 0
-        self.read_from = database.url  # so that this process, which forks others, opens no connection of gRPC
-        self.start()
-
-    def start(self):
-        words = ["-m", "ablate", "proxy", "--storage", self.database.url, "--port", self.port]
-        self.process = Forked(*words, cwd=self.folder)
-        assert "--storage grpc://127.0.0.1" in self.process.stdout.readline()
-
-    def restart(self):
-        self.turn += 1
-        if self.database.restarts and self.turn % 2 == 0:
-            self.database.restart()
-            return
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
-        self.start()
-
-    def close(self):
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(20) == 0, self.process.read_errors()
-
-
 @pytest.fixture
 def place(request, tmp_path):
-    if request.param in ("proxied_server", "proxied_file"):
-        pytest.importorskip("grpc")
-    made = {
+    return {
         "file": lambda: File(f"sqlite:///{tmp_path / 'optuna.db'}"),
         "journal": lambda: File(f"journal://{tmp_path / 'journal'}"),
         "server": lambda: Database(request.getfixturevalue("postgres")),
-        "proxied_file": lambda: Proxy(File(f"sqlite:///{tmp_path / 'optuna.db'}"), tmp_path),
-        "proxied_server": lambda: Proxy(Database(request.getfixturevalue("postgres")), tmp_path),
     }[request.param]()
-    yield made
-    made.close()
 
 
 def restart_at(place, counts):
@@ -115,25 +70,21 @@ def check_whole(spec, url, asked, cut_off):
     assert lines <= set(told)
 
 
-@pytest.mark.parametrize(
-    ("place", "trials"),
-    [("journal", 60), pytest.param("proxied_file", 5, marks=pytest.mark.chaos), ("proxied_server", 5)],
-    indirect=["place"],
-)
+@pytest.mark.parametrize(("place", "trials"), [("journal", 60), ("server", 5)], indirect=["place"])
 def test_a_small_sweep_loses_and_doubles_nothing(place, trials, tmp_path):
     """A journal is so fast that each of three processes gets one of a few more trials."""
     spec = spec_of(trials, confirm={"seeds": 2, "selection_seeds": 1})
     watch = restart_at(place, [3, 9][: place.restarts]) if place.restarts else None
     asked = together(spec, place.url, tmp_path, 3, killed=1, dying=(0, 0), deaths=[], meanwhile=watch)
-    check_whole(spec, place.read_from, asked, cut_off=1)
+    check_whole(spec, place.url, asked, cut_off=1)
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("place", ["file", "journal", "server", "proxied_file", "proxied_server"], indirect=True)
+@pytest.mark.parametrize("place", ["file", "journal", "server"], indirect=True)
 def test_a_large_sweep_loses_and_doubles_nothing(place, tmp_path):
     """200 trials by 8 processes, of which two are killed with -9, while the server is restarted."""
     spec = spec_of(TRIALS // 2)
     counts = [30, 90, 150][: place.restarts]
     watch = restart_at(place, counts) if counts else None
     asked = together(spec, place.url, tmp_path, PROCESSES, killed=KILLED, dying=(8, 0), deaths=[], meanwhile=watch)
-    check_whole(spec, place.read_from, asked, cut_off=KILLED)
+    check_whole(spec, place.url, asked, cut_off=KILLED)

@@ -29,9 +29,6 @@ def validate_databases(storage: str | None) -> list[Problem]:
                 tracking.redact(url),
             )
         )
-    elif url.startswith(("grpc://localhost", "grpc://127.", "grpc://[::1]")):
-        text = "a proxy on loopback cannot be reached from other machines. Start it with ablate proxy --host"
-        problems.append(Problem("--storage", text, url))
     if (uri := tracking.tracking_uri()).startswith("sqlite"):
         problems.append(Problem("MLFLOW_TRACKING_URI", f"{message} http://host:5000", tracking.redact(uri)))
     return problems

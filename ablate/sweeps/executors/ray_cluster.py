@@ -127,15 +127,11 @@ def _count_room(resources: Mapping[str, float], cpus: float, gpus: float) -> int
     return min(by_cpu, int(resources.get("GPU", 0)) * int(1 / gpus + 1e-6))
 
 
-def is_on_this_machine(nodes: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether all nodes are on this machine."""
-    return {node["NodeManagerHostname"] for node in nodes} == {socket.gethostname()}
-
-
 def check_request(nodes: Sequence[Mapping[str, Any]], cpus: float, gpus: float, storage: str | None) -> None:
     """Raise ConfigError with all that keeps workers with so many CPUs and GPUs from running on these nodes."""
     most = {kind: max((node["Resources"].get(kind, 0) for node in nodes), default=0) for kind in ("CPU", "GPU")}
-    problems = [] if is_on_this_machine(nodes) else validate_databases(storage)
+    hosts = {node["NodeManagerHostname"] for node in nodes}
+    problems = [] if hosts == {socket.gethostname()} else validate_databases(storage)
     for option, kind, wanted in (("--cpus-per-worker", "CPU", cpus), ("--gpus-per-worker", "GPU", gpus)):
         if wanted > most[kind]:
             text = f"no node of the cluster has so many {kind}s: the most on one is {most[kind]:g}"

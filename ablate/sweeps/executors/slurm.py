@@ -170,7 +170,8 @@ def _submit_jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: d
 def check_parameters(words: Mapping[str, Any], storage: str | None) -> tuple[str, dict[str, Any]]:
     """Return the cluster and submitit's parameters in `words`. Raises ConfigError with all their problems, and
     AblateError if submitit is not installed."""
-    executors = _list_executors()
+    known = import_library("submitit", "cluster").core.plugins.get_executors()
+    executors = {name: executor for name, executor in known.items() if name != "debug"}
     cluster = words.get("cluster", "slurm")
     if cluster not in executors:
         message = f"unknown cluster. Accepted: {', '.join(executors)}"
@@ -182,12 +183,6 @@ def check_parameters(words: Mapping[str, Any], storage: str | None) -> tuple[str
     if problems := problems + _validate_settings(cluster, settings, executors):
         raise ConfigError(problems, "--submit")
     return cluster, {word.replace(".", "_"): value for word, value in settings.items()}
-
-
-def _list_executors() -> dict[str, Any]:
-    """Return submitit's executors by the name of the cluster. Raises AblateError if it is not installed."""
-    executors = import_library("submitit", "cluster").core.plugins.get_executors()
-    return {name: executor for name, executor in executors.items() if name != "debug"}
 
 
 def _validate_cluster(cluster: str, executors: Mapping[str, Any]) -> list[Problem]:

@@ -1,18 +1,21 @@
-"""Opening Optuna's storage in a database: an SQLite file, or a server."""
+"""Optuna's storage in a database: an SQLite file, for the processes of one machine, or a server."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import sqlite3
-from typing import Any
+from collections.abc import Container, Iterator
 
 import optuna
 import sqlalchemy.exc
 from optuna.storages import BaseStorage, RDBStorage
+from optuna.storages._cached_storage import _CachedStorage
+from optuna.trial import FrozenTrial, TrialState
 
 from ablate.config.errors import StoreError
-from ablate.sweeps.storages.cache import TrialCache
-from ablate.sweeps.storages.database_file import DatabaseFile
-from ablate.sweeps.storages.database_server import DatabaseServer, WaitingDatabase
+from ablate.sweeps.storages.database_server import DatabaseServer
+from ablate.sweeps.storages.file_lock import hold_file_lock
 from ablate.tracking.databases import (
     LOCKED,
     describe_failure,
@@ -23,36 +26,50 @@ from ablate.tracking.databases import (
     sqlite_file,
 )
 
-CONNECTIONS = 8  # that a proxy holds at most
 _UNREADABLE = (OSError, ValueError, LookupError, AssertionError, RuntimeError)  # of a file that is something else
 _CHECKED: set[tuple[str, int]] = set()  # databases whose tables this process has seen to be those of its Optuna
 
 
+class DatabaseFile(RDBStorage):
+    """Optuna's storage in an SQLite file; its lock is a file beside the database."""
+
+    @contextlib.contextmanager
+    def hold_lock(self) -> Iterator[None]:
+        """Hold the lock under which one process at a time decides what comes next."""
+        file = sqlite_file(self.url)
+        with contextlib.nullcontext() if self.url.endswith(":memory:") else hold_file_lock(f"{file}.asking"):
+            yield
+
+
+class TrialCache(_CachedStorage):
+    """Optuna's cache, for studies of thousands of trials. It sorts numbers, which mostly are in order already, where
+    Optuna's calls a function for each trial at each reading."""
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """Return the trials of a study in one of `states`, by number."""
+        self._read_trials_from_remote_storage(study_id)
+        with self._lock:
+            known = self._studies[study_id].trials
+            trials = [known[number] for number in sorted(known)]
+            if states is not None:
+                trials = [trial for trial in trials if trial.state in states]
+            return copy.deepcopy(trials) if deepcopy else trials
+
+
 def open_database(url: str) -> BaseStorage:
-    """Return the storage in the database at `url`, whose calls wait for a server that is away."""
-    # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
-    return _open(url, WaitingDatabase, {"pool_pre_ping": True})
-
-
-def open_behind_proxy(url: str) -> BaseStorage:
-    """Return the storage in the database at `url` for a proxy: on few connections, and without waiting for a server
-    that is away, since the clients of the proxy wait."""
-    pool = {"pool_size": CONNECTIONS, "max_overflow": 0, "pool_timeout": LOCKED}
-    return _open(url, DatabaseServer, {"pool_pre_ping": True, **pool})
-
-
-def _open(url: str, server: type[RDBStorage], engine: dict[str, Any]) -> BaseStorage:
-    """Return Optuna's storage at `url`, created if missing; that of a server is of the class `server`, with the
-    arguments `engine`. Raises StoreError if it cannot be used."""
+    """Return Optuna's storage at `url`, created if missing. Raises StoreError if it cannot be used."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     file = sqlite_file(url)
     try:
         with hold_creation_lock(url, _create_tables) as address:
             database = (url, file.stat().st_ino if file else 0)
             known = database in _CHECKED or address != url  # looking takes a fifth of a second, and may write
-            storage = (DatabaseFile if file else server)(
+            storage = (DatabaseFile if file else DatabaseServer)(
                 address,
-                engine_kwargs={"connect_args": {"timeout": LOCKED}} if file else engine,
+                # a server's connections are tried before each use, so that its restart between two uses goes unnoticed
+                engine_kwargs={"connect_args": {"timeout": LOCKED}} if file else {"pool_pre_ping": True},
                 skip_compatibility_check=known,
                 skip_table_creation=known,
             )
@@ -63,12 +80,12 @@ def _open(url: str, server: type[RDBStorage], engine: dict[str, Any]) -> BaseSto
     except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, *_UNREADABLE) as error:
         text = describe_failure(error).rstrip(".")
         advice = ", or move a damaged file away" if file else " (sqlite:///FILE or postgresql://HOST/NAME)"
-        away = error if not file and is_away(error) else None  # for who waits for a server that was there before
+        away = error if not file and is_away(error) else None  # lets a caller wait for a server that was there before
         raise StoreError(
             f"The Optuna storage {redact(url)} cannot be used: {text}. Choose another with --storage URL{advice}."
         ) from away
 
 
 def _create_tables(url: str) -> None:
-    """Makes the tables of Optuna."""
-    optuna.storages.RDBStorage(url).engine.dispose()
+    """Create the tables of Optuna."""
+    RDBStorage(url).engine.dispose()
