@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ablate.experiment.tree import DEFAULTS
 from ablate.ledger.runs import Shared, to_runs, to_trial
 from ablate.ledger.schema import ArmRuns, CandidateRuns, Compiled, CrossedPair, PublishedSweep, Run, SeedLooks, Verdict
 from ablate.reports.downstream import compare_downstream
@@ -21,7 +20,6 @@ from ablate.reports.table import Section
 from ablate.sweeps.records import Candidate, CrossedRuns, SweepRecord
 from ablate.sweeps.seed_studies import stand_for_point
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import restore_spec
 from ablate.training.compilation import Compilation
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord
@@ -39,7 +37,7 @@ def publish_record(record: SweepRecord, size: str | None, shared: Shared) -> Pub
         generation=record.generation,
         size=size,
         spec=record.spec.to_tree(),
-        defaults=DEFAULTS,
+        defaults=5,
         settings=settings,
         arms={arm: _publish_arm(record, arm, settings, shared) for arm in record.trials},
         crossed=_publish_crossed(record, shared),
@@ -109,7 +107,7 @@ def _publish_crossed(record: SweepRecord, shared: Shared) -> list[CrossedPair]:
 
 def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
     """Return the record that was published. Its runs have no run in MLflow."""
-    spec = restore_spec(Sweep.model_validate(sweep.spec), sweep.spec, sweep.defaults)
+    spec = Sweep.model_validate(sweep.spec)
 
     def convert(runs: Sequence[Run], arm: str) -> list[TrialRecord]:
         return [to_trial(run, arm, shared) for run in runs]

@@ -186,12 +186,8 @@ class ArmTrials:
         for trial in self._list_last_attempts():
             notes, status = read_trial_notes(trial), trial_status(trial)
             if status == "failed" and notes.get(SESSION, 0) < session and self._may_retry(trial):
-                self._retry(trial, resume=False)
-            elif status == "interrupted" and trial.state.name == "FAIL":  # of a version that made a new trial of it
-                self._retry(trial, resume=True)
-            else:
-                continue
-            again += 1
+                self._retry(trial)
+                again += 1
         self.drop_checkpoints()  # of the trial that ended last, if the session ended before this
         return again
 
@@ -290,9 +286,6 @@ class ArmTrials:
 
         trial = open_trial(self.study, trial_id, to_distributions(self._space), known, choose)
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
-        for step, value in trial.user_attrs.get("curve", {}).items():  # of a trial that a version before began anew
-            trial.report(value, int(step))
-            trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
         claim(trial, begun)
         self.refresh()
         self._abandoned.discard(trial.number)
@@ -424,16 +417,11 @@ class ArmTrials:
         self.study.tell(trial.number, ending.value, state=TrialState[ending.state])
         self.refresh()
 
-    def _retry(self, trial: FrozenTrial, resume: bool) -> None:
-        """Add a trial with the settings of one that failed, which begins anew. `resume`: it was interrupted, and goes
-        on from its checkpoint."""
+    def _retry(self, trial: FrozenTrial) -> None:
+        """Add a trial with the settings of one that failed, which begins anew."""
         from optuna.trial import TrialState, create_trial
 
-        notes: dict[str, Any] = {"continues": trial.number, "number": trial_number(trial)}
-        if resume:
-            curve = {str(step): value for step, value in trial.intermediate_values.items()}
-            notes |= {key: trial.user_attrs[key] for key in ("run_id", "seconds_before") if key in trial.user_attrs}
-            notes["curve"] = {**trial.user_attrs.get("curve", {}), **curve}
+        notes = {"continues": trial.number, "number": trial_number(trial)}
         params = read_trial(trial, self.arm).params
         if not params.keys() >= self._space.keys():  # killed in between: the rest is proposed once more
             params = trial.system_attrs.get("fixed_params", {})
@@ -442,7 +430,7 @@ class ArmTrials:
         state, attributes = TrialState.WAITING, {**kept, "fixed_params": params}
         self.study.add_trial(create_trial(state=state, system_attrs=attributes, user_attrs=notes))
         self.refresh()
-        if not resume and (run_id := trial.user_attrs.get("run_id")):
+        if run_id := trial.user_attrs.get("run_id"):
             discard_checkpoint(run_id)
 
     def _read_frozen(self, number: int) -> FrozenTrial:

@@ -83,7 +83,7 @@ def trial_number(trial: FrozenTrial | Trial) -> int:
 
 
 def read_trial_notes(trial: FrozenTrial) -> dict[str, Any]:
-    """Return the notes on a trial and its result; in older stores each part of the result is a note."""
+    """Return the notes on a trial and its result."""
     return {**trial.user_attrs, **trial.user_attrs.get(ENDING, {})}
 
 

@@ -119,9 +119,6 @@ class Confirmation:
         study = self.arms[arm].study
         if CHOICE in self.arms[arm].read_notes():
             return False
-        if before := record.chosen.get(arm):  # by a version that chose the best of the search
-            self._choose(arm, before, [])
-            return True
         further = record.rung_seeds.get(arm, {})
         ranked = list_candidates(self.spec, record.trials[arm], record.trivial_loss, further)
         candidates = [trial for trial, _ in ranked]
@@ -159,7 +156,7 @@ class Confirmation:
         changed = self._open(arm, name, CONFIRMATION, chosen.params, "", self.spec.fresh_seeds(count))
         study = self.parts[name].study
         if LOOKS not in study.user_attrs:
-            _write_looks(study, record.looks.get(arm))
+            study.set_user_attr(LOOKS, [])
         return changed
 
     def _cross(self, loser: str, winner: str, count: int, record: SweepRecord) -> bool:
@@ -188,7 +185,6 @@ class Confirmation:
         return True
 
 
-def _write_looks(study: Study, looks: Looks | None) -> None:
-    if looks is not None:
-        study.set_user_attr(PLANNED, looks.planned)
-    study.set_user_attr(LOOKS, list(looks.sizes) if looks else [])
+def _write_looks(study: Study, looks: Looks) -> None:
+    study.set_user_attr(PLANNED, looks.planned)
+    study.set_user_attr(LOOKS, list(looks.sizes))

@@ -61,9 +61,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     if spec.awaits:
         return outline_open(spec)
     inputs = fingerprint_sweep(spec, corpora)
-    before, record = (spec, None) if fresh else _read_record(spec, storage, inputs)
-    if before is not spec:
-        spec, corpora = before, check_sweep(before)
+    record = None if fresh else _read_record(spec, storage, inputs)
     base = spec.base(next(iter(spec.all_arms)))
     busy = _describe_load()
     times = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
@@ -299,16 +297,16 @@ def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
     return points
 
 
-def _read_record(spec: Sweep, storage: str | None, inputs: Mapping[str, str]) -> tuple[Sweep, SweepRecord | None]:
-    """Return the sweep, with the defaults with which it was started, and its record; None for a new one. Raises
-    SweepError if it was started with another file or other `inputs`."""
+def _read_record(spec: Sweep, storage: str | None, inputs: Mapping[str, str]) -> SweepRecord | None:
+    """Return the record of a sweep; None for a new one. Raises SweepError if it was started with another file or other
+    `inputs`."""
     if (opened := open_existing(storage_url(storage))) is None:
-        return spec, None
+        return None
     with explain_damage(opened):
         if spec.name not in list_generations(opened):
-            return spec, None
-        _, spec = pick_generation(spec, opened, False, inputs)
-    return spec, read_sweep(spec.name, storage)
+            return None
+        pick_generation(spec, opened, False, inputs)
+    return read_sweep(spec.name, storage)
 
 
 def _describe_load() -> str:

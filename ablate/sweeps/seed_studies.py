@@ -16,7 +16,7 @@ from ablate.sweeps.comparison import cross_params, list_seeds_run
 from ablate.sweeps.records import Candidate, CrossedRuns
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import TrialRecord, pick_best
+from ablate.verdict.outcomes import TrialRecord
 
 STUDIES = "studies"  # of the study of an arm: those that were made for the arm, and the searches of all arms
 INPUTS = "inputs"  # of the study of an arm: what its runs read besides their settings -> SHA-256
@@ -105,7 +105,7 @@ def read_after_search(
     for arm, searched in trials.items():
         full = prefix + arm
         choice = studies[full].notes.get(CHOICE) or {}
-        trial = _find_chosen(full, studies, searched, choice, spec)
+        trial = _find_chosen(arm, searched, choice, spec)
         among = [t for t in searched if choice.get("candidates") is None or t.number in choice["candidates"]]
         rung_seeds[arm] = {
             t.number: sort_by_seed(studies[name].trials)
@@ -130,7 +130,7 @@ def read_after_search(
         confirmed,
         _read_crossed(prefix, studies, chosen, spec),
         _read_crossed_cells(prefix, studies, chosen, spec),
-        _read_looks(prefix, studies, chosen, spec),
+        _read_looks(prefix, studies, chosen),
         first_effects,
         against,
     )
@@ -146,29 +146,12 @@ def _rank(trial: TrialRecord, sign: int) -> tuple[bool, float, int]:
     return trial.value is None, sign * (trial.reached or 0.0), trial.number
 
 
-def _find_chosen(
-    full: str,
-    studies: Mapping[str, StoredStudy],
-    searched: list[TrialRecord],
-    choice: Mapping[str, Any],
-    spec: Sweep,
-) -> TrialRecord | None:
-    """Return the trial that was chosen. An arm that was confirmed before there were selections keeps its choice; at a
-    point of a grid there is nothing to choose, and what is tested has the settings of that point."""
+def _find_chosen(arm: str, searched: list[TrialRecord], choice: Mapping[str, Any], spec: Sweep) -> TrialRecord | None:
+    """Return the trial that was chosen. At a point of a grid there is nothing to choose, and what is tested has the
+    settings of that point."""
     if spec.at_grid:
-        return stand_for_point(full.rpartition("/")[2])
-    if choice:
-        return next((trial for trial in searched if trial.number == choice["trial"]), None)
-    begun = {
-        trial.number: len(study.trials)
-        for trial in searched
-        if (study := studies.get(name_confirmation(full, trial))) and study.trials
-    }
-    best = pick_best(searched, spec.objective.direction)
-    if best is not None and best.number in begun:
-        return best
-    most = max(begun, key=lambda number: begun[number], default=None)
-    return next((trial for trial in searched if trial.number == most), None)
+        return stand_for_point(arm)
+    return next((trial for trial in searched if trial.number == choice.get("trial")), None)
 
 
 def _read_crossed(
@@ -208,24 +191,11 @@ def _read_crossed_cells(
     return crossed
 
 
-def _read_looks(
-    prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord], spec: Sweep
-) -> dict[str, Looks]:
-    """Return the looks at each arm. Of a store that did not write them down, one at the seeds that the arm and the
-    baseline have, if those are all that there were to be."""
-    looks, baselines = {}, spec.baselines
-    confirmed = {arm: studies.get(name_confirmation(prefix + arm, trial)) for arm, trial in chosen.items()}
-    for arm, study in confirmed.items():
-        if study is None:
-            continue
-        base = confirmed.get(baselines[arm])
-        if LOOKS in study.notes:
-            if sizes := study.notes[LOOKS]:
-                looks[arm] = Looks(tuple(sizes), int(study.notes.get(PLANNED, sizes[-1])))
-            continue
-        run = list_seeds_run(study.trials)
-        count = len(run & list_seeds_run(base.trials)) if base else len(run)
-        wanted = study.notes.get("spec", {}).get("confirm", {}).get("seeds", 0)
-        if isinstance(wanted, int) and count >= max(1, wanted):
-            looks[arm] = Looks((count,), count)
+def _read_looks(prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord]) -> dict[str, Looks]:
+    """Return the looks at each arm."""
+    looks = {}
+    for arm, trial in chosen.items():
+        study = studies.get(name_confirmation(prefix + arm, trial))
+        if study and (sizes := study.notes.get(LOOKS)):
+            looks[arm] = Looks(tuple(sizes), int(study.notes[PLANNED]))
     return looks

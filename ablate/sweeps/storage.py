@@ -10,14 +10,12 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from ablate.config import plugins
 from ablate.config.errors import SweepError, did_you_mean
-from ablate.experiment.former import restore_arm, restore_former
-from ablate.experiment.tree import DEFAULTS
 from ablate.sweeps.attempts import RUNGS, read_trial_notes, trial_number
 from ablate.sweeps.caps import limit_searches
 from ablate.sweeps.compilation import NOTE, parse_note
@@ -182,8 +180,6 @@ def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
     study = optuna.create_study(
         storage=storage, study_name=name, direction=spec.objective.direction, load_if_exists=True
     )
-    if "spec" not in study.user_attrs:
-        study.set_user_attr("defaults", DEFAULTS)
     study.set_user_attr("spec", spec.to_tree())
     return study
 
@@ -193,23 +189,6 @@ def load_study(storage: BaseStorage, name: str) -> Study:
     import optuna
 
     return optuna.load_study(study_name=name, storage=storage)
-
-
-def restore_spec(spec: Sweep, stored: Mapping[str, Any], defaults: int) -> Sweep:
-    """Return a sweep with the defaults of the time when it was begun, of which `defaults` is the version; `stored` is
-    what was stored of it."""
-    if defaults == DEFAULTS:
-        return spec
-    former = {
-        name: field.value
-        for name, field in Sweep.former.items()
-        if name not in spec.model_fields_set and stored.get(name) == field.value.model_dump(mode="json")
-    }
-    arms = {
-        name: arm.model_copy(update={"settings": restore_arm(spec.experiment, arm.settings, defaults)})
-        for name, arm in spec.arms.items()
-    }
-    return spec.model_copy(update={**former, "experiment": restore_former(spec.experiment, defaults), "arms": arms})
 
 
 def load_spec(study: Study | FrozenStudy) -> Sweep:
@@ -222,7 +201,7 @@ def load_spec(study: Study | FrozenStudy) -> Sweep:
             spec = Sweep.model_validate(tree)
         except ValidationError:
             spec = Sweep.from_tree(tree, source)
-    return restore_spec(spec, tree, study.user_attrs.get("defaults", 1)).mark_stored(hashes)
+    return spec.mark_stored(hashes)
 
 
 def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from ledger.conftest import KINDS, run_in_memory
 
-from ablate.experiment.tree import DEFAULTS
 from ablate.ledger.records import judge, publish_record, restore_record
 from ablate.ledger.runs import Shared
 from ablate.ledger.schema import PublishedSweep
@@ -70,15 +69,6 @@ def test_settings_are_whole_for_the_first_arm_and_what_differs_for_others():
         assert {path: value for path, value in merged.items() if value is not None or path in flat} == flat
     assert "norm.kind" in published.arms["post"].settings
     assert "model.hidden" not in published.arms["post"].settings
-
-
-def test_a_bundle_of_earlier_defaults_is_read_with_them():
-    """In version 1 of the defaults, topics were held out in windows; in today's, in blocks."""
-    published, now = pass_through_json(run_in_memory("unconfirmed"))
-    assert published.defaults == DEFAULTS
-    assert "held_out" not in published.spec["experiment"].get("data", {})
-    old = restore_record(published.model_copy(update={"defaults": 1}), Shared([{}]))
-    assert [one.spec.base("pre").data.held_out for one in (old, now)] == ["windows", "blocks"]
 
 
 def test_runs_on_further_seeds_are_left_out_until_their_trial_has_ended():

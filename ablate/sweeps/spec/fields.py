@@ -6,12 +6,12 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from ablate.config import plugins
-from ablate.config.base import Config, Former, Names
+from ablate.config.base import Config, Names
 from ablate.config.bounds import MOST_TRIALS
 from ablate.config.errors import ConfigError
 from ablate.config.merging import Tree
@@ -19,7 +19,7 @@ from ablate.config.yaml import dump_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.methods import Rung, SearchMethod, describe_with_method, methods, move_method
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
-from ablate.sweeps.search.samplers import SamplerConfig, Tpe, choose_plain_sampler, samplers
+from ablate.sweeps.search.samplers import SamplerConfig, choose_plain_sampler, samplers
 from ablate.sweeps.search.space import Choice, Entry, Range, Space, count_points, list_cells
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components, list_paths
 from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
@@ -44,8 +44,6 @@ def _is_arm_name(name: str) -> bool:
 
 class SweepFields(Config):
     """The fields of `Sweep`, without checks between them."""
-
-    former: ClassVar[Mapping[str, Former]] = {"sampler": Former(Tpe(), until=3)}
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
     """Name of the sweep, its studies and its MLflow experiment."""

@@ -342,4 +342,4 @@ class Scale(Config):
     parameters: int
     """Weights in the matrices of the layers."""
     changed: dict[str, Change] = {}
-    """Dotted path -> what the command line set besides the scale; empty for sweeps of earlier versions."""
+    """Dotted path -> what the command line set besides the scale."""

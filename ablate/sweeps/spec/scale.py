@@ -137,7 +137,7 @@ def describe_scale(spec: Sweep) -> str:
         base = spec.base(next(iter(spec.all_arms)))
     except ConfigError:  # a plugin is missing
         return f"Not the full setting ({options}). {changes}".strip()
-    options += " and further settings" if full.changed or _has_another_length(base, full) else ""
+    options += " and further settings" if full.changed else ""
     text = (
         f"Not the full setting ({options}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
         f"{format_count(base.items)} of {format_count(full.items)} {base.unit}"
@@ -147,21 +147,10 @@ def describe_scale(spec: Sweep) -> str:
     return f"{text}. {changes}".strip()
 
 
-def _has_another_length(base: Experiment, full: Scale) -> bool:
-    """Return whether further settings changed the length, of which sweeps of earlier versions have no record."""
-    alone = base.trainer.max_steps == max(1, round(full.factor * full.max_steps))
-    items = full.items / full.max_steps * base.trainer.max_steps  # in as many updates of the full setting's batch
-    return not alone or round(items) != base.items
-
-
 def resize(spec: Sweep, changes: Changes) -> Tree:
     """Return `spec` as a tree in which `changes` are applied to every arm's experiment. Raises ConfigError if a setting
     to change is searched."""
-    tree = {
-        name: value
-        for name, value in spec.to_tree().items()
-        if name not in spec.former or name in spec.model_fields_set
-    }
+    tree = spec.to_tree()
     spec = spec.without_grid()
     wanted = {arm: dict(changes(spec.base(arm))) for arm in spec.all_arms}
     for arm, values in wanted.items():
