@@ -46,7 +46,7 @@ def publish_record(record: SweepRecord, size: str | None, shared: Shared) -> Pub
         scored=record.scored,
         initial_loss=record.initial_loss,
         trivial_loss=record.trivial_loss,
-        search_limit=record.search_limit,
+        search_limit=None,
         compilation=Compiled(compiles=compilation.compiles, why=compilation.why) if compilation else None,
         verdict=judge(record),
         cautions=list_cautions(record),
@@ -85,7 +85,7 @@ def _publish_arm(record: SweepRecord, arm: str, settings: Mapping[str, Any], sha
         looks=SeedLooks(sizes=list(looks.sizes), planned=looks.planned) if looks else None,
         first_effect=record.first_effects.get(arm),
         against=list(record.against.get(arm, ())),
-        plateau=record.plateaus.get(arm),
+        plateau=None,
         trial_items=record.trial_items.get(arm, 1),
     )
 
@@ -144,8 +144,6 @@ def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
         looks={arm: Looks(tuple(one.looks.sizes), one.looks.planned) for arm, one in sweep.arms.items() if one.looks},
         first_effects={arm: one.first_effect for arm, one in sweep.arms.items() if one.fresh},
         against={arm: list(one.against) for arm, one in sweep.arms.items() if one.fresh},
-        plateaus={arm: one.plateau for arm, one in sweep.arms.items() if one.plateau is not None},
-        search_limit=sweep.search_limit,
         trial_items={arm: one.trial_items for arm, one in sweep.arms.items()},
         initial_loss=sweep.initial_loss,
         trivial_loss=sweep.trivial_loss,

@@ -18,9 +18,8 @@ from ablate.sweeps.donors import inherit_donors, pin_donors
 from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import ENDED, SILENT, Watch, claim, count_losses, is_free, is_orphan, read_owner, release
 from ablate.sweeps.records import count_remaining
-from ablate.sweeps.search.plateau import bound_gain
 from ablate.sweeps.search.space import Space, list_cells, replace_repeated, to_distributions
-from ablate.sweeps.seed_studies import CHOICE, INPUTS, PLATEAU, STUDIES, find_plateau, label_run
+from ablate.sweeps.seed_studies import CHOICE, INPUTS, STUDIES, label_run
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import TrialReader, create_study, read_trial, trial_status
@@ -238,26 +237,12 @@ class ArmTrials:
 
     def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
         """Return how many trials the budget still allows, in addition to the finished and running ones of `trials`."""
-        if self.spec.budget.plateau and find_plateau(self.spec, self.read_notes()):
-            return 0
         return count_remaining(self.spec, self.arm, trials, self.trial_items)
 
     @cached_property
     def trial_items(self) -> int:
         """Tokens or images of a whole trial, as the session wrote down."""
         return int(self.read_notes().get("trial_items", 1))
-
-    def ends_early(self) -> bool:
-        """Return whether the search ends here, as no settings can be expected to gain enough; write it down if so."""
-        rule = self.spec.budget.plateau
-        if rule is None:
-            return False
-        trials = self._list_last_attempts()
-        ended = sum(trial_status(trial) in FINISHED for trial in trials)
-        if ended < rule.trials or any(map(is_free, trials)) or bound_gain(self.study, trials) > rule.gain:
-            return False
-        self.write_note(PLATEAU, {"trials": ended, "rule": rule.model_dump(mode="json")})
-        return True
 
     def tally(self) -> Tally:
         """Return the counts of its trials, from one read of the storage."""

@@ -65,9 +65,8 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     base = spec.base(next(iter(spec.all_arms)))
     busy = _describe_load()
     times = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
-    seconds = times and sum(times) / 2
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = count_left(spec, items, record, seconds)
+    left = count_left(spec, items, record)
     todo = {arm: runs.whole for arm, runs in left.items()}
     trials, whole = sum(runs.sure for runs in left.values()), sum(todo.values())
     if base.procedure != "training":
@@ -100,7 +99,7 @@ def outline(spec: Sweep) -> str:
     if spec.awaits:
         return outline_open(spec)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = count_left(spec, items, None, None)
+    left = count_left(spec, items)
     todo = {arm: runs.whole for arm, runs in left.items()}
     data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
@@ -135,7 +134,7 @@ def describe_cost(spec: Sweep) -> str:
     """Return the cost of a new sweep, in the format of the headers of sweeps/, without pruning: the minimum, and the
     maximum with all seeds that may be added and all runs at each other's settings."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = count_left(spec, items, None, None)
+    left = count_left(spec, items)
     least = {arm: runs.whole for arm, runs in left.items()}
     most = {arm: runs.whole + runs.more for arm, runs in left.items()}
     each, unit = max(items.values()), spec.base(next(iter(spec.all_arms))).unit
@@ -214,14 +213,10 @@ def _format_plan(
         lines += [f"    {text}" for text in warnings]
     lines += describe_seeds(spec)
     lines += [f"    {line}" for line in describe_power(spec, _count_seed_hours(spec))]
-    limits = [f"{most:,g} {what}" for what, most in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if most]
-    if limits:
-        lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
-    if spec.budget.cap:
-        lines.append(f"the whole sweep ends at its cap, {spec.budget.cap.describe()}: {_describe_order(spec)}")
-    if rule := spec.budget.plateau:
-        when = f"after {rule.trials} trials or more, once no settings can be expected to gain {rule.gain:g}"
-        lines.append(f"the search of an arm ends early, {when}; the counts here are without that")
+    if spec.budget.tokens:
+        lines.append(
+            f"each arm ends at {spec.budget.tokens:,g} {unit} if that is earlier; its first trial is always run"
+        )
     trials = sum(runs.sure for runs in left.values())
     all_items = round(sum(runs.whole * items[arm] for arm, runs in left.items()))
     method = [spec.method.describe()] if spec.method.staged else [f"pruner {spec.pruner.describe()}"]
@@ -254,14 +249,6 @@ def _describe_unequal(spec: Sweep) -> Iterator[str]:
     if len({*counts.values()}) > 1:
         told = join_words(f"{count} for {arm}" for arm, count in counts.items())
         yield f"trials: {told}; the search of an arm ends when all of its points are tried, as none is trained twice"
-
-
-def _describe_order(spec: Sweep) -> str:
-    """Return what a cap leaves out first."""
-    if not spec.confirm.most_seeds:
-        return "searches end with equally many trials of all arms"
-    first = "" if spec.at_grid else "searches end with equally many trials of all arms; "
-    return f"{first}the first fresh seeds are always run, further ones and crossed runs only if all fit"
 
 
 def _list_level_names(spec: Sweep) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ COSTS = {  # of a trial -> the fact of its run
     "flops_before": "ablate.flops_before",
     "state_bytes": "ablate.state_bytes",
     "peak_memory_bytes": "ablate.peak_memory_bytes",
-    "gpus": "ablate.gpus",
 }
 UNLIMITED = 1_000_000  # trials
 _FIRST = ("sweep", "phase", "arm", "trial", "seed", "status", "ending", "value")
@@ -89,10 +87,6 @@ class SweepRecord:
     """Arm -> the baselines that it was compared with on fresh seeds, the present one and earlier ones."""
     scored: int = 0
     """Number of comparisons of downstream scores, which share the error of the verdict; they are not in the storage."""
-    plateaus: dict[str, int] = field(default_factory=dict)
-    """Arm -> the trials after which its search ended by `budget.plateau`."""
-    search_limit: int | None = None
-    """The trials that `budget.cap` leaves to the search of each arm, by what runs have used so far; None without it."""
     plugins: dict[str, str] = field(default_factory=dict)
     """Plugin file -> its SHA-256 when the sweep was last continued."""
     inputs: dict[str, str] = field(default_factory=dict)
@@ -218,27 +212,22 @@ class SweepRecord:
         return [run for runs in self.rung_seeds.get(arm, {}).values() for run in runs]
 
     def target(self, arm: str | None = None) -> int:
-        """Return the target number of finished trials, of one arm or of all; if tokens or hours limit it, estimated
-        from the trials so far."""
+        """Return the target number of finished trials, of one arm or of all; if tokens limit it, estimated from the
+        trials so far."""
         return sum(self._count_target(a) for a in self.trials if arm in (None, a))
 
     def _count_target(self, arm: str) -> int:
-        budget, trials = self.spec.budget, self.trials[arm]
-        if arm in self.plateaus:
-            return self.plateaus[arm]
+        trials = self.trials[arm]
+        if (most := self.spec.trials(arm)) is not None and not self.spec.budget.tokens:
+            return most
         under_way = sum(t.status in (*FINISHED, "running") for t in trials)
-        if (most := self.spec.trials(arm)) is None or budget.tokens or budget.hours:
-            most = under_way + count_remaining(self.spec, arm, trials, self.trial_items.get(arm, 1))
-        return max(under_way, min(most, self.search_limit)) if self.search_limit is not None else most
+        return under_way + count_remaining(self.spec, arm, trials, self.trial_items.get(arm, 1))
 
 
-def count_remaining(
-    spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int, trial_seconds: float | None = None
-) -> int:
+def count_remaining(spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int) -> int:
     """Return the number of trials that `arm` may still start, in addition to the finished and the running among
-    `trials`. A pruned or diverged trial counts with the tokens and the time that it used, a running trial counts as a
-    whole trial. `trial_items` are the tokens or images of one whole trial, `trial_seconds` its estimated time until a
-    trial has been measured. The first trial may always start.
+    `trials`. A pruned or diverged trial counts with the tokens that it used, a running trial counts as a whole trial.
+    `trial_items` are the tokens or images of one whole trial. The first trial may always start.
     """
     if spec.at_grid:  # nothing is searched
         return 0
@@ -249,11 +238,6 @@ def count_remaining(
     if budget.tokens is not None:
         spent = sum(t.items for t in done) + running * trial_items
         limits.append((budget.tokens - spent) // max(1, trial_items))
-    if budget.hours is not None:
-        seconds = [t.seconds or 0.0 for t in done]
-        typical = max(sum(seconds) / len(seconds), 1e-3) if seconds else trial_seconds
-        spare = 3600 * budget.hours - sum(seconds)
-        limits.append((math.floor(spare / typical) if typical else 1) - running)
     if not done and not running:
         limits = [max(1, limit) for limit in limits]
     return max(0, min(limits))

@@ -20,7 +20,6 @@ from ablate.verdict.outcomes import TrialRecord
 
 STUDIES = "studies"  # of the study of an arm: those that were made for the arm, and the searches of all arms
 INPUTS = "inputs"  # of the study of an arm: what its runs read besides their settings -> SHA-256
-PLATEAU = "plateau"  # of the study of an arm: the trials after which its search ended early, and the rule
 CHOICE = "choice"  # of the study of an arm: the trial whose settings are tested, and the candidates that there were
 LOOKS, PLANNED = "looks", "planned"  # of a confirmation: seeds at each look, and what was planned at the first
 EFFECT, AGAINST = "effect", "against"  # of a confirmation: confirm.effect at the first look, and all baselines so far
@@ -68,13 +67,6 @@ def name_confirmation(study: str, chosen: TrialRecord) -> str:
 def name_crossed(study: str, chosen: TrialRecord, winner: TrialRecord) -> str:
     """Return the name of the study of the arm of `study` at the values of another arm's chosen trial."""
     return f"{study}/cross-{chosen.number}-{winner.number}-{winner.arm}"
-
-
-def find_plateau(spec: Sweep, notes: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the note that the search of an arm has ended early; None if it has not, or by another rule than that of
-    `spec`."""
-    note, rule = notes.get(PLATEAU), spec.budget.plateau
-    return note if note and rule and note["rule"] == rule.model_dump(mode="json") else None
 
 
 def label_run(study: str, number: int, params: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -17,11 +16,10 @@ from pydantic import ValidationError
 from ablate.config import plugins
 from ablate.config.errors import SweepError, did_you_mean
 from ablate.sweeps.attempts import RUNGS, read_trial_notes, trial_number
-from ablate.sweeps.caps import limit_searches
 from ablate.sweeps.compilation import NOTE, parse_note
 from ablate.sweeps.leases import is_free, is_orphan, is_paused
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.sweeps.seed_studies import INPUTS, STUDIES, StoredStudy, find_plateau, read_after_search
+from ablate.sweeps.seed_studies import INPUTS, STUDIES, StoredStudy, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.storages.kinds import find_file, open_address
@@ -133,7 +131,7 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
     searched = {arm: studies[prefix + arm].trials for arm in ordered}
     any_notes = next((known for known in notes.values() if known), {})
     after = read_after_search(prefix, studies, searched, spec)
-    record = SweepRecord(
+    return SweepRecord(
         name,
         generation,
         spec,
@@ -150,7 +148,6 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         looks=after.looks,
         first_effects=after.first_effects,
         against=after.against,
-        plateaus={arm: note["trials"] for arm in ordered if (note := find_plateau(spec, notes[arm]))},
         plugins=any_notes.get("plugins", {}),
         inputs={name: digest for known in notes.values() for name, digest in known.get(INPUTS, {}).items()},
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
@@ -159,7 +156,6 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         deleted=deleted,
         compilation=parse_note(any_notes.get(NOTE)),
     )
-    return replace(record, search_limit=limit_searches(record))
 
 
 def _find_fewest(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ablate.config.errors import SweepError
 from ablate.sweeps.arms import ArmTrials, Tally
-from ablate.sweeps.caps import Ledger, Runs, count_runs_after
 from ablate.sweeps.confirmation import Confirmation
-from ablate.sweeps.seed_runs import CONFIRMATION, SELECTION, SeedRuns
 from ablate.sweeps.storage_lock import do_locked
 
 if TYPE_CHECKING:
@@ -92,49 +90,16 @@ class TrialQueue:
         ready = [part for part in self._searches if self._is_ready(part)]
         # counted once: the trial of a process that dies between two counts would be missed by both
         tallies = {part: part.tally() for part in self._searches}
-        open_arms = [arm for arm in self._select_affordable(tallies) if arm in ready]
-        while (turn := self._find_furthest_behind({arm: tallies[arm] for arm in open_arms})) and turn.ends_early():
-            tallies[turn] = turn.tally()
+        turn = self._find_furthest_behind({arm: tally for arm, tally in tallies.items() if arm in ready})
         if turn is not None or any(tally.running for tally in tallies.values()):
             return turn
         self._refuse_stuck([arm for arm in self.arms if arm not in ready])  # what is best is known now
         while True:
-            runs = {part: part.tally() for part in self.confirmation.parts.values()}
-            turn = self._find_furthest_behind({part: runs[part] for part in self._select_affordable_runs(runs)})
+            runs: dict[ArmTrials, Tally] = {part: part.tally() for part in self.confirmation.parts.values()}
+            turn = self._find_furthest_behind(runs)
             running = any(tally.running for tally in runs.values())
             if turn is not None or running or not self.confirmation.advance():
                 return turn
-
-    def _select_affordable(self, tallies: Mapping[ArmTrials, Tally]) -> list[ArmTrials]:
-        """Return the arms whose next trial the cap allows: with as many for all arms, and the runs that follow."""
-        if (ledger := self._open_ledger()) is None:
-            return list(tallies)
-        started = {arm.arm: tally.started for arm, tally in tallies.items()}
-        wanted = {arm.arm: tally.started + tally.open for arm, tally in tallies.items()}
-        most = ledger.limit_rounds(started, wanted, count_runs_after(self.arms[0].spec))
-        return [arm for arm, tally in tallies.items() if tally.started < most]
-
-    def _select_affordable_runs(self, tallies: Mapping[SeedRuns, Tally]) -> list[SeedRuns]:
-        """Return the parts whose next run the cap allows: those that every arm needs, and others if all fit."""
-        if (ledger := self._open_ledger()) is None:
-            return list(tallies)
-        first = self.arms[0].spec.confirm.first_seeds
-        needed = [
-            part
-            for part, tally in tallies.items()
-            if part.role == SELECTION or (part.role == CONFIRMATION and tally.started < first)
-        ]
-        open_runs = Counter[str]()
-        for part, tally in tallies.items():
-            open_runs[part.arm] += tally.open
-        return list(tallies) if ledger.fits(open_runs) else needed
-
-    def _open_ledger(self) -> Ledger | None:
-        """Return what the runs have used of the cap; None if there is none."""
-        if (cap := self.arms[0].spec.budget.cap) is None:
-            return None
-        items = {arm.arm: arm.trial_items for arm in self.arms}
-        return Ledger(cap, [Runs(part.arm, part.read_trials()) for part in self.parts], items)
 
     def _is_ready(self, arm: ArmTrials) -> bool:
         """Return whether the search of the arm that `arm` starts from, if any, has ended with a completed trial."""

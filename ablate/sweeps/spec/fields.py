@@ -369,11 +369,11 @@ class SweepFields(Config):
 
     def trials(self, arm: str) -> int | None:
         """Return the number of finished trials that `arm` may have: the budget, or every point of a smaller space, as
-        each is trained once. None if only tokens or hours limit it."""
+        each is trained once. None if only tokens limit it."""
         if self.at_grid:
             return 0
         wanted, points = self.budget.trials, self.count_points(arm)
-        if self.sampler.kind != "grid" and not self.budget.limits_work:
+        if self.sampler.kind != "grid" and not self.budget.tokens:
             wanted = wanted or DEFAULT_TRIALS
         return wanted if points is None else min(wanted or points, points)
 

@@ -25,10 +25,9 @@ def check_method(sweep: SweepFields) -> Iterator[Problem]:
         yield Problem("sampler", text, sweep.sampler.kind)
     if sweep.pruner.stops_trials:
         yield Problem("pruner", f"{kind} stop trials themselves: remove the pruner or search.method", sweep.pruner.kind)
-    for limit in ("tokens", "hours", "cap", "plateau"):
-        if (given := getattr(sweep.budget, limit)) is not None:
-            text = f"{kind} say themselves what each arm trains: remove it, and set budget.trials, rungs and keep"
-            yield Problem(f"budget.{limit}", text, given if isinstance(given, (int, float)) else None)
+    if sweep.budget.tokens is not None:
+        text = f"{kind} say themselves what each arm trains: remove it, and set budget.trials, rungs and keep"
+        yield Problem("budget.tokens", text, sweep.budget.tokens)
     counts = {} if any(sweep.sampler.validate(sweep.space(a)) for a in sweep.all_arms) else _count_settings(sweep)
     if len({*counts.values()}) > 1:
         numbers = join_words(f"{arm} has {count}" for arm, count in counts.items())

@@ -11,7 +11,7 @@ from ablate.config.formatting import format_count
 from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.changed_settings import describe_changes, list_changes
-from ablate.sweeps.spec.parts import Arm, Cap, Scale
+from ablate.sweeps.spec.parts import Arm, Scale
 from ablate.sweeps.spec.references import list_references, rename_reference
 from ablate.sweeps.spec.sweep import Sweep
 
@@ -26,8 +26,8 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     updates, the pruner's first step and budgets in tokens shrink alike, so that warm-up and validations stay where they
     are in a run; batch, sequence length and what is searched stay. With `model` the layers keep `factor` of their
     weights by width at constant depth (`ModelConfig.narrowed`): tokens per parameter stay, and so do the layers that
-    Mix-LN's alpha and the factors of LNS and DeepNorm mean. A budget in hours shrinks with the compute. Embedding and
-    head go with the width alone, as the vocabulary is what it is.
+    Mix-LN's alpha and the factors of LNS and DeepNorm mean. Embedding and head go with
+    the width alone, as the vocabulary is what it is.
 
     The new sweep is called NAME-scaleX, or NAME-scaleX-model, and keeps what the full setting was in `scale`.
 
@@ -61,10 +61,6 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     budget, pruner = dict(resized.get("budget", {})), dict(resized["pruner"])
     if spec.budget.tokens:
         budget["tokens"] = max(1, round(spec.budget.tokens * factor))
-    if spec.budget.hours:
-        budget["hours"] = spec.budget.hours * factor ** (2 if model else 1)
-    if spec.budget.cap:
-        budget["cap"] = _scale_cap(spec.budget.cap, factor, factor ** (2 if model else 1))
     if spec.pruner.first_step:
         short = Experiment.from_mapping(resized["experiment"], spec.all_arms[next(iter(spec.all_arms))].settings)
         steps = short.trainer.max_steps
@@ -79,12 +75,6 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     )
     tree = {**resized, "name": f"{spec.name}{suffix}", "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
     return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
-
-
-def _scale_cap(cap: Cap, tokens: float, time: float) -> dict[str, Any]:
-    """Return a cap with these parts of its tokens and of its times."""
-    scaled: dict[str, Any] = {name: limit * time for name in ("hours", "gpu_hours") if (limit := getattr(cap, name))}
-    return scaled | ({"tokens": max(1, round(cap.tokens * tokens))} if cap.tokens else {})
 
 
 def _find_least(updates: int) -> str:

@@ -17,7 +17,6 @@ from ablate.experiment.metrics import list_parts
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
-from ablate.sweeps.spec.budget_validation import validate_budget
 from ablate.sweeps.spec.design_validation import merge_alike, validate_design
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid_validation import validate_grid
@@ -52,7 +51,6 @@ def validate(sweep: SweepFields) -> list[Problem]:
         *_check_references(plain),
         *check_readings(plain),
         *audit.validate(plain),
-        *validate_budget(sweep),
     ]
 
 

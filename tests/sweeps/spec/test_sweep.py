@@ -343,7 +343,7 @@ def test_a_stored_grid_keeps_its_cells():
             "fixed.0",
             "a grid tries every cell anyway",
         ),
-        ({"budget": {"hours": 0}}, "budget.hours", "must be greater than 0"),
+        ({"budget": {"tokens": 0}}, "budget.tokens", "must be greater than 0"),
         ({"confirm": {"effect": 0}}, "confirm.effect", "must be greater than 0"),
         (
             {"arms": {"pre": {"norm": "pre"}}, "published": [{"source": "a paper", "values": {"pro": 1.0}}]},
@@ -372,8 +372,7 @@ def test_what_a_range_or_a_list_contains():
 def test_trials_of_an_arm_by_its_budget():
     assert sweep().trials("all") == 10
     assert sweep(budget={"tokens": 1000}).trials("all") is None
-    assert sweep(budget={"hours": 1.5}).trials("all") is None
-    assert sweep(budget={"hours": 1.5, "trials": 3}).trials("all") == 3
+    assert sweep(budget={"tokens": 1000, "trials": 3}).trials("all") == 3
     grid = {"search": {"optimizer.lr": [1e-3, 1e-2]}, "sampler": "grid"}
     assert sweep(**grid, budget={"tokens": 1000}).trials("all") == 2
 
