@@ -72,9 +72,6 @@ def _publish_arm(record: SweepRecord, arm: str, settings: Mapping[str, Any], sha
     return ArmRuns(
         settings={**{path: value for path, value in own.items() if settings.get(path, ...) != value}, **missing},
         search=search,
-        further={
-            str(number): convert(runs) for number, runs in record.rung_seeds.get(arm, {}).items() if number in ended
-        },
         candidates=[
             CandidateRuns(trial=one.trial.number, runs=convert(one.runs))
             for one in record.candidates.get(arm, ())
@@ -125,10 +122,6 @@ def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
         validation_items=sweep.validation_items,
         score_items=dict(sweep.score_items),
         confirmed={arm: convert(one.fresh, arm) for arm, one in sweep.arms.items() if one.fresh},
-        rung_seeds={
-            arm: {int(number): convert(runs, arm) for number, runs in one.further.items()}
-            for arm, one in sweep.arms.items()
-        },
         candidates={
             arm: [Candidate(numbered[arm][entry.trial], convert(entry.runs, arm)) for entry in one.candidates]
             for arm, one in sweep.arms.items()

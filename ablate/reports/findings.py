@@ -155,7 +155,7 @@ def _note_rungs(record: SweepRecord) -> Iterator[str]:
         over = [n for n in went if went[n] > rungs[n].settings + (n == len(rungs) - 1)]
         if over:
             planned = sum(rung.trained for rung in rungs) * record.spec.base(arm).items_per_update
-            took = sum(run.items for run in (*trials, *record.list_rung_seeds(arm)))
+            took = sum(trial.items for trial in trials)
             parts = f"{went[over[0]]} settings for {rungs[over[0]].settings} from rung {over[0]}"
             more.append(f"{arm} ({parts}; {took:,} {name_items(record.spec)} for {planned:,})")
     if more:

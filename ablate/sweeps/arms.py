@@ -107,11 +107,6 @@ class ArmTrials:
         """Return the updates of the rung that a trial trains to; None: to its end."""
         return None
 
-    def list_searches(self) -> list[ArmTrials]:
-        """Return the sources of trials that its search consists of: itself, and with rungs also runs on further
-        seeds."""
-        return [self]
-
     @property
     def waits_for(self) -> str | None:
         """The arm of the same sweep whose best trial these start from, and whose search ends before they begin."""
@@ -331,12 +326,8 @@ class ArmTrials:
 
     def list_candidates(self) -> list[TrialRecord]:
         """Return the best trials so far, which may be compared on selection seeds."""
-        trivial, further = self.read_notes().get("trivial_loss"), self._read_further()
-        return [trial for trial, _ in list_candidates(self.spec, self.read_trials(), trivial, further)]
-
-    def _read_further(self) -> Mapping[int, Sequence[TrialRecord]]:
-        """Return number of a trial -> the runs of its settings on further seeds of the search."""
-        return {}
+        trivial = self.read_notes().get("trivial_loss")
+        return [trial for trial, _ in list_candidates(self.spec, self.read_trials(), trivial)]
 
     # ------------------------------------------------------------------ how it ends
 

@@ -119,8 +119,7 @@ class Confirmation:
         study = self.arms[arm].study
         if CHOICE in self.arms[arm].read_notes():
             return False
-        further = record.rung_seeds.get(arm, {})
-        ranked = list_candidates(self.spec, record.trials[arm], record.trivial_loss, further)
+        ranked = list_candidates(self.spec, record.trials[arm], record.trivial_loss)
         candidates = [trial for trial, _ in ranked]
         if len(candidates) < 2:
             if candidates:

@@ -66,7 +66,7 @@ class SweepPlan:
         """Plain values, for JSON."""
         arms = {
             cost.arm: {
-                "trials": cost.left.search + cost.left.further, "selection": cost.left.selection,
+                "trials": cost.left.search, "selection": cost.left.selection,
                 "confirmation": cost.left.seeds, "confirmation_at_most": cost.left.seeds + cost.left.more,
                 cost.plan.unit: cost.items, "gpu_hours_at_least": cost.gpu_hours[0], "gpu_hours": cost.gpu_hours[1],
                 "trial": cost.plan.to_dict(),

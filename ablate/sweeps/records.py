@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.formatting import count_noun, join_words
-from ablate.sweeps.search.promotion import pick_best_settings
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, pick_best, read_outcome
@@ -68,9 +67,6 @@ class SweepRecord:
     """Score on a downstream task -> its questions, of the scores that the objective is or is a mean of."""
     confirmed: dict[str, list[TrialRecord]] = field(default_factory=dict)
     """Arm -> the runs of its chosen settings on fresh seeds; `params` contains the seed."""
-    rung_seeds: dict[str, dict[int, list[TrialRecord]]] = field(default_factory=dict)
-    """Arm -> number of a trial -> the runs of its settings on further seeds of the search, in their order; `params`
-    contains the seed. Only where rungs have several seeds."""
     candidates: dict[str, list[Candidate]] = field(default_factory=dict)
     """Arm -> its candidates, the best of the search first; empty for an arm without a selection."""
     chosen: dict[str, TrialRecord] = field(default_factory=dict)
@@ -138,12 +134,8 @@ class SweepRecord:
         return build_frame([self])
 
     def best(self, arm: str) -> TrialRecord | None:
-        """Return the completed trial of `arm` with the best objective; where rungs have several seeds, with the best
-        mean over them."""
-        trials, further = self.trials[arm], self.rung_seeds.get(arm)
-        if further:
-            return pick_best_settings(self.spec.plan_rungs(arm), trials, self.trivial_loss, further, self._maximize)
-        return pick_best(trials, self.spec.objective.direction)
+        """Return the completed trial of `arm` with the best objective."""
+        return pick_best(self.trials[arm], self.spec.objective.direction)
 
     @property
     def _maximize(self) -> bool:
@@ -200,16 +192,10 @@ class SweepRecord:
         return [*self.crossed.values(), *self.crossed_cells.values()]
 
     def list_seed_runs(self, arm: str) -> list[TrialRecord]:
-        """Return the runs of `arm` besides its trials: on further seeds of its search, on selection seeds, on fresh
-        ones, and crossed."""
-        searched = self.list_rung_seeds(arm)
+        """Return the runs of `arm` besides its trials: on selection seeds, on fresh ones, and crossed."""
         selected = [run for candidate in self.candidates.get(arm, ()) for run in candidate.runs]
         crossed = [run for pair in self.list_crossed() if pair.loser == arm for run in pair.runs]
-        return [*searched, *selected, *self.confirmed.get(arm, ()), *crossed]
-
-    def list_rung_seeds(self, arm: str) -> list[TrialRecord]:
-        """Return the runs of the search of `arm` on further seeds."""
-        return [run for runs in self.rung_seeds.get(arm, {}).values() for run in runs]
+        return [*selected, *self.confirmed.get(arm, ()), *crossed]
 
     def target(self, arm: str | None = None) -> int:
         """Return the target number of finished trials, of one arm or of all; if tokens limit it, estimated from the
@@ -273,8 +259,6 @@ def list_rows(record: SweepRecord) -> Iterator[dict[str, Any]]:
     for arm, trials in record.trials.items():
         for trial in trials:
             yield _build_row(record, "search", trial, trial.number, {"seed": fixed[arm], **trial.params})
-            for run in record.rung_seeds.get(arm, {}).get(trial.number, ()):
-                yield _build_row(record, "search", run, trial.number, {**trial.params, **run.params})
     for candidates in record.candidates.values():
         for candidate in candidates:
             for run in candidate.runs:

@@ -17,7 +17,8 @@ def describe_rungs(spec: Sweep, arm: str) -> Iterator[str]:
     base = spec.base(arm)
     for number, rung in enumerate(rungs, 1):
         items = rung.trained * base.items_per_update
-        yield f"    rung {number}: {_describe_runs(rung)}, {items:,} {base.unit}{_describe_decay(rung, rungs[-1])}"
+        runs = f"{count_noun(rung.settings, 'setting')} to update {rung.updates:,}"
+        yield f"    rung {number}: {runs}, {items:,} {base.unit}{_describe_decay(rung, rungs[-1])}"
     if spec.confirm.most_seeds and rungs[-2].settings > rungs[-1].settings:
         more = (rungs[-1].updates - rungs[-2].shared) * base.items_per_update
         yield f"    {more:,} {base.unit} more if another setting of rung {len(rungs) - 1} is chosen, which then goes on"
@@ -26,12 +27,6 @@ def describe_rungs(spec: Sweep, arm: str) -> Iterator[str]:
         f"    in all {total:,} {base.unit}, {spec.find_share(arm):.1%} of those of training all "
         f"{count_noun(rungs[0].settings, 'setting')} to the end; more if few have learned at a rung, where all go on"
     )
-
-
-def _describe_runs(rung: Rung) -> str:
-    settings = count_noun(rung.settings, "setting")
-    seeds = f" on {rung.seeds} seeds" if rung.seeds > 1 else ""
-    return f"{settings}{seeds} to update {rung.updates:,}"
 
 
 def _describe_decay(rung: Rung, last: Rung) -> str:

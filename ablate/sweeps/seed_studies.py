@@ -1,14 +1,13 @@
 """The studies that train the settings of one trial on several seeds: their names, and reading their results.
 
-In addition to the study of an arm, SWEEP@GENERATION/ARM, there are `rung-N` (the settings of trial N of the search on
-further seeds, where rungs have several), `select-N` (the candidate that is trial N of its
+In addition to the study of an arm, SWEEP@GENERATION/ARM, there are `select-N` (the candidate that is trial N of its
 search, on selection seeds), `confirm-N` (the chosen one, on fresh seeds) and `cross-N-M-WINNER` (trial N of the arm at
 the values that trial M of the arm WINNER has of the searched parameters that both share, on fresh seeds).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +37,6 @@ class StoredStudy:
 class AfterSearch:
     """The results after the searches of a sweep, with the fields of `SweepRecord`."""
 
-    rung_seeds: dict[str, dict[int, list[TrialRecord]]]
     candidates: dict[str, list[Candidate]]
     chosen: dict[str, TrialRecord]
     confirmed: dict[str, list[TrialRecord]]
@@ -47,11 +45,6 @@ class AfterSearch:
     looks: dict[str, Looks]
     first_effects: dict[str, float | None]
     against: dict[str, list[str]]
-
-
-def name_rung_seeds(study: str, number: int) -> str:
-    """Return the name of the study with the further seeds of trial `number` of the arm of `study`."""
-    return f"{study}/rung-{number}"
 
 
 def name_selection(study: str, candidate: TrialRecord) -> str:
@@ -75,15 +68,8 @@ def label_run(study: str, number: int, params: Mapping[str, Any]) -> str:
     kind, _, rest = part.partition("-")
     if not kind:
         return f"{arm} #{number}"
-    middle = {"rung": f" #{rest}", "select": f" #{rest}", "cross": f" at settings of {rest.split('-', 2)[-1]}"}.get(
-        kind, ""
-    )
+    middle = {"select": f" #{rest}", "cross": f" at settings of {rest.split('-', 2)[-1]}"}.get(kind, "")
     return f"{arm}{middle} seed {params['seed']}"
-
-
-def sort_by_seed(runs: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Return the runs of settings in the order of their seeds."""
-    return sorted(runs, key=lambda run: run.params["seed"])
 
 
 def read_after_search(
@@ -91,7 +77,7 @@ def read_after_search(
 ) -> AfterSearch:
     """Return the results of the `studies` (name -> study, all that begin with `prefix`) other than the searches
     (`trials` of each arm)."""
-    rung_seeds, candidates, chosen, confirmed = {}, {}, {}, {}
+    candidates, chosen, confirmed = {}, {}, {}
     first_effects: dict[str, float | None] = {}
     against: dict[str, list[str]] = {}
     for arm, searched in trials.items():
@@ -99,11 +85,6 @@ def read_after_search(
         choice = studies[full].notes.get(CHOICE) or {}
         trial = _find_chosen(arm, searched, choice, spec)
         among = [t for t in searched if choice.get("candidates") is None or t.number in choice["candidates"]]
-        rung_seeds[arm] = {
-            t.number: sort_by_seed(studies[name].trials)
-            for t in searched
-            if (name := name_rung_seeds(full, t.number)) in studies
-        }
         selected = [Candidate(t, studies[n].trials) for t in among if (n := name_selection(full, t)) in studies]
         sign = 1 if spec.objective.direction == "minimize" else -1
         if selected:
@@ -116,7 +97,6 @@ def read_after_search(
                     first_effects[arm] = notes[EFFECT]
                 against[arm] = list(notes.get(AGAINST, []))
     return AfterSearch(
-        rung_seeds,
         candidates,
         chosen,
         confirmed,

@@ -23,9 +23,6 @@ def count_runs(record: SweepRecord) -> tuple[int, int]:
         if not record.spec.at_grid:
             done += count_finished(record.trials[arm])
             total += record.target(arm)
-            further = record.list_rung_seeds(arm)
-            done += count_finished(further)
-            total += len(further) if arm in record.chosen else max(len(further), record.spec.count_rung_seeds(arm))
         selected = sum(count_finished(candidate.runs) for candidate in record.candidates.get(arm, ()))
         done += selected
         total += selected if arm in record.chosen else record.spec.count_selection_runs(arm)

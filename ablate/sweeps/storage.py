@@ -140,7 +140,6 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         validation_items=min((n for arm in ordered if (n := notes[arm].get("validation_items"))), default=None),
         score_items=_find_fewest([notes[arm].get("score_items", {}) for arm in ordered]),
         confirmed=after.confirmed,
-        rung_seeds=after.rung_seeds,
         candidates=after.candidates,
         chosen=after.chosen,
         crossed=after.crossed,

@@ -35,11 +35,7 @@ class TrialQueue:
     @property
     def parts(self) -> list[ArmTrials]:
         """All sources of trials that this process knows."""
-        return [*self._searches, *self.confirmation.parts.values()]
-
-    @property
-    def _searches(self) -> list[ArmTrials]:
-        return [part for arm in self.arms for part in arm.list_searches()]
+        return [*self.arms, *self.confirmation.parts.values()]
 
     def _do_locked(self, step: Callable[[], T]) -> T:
         """Return the result of `step`, called under the lock of the storage: it sees what others have written, and they
@@ -87,9 +83,9 @@ class TrialQueue:
 
     def _pick_arm(self) -> ArmTrials | None:
         """Return the arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
-        ready = [part for part in self._searches if self._is_ready(part)]
+        ready = [arm for arm in self.arms if self._is_ready(arm)]
         # counted once: the trial of a process that dies between two counts would be missed by both
-        tallies = {part: part.tally() for part in self._searches}
+        tallies = {arm: arm.tally() for arm in self.arms}
         turn = self._find_furthest_behind({arm: tally for arm, tally in tallies.items() if arm in ready})
         if turn is not None or any(tally.running for tally in tallies.values()):
             return turn
@@ -106,9 +102,8 @@ class TrialQueue:
         donor = self._find_donor(arm)
         if donor is None:
             return True
-        tallies = [part.tally() for part in donor.list_searches()]
-        under_way = any(tally.can_start or tally.running for tally in tallies)
-        return not under_way and donor.find_best() is not None
+        tally = donor.tally()
+        return not tally.can_start and not tally.running and donor.find_best() is not None
 
     def _find_donor(self, arm: ArmTrials) -> ArmTrials | None:
         return next((other for other in self.arms if other.arm == arm.waits_for), None)

@@ -349,7 +349,7 @@ class SweepFields(Config):
     @cached_property
     def _last_tuned_seed(self) -> int:
         """Return the largest seed that any arm is tuned on."""
-        tuned = [self.base(arm).seed + self.method.most_seeds - 1 for arm in self.all_arms]
+        tuned = [self.base(arm).seed for arm in self.all_arms]
         tuned += [int(v) for arm in self.all_arms for v in self.corners(arm).get("seed", []) if isinstance(v, int)]
         return max(tuned)
 
@@ -388,12 +388,6 @@ class SweepFields(Config):
     def plan_rungs(self, arm: str) -> Sequence[Rung]:
         """Return the rungs of the search of `arm`; none where each trial is one run."""
         return () if self.at_grid else self.method.plan_rungs(self.trials(arm) or 0, self.base(arm))
-
-    def count_rung_seeds(self, arm: str) -> int:
-        """Return the runs on further seeds that the rungs of `arm` are planned with."""
-        rungs = self.plan_rungs(arm) if self.method.most_seeds > 1 else ()
-        before = [1, *(rung.seeds for rung in rungs)]
-        return sum(rung.settings * (rung.seeds - fewer) for rung, fewer in zip(rungs, before, strict=False))
 
     def find_share(self, arm: str) -> float:
         """Return the tokens that the search of `arm` takes, as a share of those of training its trials to the end."""

@@ -47,10 +47,6 @@ def check_method_in_arm(sweep: SweepFields, arm: str) -> Iterator[Problem]:
         text = f"{method.kind} go on from checkpoints, which an {base.procedure} does not: remove it"
         yield Problem("search.method", text, method.kind)
         return
-    if method.most_seeds > 1 and "seed" in sweep.space(arm):
-        text = f"is searched, and search.seeds trains settings on {method.most_seeds} seeds: remove one of the two"
-        yield Problem("search.seed", text)
-        return
     for path in sweep.space(arm):
         if path in OF_LENGTH or path.startswith(tuple(f"{part}." for part in OF_LENGTH)):
             text = f"cannot be searched with {method.kind}: the runs of a rung are equally long and decay together"

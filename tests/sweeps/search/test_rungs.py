@@ -31,9 +31,7 @@ def test_sizes_lengths_and_tokens_follow():
     assert spec.sampler.kind == "grid"
     assert {**spec.search}.keys() == {"optimizer.lr"}
     rungs = spec.plan_rungs("pre")
-    assert [(r.settings, r.seeds, r.updates, r.shared) for r in rungs] == [
-        (9, 1, 44, 40), (3, 1, 132, 119), (1, 1, 400, 360),
-    ]  # fmt: skip
+    assert [(r.settings, r.updates, r.shared) for r in rungs] == [(9, 44, 40), (3, 132, 119), (1, 400, 360)]
     # nine runs of 44; three from update 40, to 132 with their decay; one from update 119 to the end
     assert [r.trained for r in rungs] == [9 * 44, 3 * (132 - 40), 400 - 119]
     assert spec.find_share("pre") == pytest.approx((396 + 276 + 281) / 3600)
@@ -63,15 +61,6 @@ def test_with_cosine_each_rung_is_a_whole_short_run():
     rungs = build(experiment={"schedule": "cosine"}).plan_rungs("pre")
     assert [r.shared for r in rungs] == [0, 0, 0]
     assert [r.trained for r in rungs] == [9 * 44, 3 * 132, 400]
-
-
-def test_seeds_are_a_second_dimension():
-    """Of the plan; a sweep that trains does not have it yet."""
-    base = build().base("pre")
-    rungs = methods.parse({"kind": "rungs", "seeds": [1, 2, 4]}).plan_rungs(9, base)
-    assert [r.seeds for r in rungs] == [1, 2, 4]
-    assert [r.trained for r in rungs] == [9 * 44, 3 * (132 - 40) + 3 * 132, 2 * (400 - 119) + 2 * 400]
-    assert [r.seeds for r in methods.parse({"kind": "rungs", "seeds": 2}).plan_rungs(9, base)] == [2, 2, 2]
 
 
 def test_a_file_reads_as_it_was_written():
@@ -138,9 +127,6 @@ def test_a_keep_that_its_suggestion_mends():
         ({"method": "rung"}, {}, "search.method", "Did you mean rungs?"),
         ({"keep": 1.0}, {}, "search.keep", "less than 1"),
         ({"rungs": 1}, {}, "search.rungs", "2"),
-        ({"seeds": [3, 1, 1]}, {}, "search.seeds", "falls from rung to rung"),
-        ({"seeds": [1, 2]}, {}, "search.seeds", "give one for each rung"),
-        ({"seeds": 0}, {}, "search.seeds", "from 1 to 100"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(search, experiment, path, text):

@@ -75,8 +75,8 @@ def test_the_note_names_them_after_the_length(load):
 def test_fields_of_the_method_are_set_at_a_scale_too(load):
     """The scaled sweep has its method outside of `search`, where the file has it inside."""
     tree = {**TREE, "search": {"method": "rungs", "keep": 0.5, **TREE["search"]}}
-    seeded = load({"search.seeds": [1, 1, 2]}, tree=tree, factor=0.5)
-    assert (seeded.method.kind, seeded.method.seeds, seeded.method.keep) == ("rungs", (1, 1, 2), 0.5)
+    changed = load({"search.rungs": 4}, tree=tree, factor=0.5)
+    assert (changed.method.kind, changed.method.rungs, changed.method.keep) == ("rungs", 4, 0.5)
     assert load({"search.method": "trials"}, tree=tree, factor=0.5).method.kind == "trials"
     assert load({"search.optimizer.lr": [1e-3, 2e-3]}, factor=0.5).method.kind == "trials"
 
