@@ -70,12 +70,10 @@ class ArmTrials:
     """
 
     def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
-        from ablate.sweeps.search.fair_pruners import FairPruner
-
         self.study, self.spec, self.arm, self.parent = study, spec, arm, parent
         base = spec.base(arm)
         steps = base.trainer.max_steps
-        study.pruner = FairPruner(spec.pruner.build(steps, base.schedule.warmup(steps)))
+        study.pruner = spec.pruner.build(steps, base.schedule.warmup(steps))
         self._trials: list[FrozenTrial] | None = None
         self._records: list[TrialRecord] | None = None
         self._reader = TrialReader(arm)
@@ -401,9 +399,8 @@ class ArmTrials:
         params = read_trial(trial, self.arm).params
         if not params.keys() >= self._space.keys():  # killed in between: the rest is proposed once more
             params = trial.system_attrs.get("fixed_params", {})
-        # what samplers keep of a trial is that of its first attempt; rungs are passed again
-        kept = {key: value for key, value in trial.system_attrs.items() if not key.startswith("completed_rung")}
-        state, attributes = TrialState.WAITING, {**kept, "fixed_params": params}
+        # what samplers keep of a trial is that of its first attempt
+        state, attributes = TrialState.WAITING, {**trial.system_attrs, "fixed_params": params}
         self.study.add_trial(create_trial(state=state, system_attrs=attributes, user_attrs=notes))
         self.refresh()
         if run_id := trial.user_attrs.get("run_id"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,10 +90,3 @@ def locate_traceback(title: str, label: str) -> Path:
     """Return the file for the traceback of a failed trial of the sweep `title`."""
     name = label.replace("#", "").replace(" ", "-")
     return tracking.open_folder("failures") / f"{title}-{name}.txt"
-
-
-def renumber(trial: FrozenTrial) -> FrozenTrial:
-    """A copy of `trial` with our number."""
-    shown = copy.copy(trial)
-    shown.number = trial_number(trial)
-    return shown

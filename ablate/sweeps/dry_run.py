@@ -219,9 +219,9 @@ def _format_plan(
         )
     trials = sum(runs.sure for runs in left.values())
     all_items = round(sum(runs.whole * items[arm] for arm, runs in left.items()))
-    method = [spec.method.describe()] if spec.method.staged else [f"pruner {spec.pruner.describe()}"]
-    lines += ["", ", ".join([f"sampler {spec.sampler.describe()}", *method])]
-    if spec.pruner.stops_trials and not spec.sampler.learns_from_pruned():
+    method = [spec.method.describe()] if spec.method.staged else [f"pruner {spec.pruner.kind}"]
+    lines += ["", ", ".join([f"sampler {spec.sampler.kind}", *method])]
+    if spec.pruner.stops_trials and not spec.sampler.learns_from_pruned:
         lines.append("    this sampler does not learn from pruned trials; tpe does")
     lines += [f"to do: {count_noun(trials, 'trial')}, {all_items:,} {unit}; {total}"]
     if selection := sum(runs.selection for runs in left.values()):

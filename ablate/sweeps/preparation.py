@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ConfigError, Problem, SweepError
-from ablate.config.formatting import join_words
 from ablate.config.merging import iterate_leaves
 from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.extensions import load_extensions
@@ -145,7 +144,6 @@ def open_sweep(
     """
     corpora = check_sweep(spec)
     inputs = fingerprint_sweep(spec, corpora)
-    spec.sampler.prepare()
     tracking.client()
     storage = open_storage(url)
 
@@ -233,7 +231,6 @@ def open_arms(
     first = spec.base(next(iter(spec.all_arms)))
     if first.procedure == "training":
         logger.info(f"validation: {first.validation.describe(corpora[first.data].count_validation_items())}")
-    _tell_lost_studies(spec, storage, generation)
     trivial_losses: dict[tuple[DataConfig, Task, ModelConfig, int | None], float | None] = {}
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, generation, arm), spec)
@@ -256,20 +253,6 @@ def open_arms(
             build_arm(study, spec, arm, _open_parent_run(study, spec, format_title(spec.name, generation), arm))
         )
     return arms
-
-
-def _tell_lost_studies(spec: Sweep, storage: BaseStorage, generation: int) -> None:
-    """Tell which arms have no study any more, which all of them have before the first trial."""
-    there = {study.study_name: study for study in list_studies(storage)}
-    names = {arm: name_study(spec.name, generation, arm) for arm in spec.all_arms}
-    kept = [arm for arm, name in names.items() if name in there and storage.get_n_trials(there[name]._study_id)]
-    lost = [arm for arm, name in names.items() if name not in there]
-    if kept and lost:
-        logger.warning(
-            f"Deleted from the storage: the {'studies' if lost[1:] else 'study'} of {join_words(lost)}. The trials of "
-            f"that search are lost to the sweep, though their runs are still in MLflow, and are trained again; those "
-            f"of {join_words(kept)} remain. To keep the lost ones, stop, and restore a backup of the storage."
-        )
 
 
 def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) -> None:

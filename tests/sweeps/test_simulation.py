@@ -341,11 +341,10 @@ def test_the_search_starts_from_the_fixed_points():
     assert len({t.params["optimizer.lr"] for t in record.trials["pre"]}) == 4
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PRUNERS if kind not in ("none", "NopPruner")])
-def test_pruning_leaves_every_arm_a_trial_that_ends(kind):
+def test_pruning_leaves_every_arm_a_trial_that_ends():
     """Also where each trial is worse than the one before: what is compared is a trial's arm alone, and not all of it
     is removed."""
-    spec = sweep(budget={"trials": 6}, pruner=PRUNERS[kind], sampler="random", experiment={"trainer.max_steps": 90})
+    spec = sweep(budget={"trials": 6}, pruner="median", sampler="random", experiment={"trainer.max_steps": 90})
     for direction in (1, -1):
         for arm in arms_of(spec):
             statuses = []
@@ -361,7 +360,7 @@ def test_pruning_leaves_every_arm_a_trial_that_ends(kind):
                 arm.study.tell(trial.number, None if pruned else 2.0, state=None if not pruned else PRUNED)
             assert statuses[0] == "completed"
             assert [read_trial(t, arm.arm).status for t in arm.study.trials] == statuses
-            if direction == 1 and kind not in ("hyperband", "HyperbandPruner"):
+            if direction == 1:
                 assert "pruned" in statuses
 
 
@@ -408,7 +407,7 @@ def test_pruning_is_alike_for_arms_and_for_interrupted_trials(kind):
     spec = sweep(budget={"trials": 20}, pruner=PRUNERS[kind], sampler="random", experiment={"trainer.max_steps": 90})
     pre, post = pruned_sweep(spec)
     assert pre == post
-    assert ("pruned" in {status for status, *_ in pre}) == (kind not in ("none", "NopPruner"))
+    assert ("pruned" in {status for status, *_ in pre}) == (kind != "none")
     for seed in range(3):
         assert pruned_sweep(spec, random.Random(seed)) == [pre, post]
 

@@ -6,29 +6,17 @@ from __future__ import annotations
 
 import copy
 import math
-import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, QMCSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
-from ablate.sweeps.attempts import renumber
 from ablate.sweeps.search.thinning import ThinnedStudy
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.study import Study
     from optuna.trial import FrozenTrial
-
-
-class NumberedCmaEs(CmaEsSampler):
-    """Optuna's, which counts earlier attempts at a trial in the seed of its point."""
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return super().sample_relative(study, renumber(trial), search_space)
 
 
 class ThinningSampler(BaseSampler):
@@ -76,36 +64,6 @@ class CarefulGp(ThinningSampler, GPSampler):
         self, study: Study, completed_trials: list[FrozenTrial], *rest: Any, **more: Any
     ) -> dict[str, Any]:
         return super()._sample_relative_impl(study, replace_infinite(completed_trials), *rest, **more)
-
-
-class NumberedQmc(QMCSampler):
-    """The point `number` of a sequence, moved around by a random shift of each dimension (Cranley and Patterson 1976).
-    The shift depends on the seed and the name of what is searched: what an arm searches besides does not change it.
-    Optuna's own counts in the storage which points were asked for, so that a trial that was asked for twice loses one;
-    its first trial is random, its second the corner of the space, and each seed gives the same points.
-
-    Args:
-        seed: of the shifts.
-        number: of the trial.
-        arguments: Optuna's.
-    """
-
-    def __init__(self, *, seed: int, number: int, **arguments: Any) -> None:
-        super().__init__(seed=seed, warn_asynchronous_seeding=False, warn_independent_sampling=False, **arguments)
-        self.number, self.seed = number, seed
-
-    def _find_sample_id(self, study: Study, search_space: dict[str, BaseDistribution]) -> int:
-        return self.number
-
-    def _sample_qmc(self, study: Study, search_space: dict[str, BaseDistribution]) -> np.ndarray:
-        shifts = [np.random.default_rng([self.seed, zlib.crc32(path.encode())]).random() for path in search_space]
-        return (super()._sample_qmc(study, search_space) + shifts) % 1.0
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Return one dimension of the point: that of the first trial, before which no space is known."""
-        return self.sample_relative(study, trial, {param_name: param_distribution})[param_name]
 
 
 def replace_infinite(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

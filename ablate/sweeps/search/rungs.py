@@ -29,7 +29,7 @@ SHORTEST = 0.09
 @methods.register
 class Rungs(SearchMethod):
     """All settings of every arm train to the first rung, the same share of each arm goes on from its checkpoint, to the
-    last rung. Needs a sampler that does not learn from trials: grid, qmc or random."""
+    last rung. Needs a sampler that does not learn from trials: grid or random."""
 
     kind: Literal["rungs"] = "rungs"
     staged: ClassVar[bool] = True

@@ -118,7 +118,7 @@ class SweepFields(Config):
     @classmethod
     def _read_method(cls, data: Any) -> Any:
         """Take the method out of `search`. With rungs, which need one that does not learn, the sampler is by default
-        the grid, or else qmc."""
+        the grid, or else random."""
         if not isinstance(data, Mapping):
             return data
         data = move_method(data)

@@ -21,7 +21,7 @@ def check_method(sweep: SweepFields) -> Iterator[Problem]:
     if not sweep.method.staged:
         return
     if sweep.sampler.learns:
-        text = f"learns from trials that have ended, and {kind} choose all settings before. Accepted: grid, qmc, random"
+        text = f"learns from trials that have ended, and {kind} choose all settings before. Accepted: grid, random"
         yield Problem("sampler", text, sweep.sampler.kind)
     if sweep.pruner.stops_trials:
         yield Problem("pruner", f"{kind} stop trials themselves: remove the pruner or search.method", sweep.pruner.kind)
@@ -33,7 +33,7 @@ def check_method(sweep: SweepFields) -> Iterator[Problem]:
         numbers = join_words(f"{arm} has {count}" for arm, count in counts.items())
         text = (
             f"the arms train equally much at every rung, so each needs as many settings: {numbers}. Set budget.trials "
-            "to a number that all have, with sampler qmc for ranges"
+            "to a number that all have, with sampler random for ranges"
         )
         yield Problem("search", text)
 

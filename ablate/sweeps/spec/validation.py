@@ -146,12 +146,9 @@ def _has_bad_grid(sweep: SweepFields, arm: str) -> bool:
 
 
 def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield the problems of the experiments of each arm, at the ends of everything that is searched, and those of the
-    sampler and the pruner."""
-    yield from (problem.within("pruner") for problem in sweep.pruner.validate_arguments())
+    """Yield the problems of the experiments of each arm, at the ends of everything that is searched, and what does not
+    go with the sampler, the pruner and the method."""
     yield from check_method(sweep)
-    sampler = [problem.within("sampler") for problem in sweep.sampler.validate_arguments()]
-    yield from sampler
     for arm in sweep.all_arms:
         where = f"arms.{arm}." if sweep.arms or sweep.designed else ""
         settings = sweep.all_arms[arm].settings
@@ -165,8 +162,7 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
                 yield Problem(f"arms.{arm}.{path}", "is set here and also searched; remove one of them")
         if not alone:
             yield from _check_combinations(sweep, arm, where)
-        if not sampler:
-            yield from (Problem(f"{where}{p.path}", p.message) for p in sweep.sampler.validate(sweep.space(arm)))
+        yield from (Problem(f"{where}{p.path}", p.message) for p in sweep.sampler.validate(sweep.space(arm)))
         yield from _check_starts(sweep, arm, where)
         if not sweep.space(arm) and sweep.trials(arm) != 1 and sweep.sampler.kind != "grid":
             trials = f"all {count} trials" if (count := sweep.trials(arm)) else "all trials"
