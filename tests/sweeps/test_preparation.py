@@ -9,7 +9,6 @@ from ablate import tracking
 from ablate.config.errors import AblateError
 from ablate.data import Corpus, Topics
 from ablate.sweeps.preparation import open_sweep
-from ablate.sweeps.spec.parts import Change
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, open_storage, read_sweep, storage_url
@@ -109,7 +108,7 @@ def test_where_that_of_one_arm_is_not_known_there_is_none(store, spec, monkeypat
 def test_a_scaled_sweep_goes_on_with_another_note_of_the_changed_settings(store, spec):
     before = scale_sweep(spec(), 0.5)
     open_again(before)
-    scale = before.scale.model_copy(update={"changed": {"budget.trials": Change(value="2", full="9")}})
+    scale = before.scale.model_copy(update={"changed": {"budget.trials": "2 instead of 9"}})
     now = open_again(before.model_copy(update={"scale": scale}))
     assert now.spec.scale == scale
     assert read_sweep("small-scale0.5").spec.scale == scale

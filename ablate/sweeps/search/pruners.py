@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from ablate.config.base import Kind
-from ablate.config.bounds import MOST_STEPS, MOST_TRIALS
+from ablate.config.bounds import MOST_TRIALS
 from ablate.config.registry import Registry
 
 if TYPE_CHECKING:
@@ -22,18 +22,11 @@ class PrunerConfig(Kind):
     stops_trials: ClassVar[bool] = True
     """Whether it ever stops one."""
 
-    first_step: int | None = Field(None, gt=0, le=MOST_STEPS)
-    """The first update at which a trial may be pruned. None: a third of `trainer.max_steps`, after the warm-up; earlier
-    updates are not accepted, since early comparisons favour high learning rates."""
-
     @staticmethod
-    def find_earliest_step(max_steps: int, warmup: int) -> int:
-        """Return the first update at which a trial may be compared."""
+    def find_first_step(max_steps: int, warmup: int) -> int:
+        """Return the first update at which a trial may be pruned: a third of the run, after the warm-up. Earlier
+        comparisons favour high learning rates."""
         return max(math.ceil(max_steps / 3), warmup + 1)
-
-    def find_first_step(self, max_steps: int, warmup: int) -> int:
-        """Return `first_step`, resolved for a run of `max_steps`."""
-        return self.first_step or self.find_earliest_step(max_steps, warmup)
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
         """Return Optuna's pruner for runs of `max_steps` updates."""
@@ -58,7 +51,8 @@ class NoPruner(PrunerConfig):
 
 @pruners.register
 class Median(PrunerConfig):
-    """Stops a trial whose best value so far is worse than the median of its arm's earlier trials at that update."""
+    """Stops a trial whose best value so far is worse than the median of its arm's earlier trials at that update, from a
+    third of the run on, after the warm-up."""
 
     kind: Literal["median"] = "median"
     n_startup_trials: int = Field(4, ge=0, le=MOST_TRIALS)

@@ -267,19 +267,6 @@ class Stages(Config):
     """Name -> stage."""
 
 
-class Change(Config):
-    """A setting that the command line gave another value than the file has, as text."""
-
-    value: str
-    """Its value."""
-    full: str | None = None
-    """The value of the full setting; None if that has no such setting."""
-
-    def __str__(self) -> str:
-        """Return both values, for a sentence after the name of the setting."""
-        return self.value if self.full is None else f"{self.value} instead of {self.full}"
-
-
 class Scale(Config):
     """Marks a sweep that is not at its full setting; written by `--scale`. The numbers below are those of the full
     setting."""
@@ -294,5 +281,5 @@ class Scale(Config):
     """Tokens or images of one trial."""
     parameters: int
     """Weights in the matrices of the layers."""
-    changed: dict[str, Change] = {}
-    """Dotted path -> what the command line set besides the scale."""
+    changed: dict[str, str] = {}
+    """Dotted path -> what the command line set besides the scale, such as '8 instead of 512'."""

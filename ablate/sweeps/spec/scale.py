@@ -23,7 +23,7 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     """Return `spec` with `factor` (above 0, at most 1) of its tokens, and with `model` also of its layers' parameters.
 
     Updates, the text that is tokenised for them, the intervals of validations and downstream tasks, a warm-up in
-    updates, the pruner's first step and budgets in tokens shrink alike, so that warm-up and validations stay where they
+    updates and budgets in tokens shrink alike, so that warm-up and validations stay where they
     are in a run; batch, sequence length and what is searched stay. With `model` the layers keep `factor` of their
     weights by width at constant depth (`ModelConfig.narrowed`): tokens per parameter stay, and so do the layers that
     Mix-LN's alpha and the factors of LNS and DeepNorm mean. Embedding and head go with
@@ -58,14 +58,9 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     plain = spec.without_grid()
     for arm in plain.all_arms:
         _rename_donors(resized, plain, arm, suffix)
-    budget, pruner = dict(resized.get("budget", {})), dict(resized["pruner"])
+    budget = dict(resized.get("budget", {}))
     if spec.budget.tokens:
         budget["tokens"] = max(1, round(spec.budget.tokens * factor))
-    if spec.pruner.first_step:
-        short = Experiment.from_mapping(resized["experiment"], spec.all_arms[next(iter(spec.all_arms))].settings)
-        steps = short.trainer.max_steps
-        earliest = spec.pruner.find_earliest_step(steps, short.schedule.warmup(steps))
-        pruner["first_step"] = min(steps, max(earliest, round(spec.pruner.first_step * factor)))
     scale = Scale(
         factor=factor,
         model=model,
@@ -73,7 +68,7 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         items=first.items,
         parameters=first.model.layer_parameters(),
     )
-    tree = {**resized, "name": f"{spec.name}{suffix}", "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
+    tree = {**resized, "name": f"{spec.name}{suffix}", "budget": budget, "scale": scale.model_dump()}
     return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
 
 

@@ -167,8 +167,6 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
         if not sweep.space(arm) and sweep.trials(arm) != 1 and sweep.sampler.kind != "grid":
             trials = f"all {count} trials" if (count := sweep.trials(arm)) else "all trials"
             yield Problem(f"{where}search", f"nothing is searched, so {trials} would be identical")
-        if not alone:
-            yield from _check_pruner(sweep, sweep.base(arm))
         if not alone and not _has_bad_grid(sweep, arm):
             yield from check_method_in_arm(sweep, arm)
 
@@ -178,20 +176,6 @@ def _check_alone(sweep: SweepFields, arm: str, base: tuple[Problem, ...]) -> Ite
     adds."""
     yield from (Problem(locate(sweep, arm, p.path), p.message, p.given) for p in base)
     yield from _check_each_path(sweep, arm, base)
-
-
-def _check_pruner(sweep: SweepFields, base: Experiment) -> Iterator[Problem]:
-    """Check the first rung, if it is given: early comparisons favour high learning rates."""
-    steps, first = base.trainer.max_steps, sweep.pruner.first_step
-    if first is None:
-        return
-    earliest = sweep.pruner.find_earliest_step(steps, base.schedule.warmup(steps))
-    if not earliest <= first <= steps:
-        text = (
-            f"must be from {earliest} (a third of trainer.max_steps, after the warm-up: earlier comparisons favour "
-            f"high learning rates) to trainer.max_steps ({steps})"
-        )
-        yield Problem("pruner.first_step", text, first)
 
 
 def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:

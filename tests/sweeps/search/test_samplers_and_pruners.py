@@ -4,8 +4,7 @@ import math
 
 import optuna
 import pytest
-from pydantic import ValidationError
-from sweeps.searchers import PRUNERS, SAMPLERS
+from sweeps.searchers import SAMPLERS
 
 from ablate.sweeps.dry_run import outline
 from ablate.sweeps.search.adapted_samplers import replace_infinite
@@ -142,28 +141,18 @@ def test_what_the_others_can_search(kind):
 # ---------------------------------------------------------------------------------------------------- pruners
 
 
-@pytest.mark.parametrize("kind", PRUNERS)
 @pytest.mark.parametrize(
-    ("given", "max_steps", "warmup", "expected"),
-    [
-        (None, 300, 30, 100),
-        (None, 10_000, 1000, 3334),
-        (None, 301, 0, 101),
-        (None, 300, 150, 151),
-        (None, 300, 99, 100),
-        (None, 300, 100, 101),
-        (None, 1, 0, 1),
-        (5, 300, 30, 5),
-    ],
+    ("max_steps", "warmup", "expected"),
+    [(300, 30, 100), (10_000, 1000, 3334), (301, 0, 101), (300, 150, 151), (300, 99, 100), (300, 100, 101), (1, 0, 1)],
 )
-def test_the_first_step(kind, given, max_steps, warmup, expected):
+def test_the_first_step(max_steps, warmup, expected):
     """A third of the updates, rounded up, and in any case after the warm-up."""
-    assert pruners.parse({**PRUNERS[kind], "first_step": given}).find_first_step(max_steps, warmup) == expected
+    assert pruners["median"]().find_first_step(max_steps, warmup) == expected
 
 
-def pruned_at(kind, max_steps, warmup, **fields):
+def pruned_at(kind, max_steps, warmup):
     """The updates at which trials that are worse than 30 good ones are pruned."""
-    study = optuna.create_study(pruner=pruners.parse({**PRUNERS[kind], **fields}).build(max_steps, warmup))
+    study = optuna.create_study(pruner=pruners[kind]().build(max_steps, warmup))
     found = []
     for number in range(45):
         trial = study.ask()
@@ -187,20 +176,14 @@ def test_bad_trials_are_pruned_from_the_first_step_on(warmup, first):
     assert min(found) == first
 
 
-@pytest.mark.parametrize("kind", PRUNERS)
-def test_what_a_pruner_refuses(kind):
-    with pytest.raises(ValidationError):
-        pruners.parse({**PRUNERS[kind], "first_step": 0})
-
-
 # ---------------------------------------------------------------------------------------------------- both
 
 
 def test_arguments_reach_optuna():
     assert samplers["tpe"](n_startup_trials=3).build(0)._n_startup_trials == 3
     assert samplers["gp"](n_startup_trials=3).build(0)._n_startup_trials == 3
-    pruner = pruners["median"](n_startup_trials=2, first_step=150).build(300, 30)
-    assert (pruner._n_warmup_steps, pruner._n_startup_trials) == (150, 2)
+    pruner = pruners["median"](n_startup_trials=2).build(300, 30)
+    assert (pruner._n_warmup_steps, pruner._n_startup_trials) == (100, 2)
 
 
 def test_a_stored_sweep_keeps_its_sampler():

@@ -318,12 +318,6 @@ def test_a_stored_grid_keeps_its_cells():
             "pruner.n_startup_trials",
             "unknown key. It belongs to",
         ),
-        (
-            {"pruner": {"kind": "median", "first_step": 99}},
-            "pruner.first_step",
-            "must be from 100 (a third of trainer.max_steps, after the warm-up: earlier comparisons favour high",
-        ),
-        ({"pruner": {"kind": "median", "first_step": 301}}, "pruner.first_step", "must be from 100"),
         ({"fixed": [{"optimizer.lr": 1.0}]}, "fixed.0.optimizer.lr", "is not in the search space (0.0001 ... 0.01"),
         (
             {"fixed": [{"optimizer.lt": 1e-3}]},
