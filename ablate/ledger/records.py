@@ -37,7 +37,6 @@ def publish_record(record: SweepRecord, size: str | None, shared: Shared) -> Pub
         generation=record.generation,
         size=size,
         spec=record.spec.to_tree(),
-        defaults=5,
         settings=settings,
         arms={arm: _publish_arm(record, arm, settings, shared) for arm in record.trials},
         crossed=_publish_crossed(record, shared),
@@ -46,7 +45,6 @@ def publish_record(record: SweepRecord, size: str | None, shared: Shared) -> Pub
         scored=record.scored,
         initial_loss=record.initial_loss,
         trivial_loss=record.trivial_loss,
-        search_limit=None,
         compilation=Compiled(compiles=compilation.compiles, why=compilation.why) if compilation else None,
         verdict=judge(record),
         cautions=list_cautions(record),
@@ -82,7 +80,6 @@ def _publish_arm(record: SweepRecord, arm: str, settings: Mapping[str, Any], sha
         looks=SeedLooks(sizes=list(looks.sizes), planned=looks.planned) if looks else None,
         first_effect=record.first_effects.get(arm),
         against=list(record.against.get(arm, ())),
-        plateau=None,
         trial_items=record.trial_items.get(arm, 1),
     )
 

@@ -132,8 +132,6 @@ class ArmRuns(Config):
     """`confirm.effect` at the first look."""
     against: list[str]
     """Arms that it was compared with on fresh seeds."""
-    plateau: int | None
-    """Trials after which its search ended early."""
     trial_items: int
 
 
@@ -178,8 +176,6 @@ class PublishedSweep(Config):
     """Of a file with sizes, which."""
     spec: dict[str, Any]
     """The sweep as it was run."""
-    defaults: int
-    """Version of the defaults that `spec` was written for."""
     settings: dict[str, Any]
     """Dotted path -> value: all settings of the first arm, at the point that was tested."""
     arms: dict[str, ArmRuns]
@@ -190,7 +186,6 @@ class PublishedSweep(Config):
     """Comparisons of downstream scores, which share the error."""
     initial_loss: float | None
     trivial_loss: float | None
-    search_limit: int | None
     compilation: Compiled | None
     """None: each run chose for itself."""
     verdict: Verdict

@@ -53,13 +53,18 @@ def choose_plain_sampler(space: Mapping[str, Any]) -> str:
     return "grid" if all(lists) else "random"
 
 
+class LearningSampler(SamplerConfig):
+    """A sampler with a model of the objective."""
+
+    n_startup_trials: int = Field(5, ge=1, le=MOST_TRIALS)
+    """Number of random trials before the model is used."""
+
+
 @samplers.register
-class Tpe(SamplerConfig):
+class Tpe(LearningSampler):
     """Tree-structured Parzen estimator, multivariate, taking running trials into account."""
 
     kind: Literal["tpe"] = "tpe"
-    n_startup_trials: int = Field(5, ge=0, le=MOST_TRIALS)
-    """Number of random trials before the model is used."""
 
     def build(self, number: int) -> BaseSampler:
         from ablate.sweeps.search.adapted_samplers import ThriftyTpe
@@ -68,14 +73,12 @@ class Tpe(SamplerConfig):
 
 
 @samplers.register
-class Gp(SamplerConfig):
+class Gp(LearningSampler):
     """Gaussian process with expected improvement, taking running trials into account. It does not learn from pruned
     trials."""
 
     kind: Literal["gp"] = "gp"
     learns_from_pruned: ClassVar[bool] = False
-    n_startup_trials: int = Field(5, ge=1, le=MOST_TRIALS)
-    """Number of random trials before the model is used."""
 
     def build(self, number: int) -> BaseSampler:
         from ablate.sweeps.search.adapted_samplers import CarefulGp

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from ablate.config import plugins
 from ablate.config.base import Config, Names
@@ -97,9 +98,9 @@ class SweepFields(Config):
     """Further paths or parts in which arms differ on purpose. Any other difference is refused; these are reported."""
     published: list[Published] = []
     """Results of papers, shown next to this sweep's."""
-    scale: Scale | None = None
-    """The full setting, if `--scale` made this a smaller one."""
-    family: int | None = Field(None, ge=0, le=MOST_TRIALS)
+    scale: SkipJsonSchema[Scale | None] = None
+    """The full setting, if `--scale` made this a smaller one; not for a file."""
+    family: SkipJsonSchema[int | None] = Field(None, ge=0, le=MOST_TRIALS)
     """Number of comparisons of the other sizes or stages of the same file; set when the file is read, since all
     comparisons of a file share one error of 5 %."""
     sizes: dict[str, Size] = Field({}, exclude=True)
