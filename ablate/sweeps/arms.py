@@ -284,7 +284,8 @@ class ArmTrials:
     def _pick_fixed(self, number: int) -> dict[str, Any]:
         """Return the values of the new trial `number` that the sampler does not choose."""
         if self.spec.sampler.kind == "grid":
-            return self._pick_cell()
+            taken = [r.params for r in self.read_trials()]  # failed ones too: the next session tries those
+            return next(cell for cell in list_cells(self.spec.space(self.arm)) if cell not in taken)
         starts = self.spec.starts(self.arm)
         return starts[number] if number < len(starts) else {}
 
@@ -307,10 +308,6 @@ class ArmTrials:
         for step, metrics in validations.items():
             if step not in known and (value := read_metric(metrics, self.spec.objective.metric)) is not None:
                 trial.report(value, step)
-
-    def _pick_cell(self) -> dict[str, Any]:
-        taken = [r.params for r in self.read_trials()]  # failed ones too: the next session tries those
-        return next(cell for cell in list_cells(self.spec.space(self.arm)) if cell not in taken)
 
     def find_best(self) -> TrialRecord | None:
         """Return the completed trial with the best objective so far."""

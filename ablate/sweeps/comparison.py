@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.experiment.metrics import find_resolution
-from ablate.sweeps.records import CrossedRuns, SweepRecord, count_remaining
+from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.search.promotion import rank_reached, read_standings
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict import comparison
@@ -113,7 +113,9 @@ def collect_outcomes(record: SweepRecord) -> dict[str, FreshOutcomes]:
             read_outcomes(runs, record.trivial_loss),
             params,
             record.looks.get(arm),
-            _to_crossed(crossed, record.trivial_loss) if crossed else None,
+            Crossed(crossed.loser, read_outcomes(crossed.runs, record.trivial_loss), crossed.params)
+            if crossed
+            else None,
             found=not _has_no_settings(record, arm),
         )
     return arms
@@ -128,10 +130,6 @@ def read_outcomes(runs: Iterable[TrialRecord], trivial_loss: float | None) -> di
 def list_seeds_run(runs: Iterable[TrialRecord]) -> set[int]:
     """Return the seeds of the `runs` that ended with an outcome."""
     return set(read_outcomes(runs, None))
-
-
-def _to_crossed(runs: CrossedRuns, trivial_loss: float | None) -> Crossed:
-    return Crossed(runs.loser, read_outcomes(runs.runs, trivial_loss), runs.params)
 
 
 def _has_no_settings(record: SweepRecord, arm: str) -> bool:

@@ -31,12 +31,10 @@ from ablate.sweeps.seed_studies import (
 )
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.sweeps.storage import parse_study_name, read_generation
-from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord
 from ablate.verdict.selection import choose_candidate
 
 if TYPE_CHECKING:
-    from optuna import Study
     from optuna.storages import BaseStorage
 
 
@@ -81,7 +79,9 @@ class Confirmation:
             return any(changed)
         due = find_due_looks(self.spec, arms, wanted)
         for arm, looks in due.items():
-            _write_looks(self._find_confirmation(arm, record).study, looks)
+            study = self._find_confirmation(arm, record).study
+            study.set_user_attr(PLANNED, looks.planned)
+            study.set_user_attr(LOOKS, list(looks.sizes))
         for arm in {*record.looks, *due} & {*wanted.seeds}:
             self._note_look(arm, record)
         return any(changed) or bool(due)
@@ -182,8 +182,3 @@ class Confirmation:
         part.want(seeds)
         part.recover()
         return True
-
-
-def _write_looks(study: Study, looks: Looks) -> None:
-    study.set_user_attr(PLANNED, looks.planned)
-    study.set_user_attr(LOOKS, list(looks.sizes))

@@ -32,7 +32,7 @@ from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure
 from ablate.sweeps.preparation import check_sweep, fingerprint_sweep, pick_generation
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.remaining import Left, count_left
-from ablate.sweeps.rung_plan import describe_rungs
+from ablate.sweeps.search.methods import Rung
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec import audit
@@ -187,7 +187,8 @@ def _format_plan(
     lines += [describe_scale(spec)] if spec.scale else []
     lines += [text] if spec.transfer and (text := spec.transfer.describe()) else []
     if spec.designed:
-        parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in _list_level_names(spec).items())
+        levels = {name: list_levels(name, component) for name, component in (spec.components or {}).items()}
+        parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in levels.items())
         lines.append(f"design {spec.design}: {parts}")
     lines.append("")
     for arm in () if spec.at_grid else spec.all_arms:
@@ -199,7 +200,7 @@ def _format_plan(
         most = "at most " if spec.method.staged else ""
         lines.append(f"arm {arm}: {count_noun(done + left[arm].search, 'trial')}{already} of {most}{updates} each")
         lines.append(f"    searches {searched}{_describe_points(spec, arm)}")
-        lines += describe_rungs(spec, arm)
+        lines += _describe_rungs(spec, arm)
         if starts := spec.starts(arm):
             lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
     lines += _describe_grid(spec, items) if spec.at_grid else _describe_unequal(spec)
@@ -212,7 +213,9 @@ def _format_plan(
         lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
         lines += [f"    {text}" for text in warnings]
     lines += describe_seeds(spec)
-    lines += [f"    {line}" for line in describe_power(spec, _count_seed_hours(spec))]
+    works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
+    seed_hours = None if None in works else sum(work.gpu_hours for work in works if work)  # of one seed of all arms
+    lines += [f"    {line}" for line in describe_power(spec, seed_hours)]
     if spec.budget.tokens:
         lines.append(
             f"each arm ends at {spec.budget.tokens:,g} {unit} if that is earlier; its first trial is always run"
@@ -233,6 +236,35 @@ def _format_plan(
     return "\n".join(lines)
 
 
+def _describe_rungs(spec: Sweep, arm: str) -> Iterator[str]:
+    """Yield the lines of a plan on the rungs of `arm`: who trains to each, and the share of the grid's tokens."""
+    rungs = spec.plan_rungs(arm)
+    if not rungs:
+        return
+    base = spec.base(arm)
+    for number, rung in enumerate(rungs, 1):
+        items = rung.trained * base.items_per_update
+        runs = f"{count_noun(rung.settings, 'setting')} to update {rung.updates:,}"
+        yield f"    rung {number}: {runs}, {items:,} {base.unit}{_describe_decay(rung, rungs[-1])}"
+    if spec.confirm.most_seeds and rungs[-2].settings > rungs[-1].settings:
+        more = (rungs[-1].updates - rungs[-2].shared) * base.items_per_update
+        yield f"    {more:,} {base.unit} more if another setting of rung {len(rungs) - 1} is chosen, which then goes on"
+    total = sum(rung.trained for rung in rungs) * base.items_per_update
+    yield (
+        f"    in all {total:,} {base.unit}, {spec.find_share(arm):.1%} of those of training all "
+        f"{count_noun(rungs[0].settings, 'setting')} to the end; more if few have learned at a rung, where all go on"
+    )
+
+
+def _describe_decay(rung: Rung, last: Rung) -> str:
+    """Return how the runs of a rung end before they are compared; the last is the whole run itself."""
+    if rung is last:
+        return ""
+    if not rung.shared:
+        return ", each a whole short run"
+    return f", compared after a decay of {count_noun(rung.updates - rung.shared, 'update')}"
+
+
 def _describe_points(spec: Sweep, arm: str) -> str:
     """Return how many points a sampler chooses from; '' of a grid, which tries all, and of a continuous range."""
     if spec.sampler.kind == "grid" or (points := spec.count_points(arm)) is None:
@@ -251,11 +283,6 @@ def _describe_unequal(spec: Sweep) -> Iterator[str]:
         yield f"trials: {told}; the search of an arm ends when all of its points are tried, as none is trained twice"
 
 
-def _list_level_names(spec: Sweep) -> dict[str, list[str]]:
-    """Return component -> its levels, the reference first."""
-    return {name: [*list_levels(name, component)] for name, component in (spec.components or {}).items()}
-
-
 def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
     """Yield lines on each arm of the file, which is trained at every point of its grid."""
     plain = spec.without_grid()
@@ -266,12 +293,6 @@ def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
         yield f"arm {arm}: {count_noun(len(cells), 'point')} of {lengths} each seed"
         if searched := plain.space(arm):
             yield f"    at {', '.join(f'{path} {format_entry(entry)}' for path, entry in searched.items())}"
-
-
-def _count_seed_hours(spec: Sweep) -> float | None:
-    """Return the H100 hours of one seed of all arms; None if no formula gives them."""
-    works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
-    return None if None in works else sum(work.gpu_hours for work in works if work)
 
 
 def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:

@@ -64,7 +64,6 @@ class Display:
         """The verdict on fresh seeds so far, in one line."""
         self.best = ""
         """The best trial of each search so far, which is optimistic: shown last."""
-        self._said: set[str] = set()
         self._last = ""  # line that was printed
         self._seconds: list[float] = []
         self._noted = time.monotonic()  # the last line
@@ -91,12 +90,6 @@ class Display:
         """Print a permanent line."""
         self._noted, self._last = time.monotonic(), text
         print_wrapped(self.console, text)
-
-    def note_once(self, text: str) -> None:
-        """Print a permanent line, unless it was printed before."""
-        if text not in self._said:
-            self._said.add(text)
-            self.note(text)
 
     def show_verdict(self, text: str) -> None:
         """Show the verdict so far; in a log, print a line if more than its numbers has changed."""

@@ -137,10 +137,6 @@ class SweepRecord:
         """Return the completed trial of `arm` with the best objective."""
         return pick_best(self.trials[arm], self.spec.objective.direction)
 
-    @property
-    def _maximize(self) -> bool:
-        return self.spec.objective.direction == "maximize"
-
     def is_stuck(self, trial: TrialRecord) -> bool:
         """Return whether a trial ended without learning."""
         outcome = read_outcome(trial, self.trivial_loss)
@@ -171,7 +167,8 @@ class SweepRecord:
             for name in cells
         }
         known = [name for name, outcomes in ended.items() if outcomes] or list(cells)
-        return known[choose_candidate([0.0] * len(known), [ended[name] for name in known], self._maximize)]
+        maximize = self.spec.objective.direction == "maximize"
+        return known[choose_candidate([0.0] * len(known), [ended[name] for name in known], maximize)]
 
     def list_runs(self) -> list[TrialRecord]:
         """Return all runs: of the searches, of candidates on selection seeds, on fresh seeds, and crossed."""

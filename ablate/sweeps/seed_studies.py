@@ -83,12 +83,16 @@ def read_after_search(
     for arm, searched in trials.items():
         full = prefix + arm
         choice = studies[full].notes.get(CHOICE) or {}
-        trial = _find_chosen(arm, searched, choice, spec)
+        trial = next((trial for trial in searched if trial.number == choice.get("trial")), None)
+        if spec.at_grid:  # there is nothing to choose, and what is tested has the settings of the point
+            trial = stand_for_point(arm)
         among = [t for t in searched if choice.get("candidates") is None or t.number in choice["candidates"]]
         selected = [Candidate(t, studies[n].trials) for t in among if (n := name_selection(full, t)) in studies]
         sign = 1 if spec.objective.direction == "minimize" else -1
-        if selected:
-            candidates[arm] = sorted(selected, key=lambda c: _rank(c.trial, sign))
+        if selected:  # those that came to their end first, then the better first
+            candidates[arm] = sorted(
+                selected, key=lambda c: (c.trial.value is None, sign * (c.trial.reached or 0.0), c.trial.number)
+            )
         if trial is not None:
             chosen[arm] = trial
             if (name := name_confirmation(full, trial)) in studies:
@@ -111,19 +115,6 @@ def read_after_search(
 def stand_for_point(arm: str) -> TrialRecord:
     """Return what stands for the search of an arm at a point of a grid, which has none: a trial that is never run."""
     return TrialRecord(arm, 0, "waiting", {}, None, {}, {}, 0, None, None, "")
-
-
-def _rank(trial: TrialRecord, sign: int) -> tuple[bool, float, int]:
-    """Return what candidates are sorted by: those that came to their end first, then the better first."""
-    return trial.value is None, sign * (trial.reached or 0.0), trial.number
-
-
-def _find_chosen(arm: str, searched: list[TrialRecord], choice: Mapping[str, Any], spec: Sweep) -> TrialRecord | None:
-    """Return the trial that was chosen. At a point of a grid there is nothing to choose, and what is tested has the
-    settings of that point."""
-    if spec.at_grid:
-        return stand_for_point(arm)
-    return next((trial for trial in searched if trial.number == choice.get("trial")), None)
 
 
 def _read_crossed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -131,6 +131,8 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
     searched = {arm: studies[prefix + arm].trials for arm in ordered}
     any_notes = next((known for known in notes.values() if known), {})
     after = read_after_search(prefix, studies, searched, spec)
+    counts = [known.get("score_items", {}) for known in notes.values()]
+    losses = [known.get("trivial_loss") for known in notes.values() if known]
     return SweepRecord(
         name,
         generation,
@@ -138,7 +140,7 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         searched,
         parents={arm: notes[arm]["parent"] for arm in ordered if "parent" in notes[arm]},
         validation_items=min((n for arm in ordered if (n := notes[arm].get("validation_items"))), default=None),
-        score_items=_find_fewest([notes[arm].get("score_items", {}) for arm in ordered]),
+        score_items={score: min(own[score] for own in counts if score in own) for own in counts for score in own},
         confirmed=after.confirmed,
         candidates=after.candidates,
         chosen=after.chosen,
@@ -151,21 +153,10 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         inputs={name: digest for known in notes.values() for name, digest in known.get(INPUTS, {}).items()},
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
         initial_loss=any_notes.get("initial_loss"),
-        trivial_loss=_find_largest([known.get("trivial_loss") for known in notes.values() if known]),
+        trivial_loss=None if None in losses else max((loss for loss in losses if loss is not None), default=None),
         deleted=deleted,
         compilation=parse_note(any_notes.get(NOTE)),
     )
-
-
-def _find_fewest(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Return score -> the fewest questions of an arm that has it."""
-    return {score: min(own[score] for own in counts if score in own) for own in counts for score in own}
-
-
-def _find_largest(losses: list[float | None]) -> float | None:
-    """Return the largest; None if one of them is unknown."""
-    known = [loss for loss in losses if loss is not None]
-    return max(known) if known and len(known) == len(losses) else None
 
 
 def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:

@@ -28,7 +28,9 @@ def check_method(sweep: SweepFields) -> Iterator[Problem]:
     if sweep.budget.tokens is not None:
         text = f"{kind} say themselves what each arm trains: remove it, and set budget.trials, rungs and keep"
         yield Problem("budget.tokens", text, sweep.budget.tokens)
-    counts = {} if any(sweep.sampler.validate(sweep.space(a)) for a in sweep.all_arms) else _count_settings(sweep)
+    if any(sweep.sampler.validate(sweep.space(arm)) for arm in sweep.all_arms):
+        return
+    counts = {arm: sweep.trials(arm) or 0 for arm in sweep.all_arms}
     if len({*counts.values()}) > 1:
         numbers = join_words(f"{arm} has {count}" for arm, count in counts.items())
         text = (
@@ -55,8 +57,3 @@ def check_method_in_arm(sweep: SweepFields, arm: str) -> Iterator[Problem]:
     for problem in method.validate_arm(sweep.trials(arm) or 0, base):
         own = problem.path.removeprefix("experiment.")
         yield problem if own == problem.path else replace(problem, path=locate(sweep, arm, own))
-
-
-def _count_settings(sweep: SweepFields) -> dict[str, int]:
-    """Return arm -> the settings that it tries."""
-    return {arm: sweep.trials(arm) or 0 for arm in sweep.all_arms}

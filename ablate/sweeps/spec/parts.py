@@ -150,14 +150,10 @@ def _parse_seeds(value: Any) -> int | SeedRange:
     raise PydanticCustomError("seeds", f"must be a whole number from 0 to {MOST_SEEDS}, or such as {{min: 3, max: 12}}")
 
 
-def _dump_seeds(seeds: int | SeedRange) -> Any:
-    return seeds if isinstance(seeds, int) else seeds.model_dump(mode="json")
-
-
 Seeds = Annotated[
     int | SeedRange,
     PlainValidator(_parse_seeds, json_schema_input_type=Annotated[int, Field(ge=0, le=MOST_SEEDS)] | SeedRange),
-    PlainSerializer(_dump_seeds, return_type=Any),
+    PlainSerializer(lambda seeds: seeds if isinstance(seeds, int) else seeds.model_dump(mode="json"), return_type=Any),
 ]
 
 

@@ -42,9 +42,9 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         return spec
     shortest = min(spec.base(arm).trainer.max_steps for arm in spec.all_arms)
     if factor * shortest < 1 - 1e-9:  # rounded
-        text = (
-            f"leaves less than one of the {shortest:,} updates of a trial. Smallest accepted: {_find_least(shortest)}"
-        )
+        digits = 2 - math.floor(math.log10(1 / shortest))
+        least = math.ceil(10**digits / shortest) / 10**digits  # rounded up to three digits
+        text = f"leaves less than one of the {shortest:,} updates of a trial. Smallest accepted: {least:g}"
         raise ConfigError([Problem("--scale", text, factor)], f"sweep {spec.name}")
     first = spec.base(next(iter(spec.all_arms)))
     resized = resize(
@@ -70,12 +70,6 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     )
     tree = {**resized, "name": f"{spec.name}{suffix}", "budget": budget, "scale": scale.model_dump()}
     return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
-
-
-def _find_least(updates: int) -> str:
-    """Return the smallest factor that leaves one of so many updates, rounded up to three digits."""
-    digits = 2 - math.floor(math.log10(1 / updates))
-    return f"{math.ceil(10**digits / updates) / 10**digits:g}"
 
 
 def format_suffix(factor: float, model: bool = False) -> str:
