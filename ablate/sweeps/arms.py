@@ -286,8 +286,7 @@ class ArmTrials:
         if self.spec.sampler.kind == "grid":
             taken = [r.params for r in self.read_trials()]  # failed ones too: the next session tries those
             return next(cell for cell in list_cells(self.spec.space(self.arm)) if cell not in taken)
-        starts = self.spec.starts(self.arm)
-        return starts[number] if number < len(starts) else {}
+        return self.spec.fixed[number] if number < len(self.spec.fixed) else {}
 
     @property
     def _space(self) -> Space:

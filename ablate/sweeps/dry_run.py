@@ -201,8 +201,8 @@ def _format_plan(
         lines.append(f"arm {arm}: {count_noun(done + left[arm].search, 'trial')}{already} of {most}{updates} each")
         lines.append(f"    searches {searched}{_describe_points(spec, arm)}")
         lines += _describe_rungs(spec, arm)
-        if starts := spec.starts(arm):
-            lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
+        if spec.fixed:
+            lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in spec.fixed)}")
     lines += _describe_grid(spec, items) if spec.at_grid else _describe_unequal(spec)
     if len(spec.own_arms) > 1:
         factor = join_words(audit.find_factor(spec))

@@ -49,7 +49,7 @@ samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="
 def choose_plain_sampler(space: Mapping[str, Any]) -> str:
     """Return the sampler for the entries of a file that does not learn from trials: the grid where each entry says its
     values, otherwise random."""
-    lists = (not isinstance(entry, Mapping) or entry.get("num") or entry.get("step") for entry in space.values())
+    lists = (not isinstance(entry, Mapping) or entry.get("num") for entry in space.values())
     return "grid" if all(lists) else "random"
 
 
@@ -101,7 +101,8 @@ class Random(SamplerConfig):
 
 @samplers.register
 class Grid(Random):
-    """Every combination once, in order. Each entry of the search is a list, or a range with `num` or `step`."""
+    """Every combination once, in order. Each entry of the search is a list, or a range of whole numbers or
+    with `num`."""
 
     kind: Literal["grid"] = "grid"  # type: ignore[assignment]  # its cells are given to Optuna: it never draws one
 

@@ -210,7 +210,7 @@ class SweepFields(Config):
         if not self.at_grid:
             return self.own_arms
         own = self.own_arms
-        return {name: own[cell.arm].model_copy(update={"search": {}, "fixed": []}) for name, cell in self.cells.items()}
+        return {name: own[cell.arm].model_copy(update={"search": {}}) for name, cell in self.cells.items()}
 
     @property
     def at_grid(self) -> bool:
@@ -393,10 +393,6 @@ class SweepFields(Config):
     def find_share(self, arm: str) -> float:
         """Return the tokens that the search of `arm` takes, as a share of those of training its trials to the end."""
         return 1.0 if self.at_grid else self.method.find_share(self.trials(arm) or 0, self.base(arm))
-
-    def starts(self, arm: str) -> list[Point]:
-        """Return the points that the search of `arm` begins with."""
-        return [*self.all_arms[arm].fixed, *self.fixed]
 
     def corners(self, arm: str) -> dict[str, list[Choice]]:
         """Return dotted path -> the ends of its range, or all of its values, for everything that `arm` searches."""

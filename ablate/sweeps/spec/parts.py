@@ -73,12 +73,10 @@ class _Settings(Config):
 class Arm(_Settings):
     """One level of the compared factor: settings that override the base experiment, and its own search space."""
 
-    beside = ("search", "fixed")
+    beside = ("search",)
 
     search: dict[str, Entry] = {}
     """Dotted path -> range or list of values, in addition to those that all arms search."""
-    fixed: list[Point] = []
-    """Points that the search of this arm starts from, before those of all arms."""
 
 
 MetricName = Annotated[str, AfterValidator(parse_metric)]

@@ -98,12 +98,9 @@ def _check_seeds(sweep: SweepFields) -> Iterator[Problem]:
         "a seed is not a setting, and the best of several seeds is chance. Remove it; experiment.seed is the seed of "
         "the search, confirm.seeds sets the seeds for testing the arms"
     )
-    places = {"": (sweep.search, sweep.fixed)}
-    places |= {f"arms.{name}.": (arm.search, arm.fixed) for name, arm in sweep.arms.items()}
-    for where, (searched, fixed) in places.items():
-        if "seed" in searched:
-            yield Problem(f"{where}search.seed", text)
-        yield from (Problem(f"{where}fixed.{i}.seed", text) for i, point in enumerate(fixed) if "seed" in point)
+    searches = {"search": sweep.search, **{f"arms.{name}.search": arm.search for name, arm in sweep.arms.items()}}
+    yield from (Problem(f"{place}.seed", text) for place, searched in searches.items() if "seed" in searched)
+    yield from (Problem(f"fixed.{i}.seed", text) for i, point in enumerate(sweep.fixed) if "seed" in point)
 
 
 def _check_confirmation(sweep: SweepFields) -> Iterator[Problem]:
@@ -163,7 +160,7 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
         if not alone:
             yield from _check_combinations(sweep, arm, where)
         yield from (Problem(f"{where}{p.path}", p.message) for p in sweep.sampler.validate(sweep.space(arm)))
-        yield from _check_starts(sweep, arm, where)
+        yield from _check_starts(sweep, arm)
         if not sweep.space(arm) and sweep.trials(arm) != 1 and sweep.sampler.kind != "grid":
             trials = f"all {count} trials" if (count := sweep.trials(arm)) else "all trials"
             yield Problem(f"{where}search", f"nothing is searched, so {trials} would be identical")
@@ -178,16 +175,15 @@ def _check_alone(sweep: SweepFields, arm: str, base: tuple[Problem, ...]) -> Ite
     yield from _check_each_path(sweep, arm, base)
 
 
-def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
+def _check_starts(sweep: SweepFields, arm: str) -> Iterator[Problem]:
     """Yield a problem for each fixed point that cannot be tried, or is there twice."""
-    space, starts = sweep.space(arm), sweep.starts(arm)
-    for i, point in enumerate(starts):
-        own = i < len(sweep.all_arms[arm].fixed)
-        place = f"{where}fixed.{i}" if own else f"fixed.{i - len(sweep.all_arms[arm].fixed)}"
+    space = sweep.space(arm)
+    for i, point in enumerate(sweep.fixed):
+        place = f"fixed.{i}"
         if sweep.sampler.kind == "grid":
             yield Problem(place, "a grid tries every cell anyway; remove the fixed points, or use sampler tpe")
             return
-        if point in starts[:i] and point.keys() >= space.keys():
+        if point in sweep.fixed[:i] and point.keys() >= space.keys():
             yield Problem(place, f"is there twice for {arm}, and the same run would be trained twice. Remove one")
         for path, value in point.items():
             if path == "seed":

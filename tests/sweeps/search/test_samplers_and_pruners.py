@@ -129,7 +129,7 @@ def test_what_a_grid_can_search():
         == []
     )
     assert [p.message for p in grid.validate({"seed": Range(low=1, high=3), **SPACE})] == [
-        f"{path}: a grid needs a list of values, or num or step in addition to low and high" for path in SPACE
+        f"{path}: a grid needs a list of values, or num in addition to low and high" for path in SPACE
     ]
 
 

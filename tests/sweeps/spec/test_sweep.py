@@ -125,7 +125,7 @@ TREES = [
     {},
     {"arms": {"pre": {"norm": "pre"}, "mix": {"norm": {"kind": "mix"}, "search": {"norm.alpha": [0.25, 0.5]}}}},
     {"experiment": {"trainer.gradient_clip_val": None, "model": {"kv_heads": None}}},
-    {"search": {"trainer.gradient_clip_val": [None, 1.0], "trainer.max_steps": {"low": 10, "high": 90, "step": 40}}},
+    {"search": {"trainer.gradient_clip_val": [None, 1.0], "trainer.max_steps": {"low": 10, "high": 90}}},
     {"sampler": {"kind": "grid"}, "search": {"norm": ["pre", "post"], "model.layers": {"low": 1, "high": 3}}},
     {"budget": {"trials": 3}, "objective": {"metric": "val/accuracy", "direction": "maximize"}},
 ]
@@ -282,7 +282,7 @@ def test_a_stored_grid_keeps_its_cells():
         ({"search": {"model.heads": [4, 3]}}, "search.model.heads", "must divide hidden (128)"),
         ({"search": {}}, "search", "nothing is searched, so all 10 trials would be identical"),
         ({"search": [1]}, "search", "must be a mapping"),
-        ({"sampler": "grid"}, "search", "optimizer.lr: a grid needs a list of values, or num or step"),
+        ({"sampler": "grid"}, "search", "optimizer.lr: a grid needs a list of values, or num in addition"),
         (
             {"experiment": {"norm": {"kind": "mix", "alpha": 1.5}}},
             "experiment.norm.alpha",
@@ -325,9 +325,9 @@ def test_a_stored_grid_keeps_its_cells():
             "is not searched for all. Accepted: optimizer.lr",
         ),
         (
-            {"arms": {"mix": {"norm": "mix", "search": {"norm.alpha": [0.5]}, "fixed": [{"norm.alpha": 0.4}]}}},
-            "arms.mix.fixed.0.norm.alpha",
-            "is not in the search space ([0.5])",
+            {"search": {"optimizer.lr": [1e-3, 2e-3]}, "fixed": [{"optimizer.lr": 3e-3}]},
+            "fixed.0.optimizer.lr",
+            "is not in the search space ([0.001, 0.002])",
         ),
         (
             {"sampler": "grid", "search": {"optimizer.lr": [1e-3]}, "fixed": [{"optimizer.lr": 1e-3}]},
@@ -354,8 +354,8 @@ def test_one_problem(parts, path, message):
 
 
 def test_what_a_range_or_a_list_contains():
-    whole, log = Range(low=2, high=8, step=2), Range(low=1e-4, high=1e-2, log=True)
-    assert [v for v in (1, 2, 3, 4, 8, 10, 2.0, True) if contains(whole, v)] == [2, 4, 8]
+    whole, log = Range(low=2, high=8), Range(low=1e-4, high=1e-2, log=True)
+    assert [v for v in (1, 2, 3, 8, 10, 2.0, True) if contains(whole, v)] == [2, 3, 8]
     assert [v for v in (1e-5, 1e-4, 3e-4, 1e-2, 0.1, "a") if contains(log, v)] == [1e-4, 3e-4, 1e-2]
     assert [v for v in (True, 1, "a", None) if contains([1, "a"], v)] == [1, "a"]
 
