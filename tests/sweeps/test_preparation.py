@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 from ablate import tracking
-from ablate.config.errors import AblateError
+from ablate.config.errors import AblateError, SweepError
 from ablate.data import Corpus, Topics
 from ablate.sweeps.preparation import open_sweep
 from ablate.sweeps.spec.scale import scale_sweep
