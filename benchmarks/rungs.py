@@ -148,7 +148,7 @@ def run_searches(grid: Grid, settings: int, keep: float, judge: str, noise: floa
     tables = [grid.read(judge, rung.updates, logs) for rung in rungs]
     for seed, final in enumerate(tables[-1]):
 
-        def train(number: int, rung: int, _: int, seed: int = seed) -> Outcome:
+        def train(number: int, rung: int, seed: int = seed) -> Outcome:
             loss = float(tables[rung][seed, number])
             return Outcome(classify(loss, TRIVIAL[grid.family]), loss if math.isfinite(loss) else None)
 

@@ -1,8 +1,8 @@
 """Which sampler finds good settings in a few trials: searches of recorded validation losses, without training.
 
     python benchmarks/searchers.py                                    # as docs/explanation/samplers.md, in minutes
-    python benchmarks/searchers.py --workers 2 --samplers tpe gp qmc random
-    python benchmarks/searchers.py --repeats 1 --samplers qmc random  # in seconds
+    python benchmarks/searchers.py --workers 2 --samplers tpe gp random
+    python benchmarks/searchers.py --repeats 1 --samplers random      # in seconds
 
 The losses are those of benchmarks/data/curves.csv (benchmarks/record_curves.py) at 13 learning rates, between them
 linear in the logarithm of the rate. A search asks and tells through the code of a sweep (`ArmTrials`) on the curve of
@@ -48,7 +48,6 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "tpe, 3 random": {"kind": "tpe", "n_startup_trials": 3},
     "gp": {"kind": "gp", "n_startup_trials": 5},
     "gp, 3 random": {"kind": "gp", "n_startup_trials": 3},
-    "qmc": {"kind": "qmc"},
     "random": {"kind": "random"},
     "grid": {},  # of each budget
 }

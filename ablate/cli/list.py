@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ablate.models import ModelConfig
     from ablate.optim import libraries
     from ablate.sweeps import storage
-    from ablate.sweeps.search import optuna_classes
     from ablate.sweeps.spec import library
 else:
     merging, registry = LazyModule("ablate.config.merging"), LazyModule("ablate.config.registry")
@@ -34,7 +33,6 @@ else:
     figures = LazyModule("ablate.diagnostics.figures")
     measures, tasks = LazyModule("ablate.diagnostics.measures"), LazyModule("ablate.tasks")
     libraries = LazyModule("ablate.optim.libraries")
-    optuna_classes = LazyModule("ablate.sweeps.search.optuna_classes")
     storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
 
 Row = dict[str, Any]
@@ -222,28 +220,6 @@ def _library_optimizers() -> list[Row]:
     ]
 
 
-def _library_samplers() -> list[Row]:
-    """Samplers of Optuna by name: sampler={kind: optuna, name: NAME}. With those that are refused."""
-    return _list_optuna("samplers")
-
-
-def _library_pruners() -> list[Row]:
-    """Pruners of Optuna by name: pruner={kind: optuna, name: NAME}. With those that are refused."""
-    return _list_optuna("pruners")
-
-
-def _list_optuna(package: str) -> list[Row]:
-    return [
-        {
-            "name": name,
-            "accepted": _yes(entry.refused is None),
-            "what it is": entry.describe() if entry.refused is None else f"Refused: {entry.refused}",
-            "from": "optuna",
-        }
-        for name, entry in optuna_classes.PACKAGES[package].entries.items()
-    ]
-
-
 def _measurements() -> list[Row]:
     """Measurements on the layers: trainer.diagnose.what, and `ablate diagnose --what`."""
     return [
@@ -277,8 +253,6 @@ from its docstring."""
 _OTHERS: dict[str, Callable[[], list[Row]]] = {
     "figures": _figures,
     "library-optimizers": _library_optimizers,
-    "library-pruners": _library_pruners,
-    "library-samplers": _library_samplers,
     "metrics": _metrics,
     "measurements": _measurements,
     "sweeps": _sweeps,

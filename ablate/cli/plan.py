@@ -161,7 +161,7 @@ def _print_sweep(sweep: gpu_plan.SweepPlan, console: Console) -> None:
     for cost in sweep.arms:
         plan = cost.plan
         left = cost.left
-        runs = f"{left.search + left.further} + {left.selection} + {format_range(left.seeds, left.seeds + left.more)}"
+        runs = f"{left.search} + {left.selection} + {format_range(left.seeds, left.seeds + left.more)}"
         fits = "yes" if plan.fits else f"with {' '.join(plan.fitting[0].words)}" if plan.fitting else "no"
         rows.append(
             [cost.arm, format_count(plan.counts.total), runs, format_count(cost.items),

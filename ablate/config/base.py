@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
@@ -58,14 +58,6 @@ def _as_tuple(value: Any) -> Any:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...])]
 """The type of a field that takes one name or several."""
-
-
-class Former(NamedTuple):
-    """The default of a field before it was changed."""
-
-    value: Any
-    until: int
-    """The last version of the defaults (`experiment.tree.DEFAULTS`) that has this default."""
 
 
 class Kind(Config):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ablate.config.base import Former, Kind
+from ablate.config.base import Kind
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import DataError, Problem
 from ablate.config.lazy import LazyModule
@@ -245,9 +245,6 @@ class DataConfig(Kind):
 
     task: ClassVar[str]
     """The task that its targets are for, of `ablate.tasks`."""
-
-    former: ClassVar[Mapping[str, Former]] = {}
-    """Field -> its value in stored configurations that are older than the field."""
 
     split_seed: int = Field(0, ge=0, le=MOST_SEED)
     """Fixes the split into training and validation. Not the experiment's seed: all seeds share one validation set."""

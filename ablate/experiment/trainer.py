@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ablate.config.base import Config, Former
+from ablate.config.base import Config
 from ablate.config.bounds import MOST_BATCH, MOST_ITEMS, MOST_LOADERS, MOST_PROCESSES, MOST_STEPS
 from ablate.config.errors import Problem
 from ablate.config.registry import list_kinds
@@ -20,8 +20,6 @@ MOST_WORKERS = 16
 
 class TrainerConfig(Config):
     """Length, batches, precision and devices of training. Names are Lightning's if it has one."""
-
-    former: ClassVar[Mapping[str, Former]] = {"val_samples": Former("all", until=2)}
 
     max_steps: int = Field(300, gt=0, le=MOST_STEPS)
     """Optimizer updates."""

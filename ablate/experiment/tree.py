@@ -38,10 +38,6 @@ if TYPE_CHECKING:
 else:
     scaling = LazyModule("ablate.optim.scaling")
 
-DEFAULTS = 5
-"""The version of the defaults, incremented when a changed default changes the results of a run (`Former`); stored runs
-and sweeps keep the defaults with which they were started."""
-
 
 class Experiment(Config):
     """One training run. Fields that are not given have their own default, or the model family's."""

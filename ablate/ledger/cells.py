@@ -81,8 +81,6 @@ def _iterate(sweep: PublishedSweep, record: SweepRecord, surroundings: Sequence[
         tested = {} if record.spec.at_grid or settled is None else settled.params
         yield from build(arm, "fresh", one.fresh, tested)
         yield from build(arm, "search", one.search, {})
-        for number, runs in one.further.items():
-            yield from build(arm, "further", runs, searched[int(number)])
         for candidate in one.candidates:
             yield from build(arm, "selection", candidate.runs, searched[candidate.trial])
     for pair in sweep.crossed:

@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ablate.experiment.tree import DEFAULTS
 from ablate.ledger.runs import Shared, to_runs, to_trial
 from ablate.ledger.schema import ArmRuns, CandidateRuns, Compiled, CrossedPair, PublishedSweep, Run, SeedLooks, Verdict
 from ablate.reports.downstream import compare_downstream
@@ -21,7 +20,6 @@ from ablate.reports.table import Section
 from ablate.sweeps.records import Candidate, CrossedRuns, SweepRecord
 from ablate.sweeps.seed_studies import stand_for_point
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import restore_spec
 from ablate.training.compilation import Compilation
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord
@@ -39,7 +37,6 @@ def publish_record(record: SweepRecord, size: str | None, shared: Shared) -> Pub
         generation=record.generation,
         size=size,
         spec=record.spec.to_tree(),
-        defaults=DEFAULTS,
         settings=settings,
         arms={arm: _publish_arm(record, arm, settings, shared) for arm in record.trials},
         crossed=_publish_crossed(record, shared),
@@ -48,7 +45,6 @@ def publish_record(record: SweepRecord, size: str | None, shared: Shared) -> Pub
         scored=record.scored,
         initial_loss=record.initial_loss,
         trivial_loss=record.trivial_loss,
-        search_limit=record.search_limit,
         compilation=Compiled(compiles=compilation.compiles, why=compilation.why) if compilation else None,
         verdict=judge(record),
         cautions=list_cautions(record),
@@ -74,9 +70,6 @@ def _publish_arm(record: SweepRecord, arm: str, settings: Mapping[str, Any], sha
     return ArmRuns(
         settings={**{path: value for path, value in own.items() if settings.get(path, ...) != value}, **missing},
         search=search,
-        further={
-            str(number): convert(runs) for number, runs in record.rung_seeds.get(arm, {}).items() if number in ended
-        },
         candidates=[
             CandidateRuns(trial=one.trial.number, runs=convert(one.runs))
             for one in record.candidates.get(arm, ())
@@ -87,7 +80,6 @@ def _publish_arm(record: SweepRecord, arm: str, settings: Mapping[str, Any], sha
         looks=SeedLooks(sizes=list(looks.sizes), planned=looks.planned) if looks else None,
         first_effect=record.first_effects.get(arm),
         against=list(record.against.get(arm, ())),
-        plateau=record.plateaus.get(arm),
         trial_items=record.trial_items.get(arm, 1),
     )
 
@@ -109,7 +101,7 @@ def _publish_crossed(record: SweepRecord, shared: Shared) -> list[CrossedPair]:
 
 def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
     """Return the record that was published. Its runs have no run in MLflow."""
-    spec = restore_spec(Sweep.model_validate(sweep.spec), sweep.spec, sweep.defaults)
+    spec = Sweep.model_validate(sweep.spec)
 
     def convert(runs: Sequence[Run], arm: str) -> list[TrialRecord]:
         return [to_trial(run, arm, shared) for run in runs]
@@ -127,10 +119,6 @@ def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
         validation_items=sweep.validation_items,
         score_items=dict(sweep.score_items),
         confirmed={arm: convert(one.fresh, arm) for arm, one in sweep.arms.items() if one.fresh},
-        rung_seeds={
-            arm: {int(number): convert(runs, arm) for number, runs in one.further.items()}
-            for arm, one in sweep.arms.items()
-        },
         candidates={
             arm: [Candidate(numbered[arm][entry.trial], convert(entry.runs, arm)) for entry in one.candidates]
             for arm, one in sweep.arms.items()
@@ -146,8 +134,6 @@ def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
         looks={arm: Looks(tuple(one.looks.sizes), one.looks.planned) for arm, one in sweep.arms.items() if one.looks},
         first_effects={arm: one.first_effect for arm, one in sweep.arms.items() if one.fresh},
         against={arm: list(one.against) for arm, one in sweep.arms.items() if one.fresh},
-        plateaus={arm: one.plateau for arm, one in sweep.arms.items() if one.plateau is not None},
-        search_limit=sweep.search_limit,
         trial_items={arm: one.trial_items for arm, one in sweep.arms.items()},
         initial_loss=sweep.initial_loss,
         trivial_loss=sweep.trivial_loss,

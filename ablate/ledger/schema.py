@@ -18,9 +18,9 @@ FILE, SWEEP, PAGE, NOTES = "bundle.json", "sweep.yaml", "index.md", "notes.md"
 CHECKS = "reproductions"
 """Folder of the records of those who have trained runs of it again."""
 
-Phase = Literal["search", "further", "selection", "fresh", "crossed"]
-"""What a run was for: the search; the same settings on further seeds of the search; a candidate on a selection seed;
-chosen settings on a fresh seed, for the verdict; the loser of a comparison at the settings of the winner."""
+Phase = Literal["search", "selection", "fresh", "crossed"]
+"""What a run was for: the search; a candidate on a selection seed; chosen settings on a fresh seed, for the verdict;
+the loser of a comparison at the settings of the winner."""
 
 
 class Rung(Config):
@@ -123,8 +123,6 @@ class ArmRuns(Config):
     settings: dict[str, Any]
     """Resolved settings that differ from `PublishedSweep.settings`, at the point that was tested."""
     search: list[Run]
-    further: dict[str, list[Run]] = {}
-    """Number of a run of the search -> the same settings on further seeds of the search."""
     candidates: list[CandidateRuns] = []
     chosen: int | None
     """Number of the run of the search whose settings were tested; None: nothing was searched, or nothing chosen yet."""
@@ -134,8 +132,6 @@ class ArmRuns(Config):
     """`confirm.effect` at the first look."""
     against: list[str]
     """Arms that it was compared with on fresh seeds."""
-    plateau: int | None
-    """Trials after which its search ended early."""
     trial_items: int
 
 
@@ -180,8 +176,6 @@ class PublishedSweep(Config):
     """Of a file with sizes, which."""
     spec: dict[str, Any]
     """The sweep as it was run."""
-    defaults: int
-    """Version of the defaults that `spec` was written for."""
     settings: dict[str, Any]
     """Dotted path -> value: all settings of the first arm, at the point that was tested."""
     arms: dict[str, ArmRuns]
@@ -192,7 +186,6 @@ class PublishedSweep(Config):
     """Comparisons of downstream scores, which share the error."""
     initial_loss: float | None
     trivial_loss: float | None
-    search_limit: int | None
     compilation: Compiled | None
     """None: each run chose for itself."""
     verdict: Verdict
@@ -204,7 +197,6 @@ class PublishedSweep(Config):
         arms = self.arms.values()
         return [
             *(run for arm in arms for run in (*arm.search, *arm.fresh)),
-            *(run for arm in arms for runs in arm.further.values() for run in runs),
             *(run for arm in arms for candidate in arm.candidates for run in candidate.runs),
             *(run for pair in self.crossed for run in pair.runs),
         ]

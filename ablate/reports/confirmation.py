@@ -89,7 +89,7 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
         if spec.confirm.effect is None:
             yield "No confirm.effect is given, so no arms are called equivalent."
     yield from _note_waiting(compared)
-    yield from _note_old_rules(record, compared)
+    yield from _note_unselected(record, compared)
 
 
 def _lies_inside(interval: tuple[float, float], bounds: tuple[float, float]) -> bool:
@@ -108,29 +108,16 @@ def _note_waiting(compared: Mapping[str, Compared]) -> Iterator[str]:
         yield f"Seeds that have ended but are only included at the next look: {per_arm}."
 
 
-def _note_old_rules(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
-    """Yield notes on settings that were not chosen on selection seeds: the search found only one, only one was
-    requested, or the sweep was tested by a version without selection."""
+def _note_unselected(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
+    """Yield a note on settings that were not chosen on selection seeds: the search found only one, or only one was
+    requested."""
     if record.spec.at_grid:
         return
-    unselected = [arm for arm, c in compared.items() if c.outcomes and not record.candidates.get(arm)]
-    old = [arm for arm in unselected if record.spec.confirm.candidates > 1 and _count_settings(record, arm) > 1]
-    if old:
+    if unselected := [arm for arm, c in compared.items() if c.outcomes and not record.candidates.get(arm)]:
         yield (
-            f"The rules of this report are newer than the fresh seeds of {join_words(old)}: their settings are those "
-            "of the best trial of the search, without selection, and looks that were not recorded are not counted. If "
-            "seeds were added after a look, the intervals are too narrow."
-        )
-    if rest := [arm for arm in unselected if arm not in old]:
-        yield (
-            f"The settings of {join_words(rest)} are those of the best trial of the search: no candidates were "
+            f"The settings of {join_words(unselected)} are those of the best trial of the search: no candidates were "
             "compared on selection seeds."
         )
-
-
-def _count_settings(record: SweepRecord, arm: str) -> int:
-    """Return how many different settings completed in the search of an arm."""
-    return len({tuple(sorted(t.params.items())) for t in record.trials.get(arm, ()) if t.value is not None})
 
 
 def _describe_changes(record: SweepRecord) -> Iterator[str]:

@@ -12,10 +12,8 @@ from ablate.config.formatting import count_noun, format_number, format_settings,
 from ablate.experiment.metrics import describe_metric, is_score, list_parts
 from ablate.reports.labels import list_searched, name_items, name_validation_item
 from ablate.reports.open_verdict import describe_luck, describe_open_verdict
-from ablate.sweeps.caps import open_ledger
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec import audit
-from ablate.sweeps.status import count_planned_runs, count_runs
 from ablate.verdict.outcomes import FINISHED, TrialRecord, count_finished
 
 FEW_ITEMS = 100  # validation items below which the report warns
@@ -92,7 +90,6 @@ def list_cautions(record: SweepRecord) -> list[str]:
     return [
         *list_unfinished(record),
         *_note_unequal(record),
-        *_note_budget(record),
         *_note_rungs(record),
         *_note_coinciding(record),
         *_note_failures(record),
@@ -147,19 +144,6 @@ def _note_unfinished(record: SweepRecord) -> Iterator[str]:
         yield f"The sweep is not finished: {join_words(parts)} trials. Run `ablate sweep` again to continue."
 
 
-def _note_budget(record: SweepRecord) -> Iterator[str]:
-    """Yield what the limits of the whole sweep have cut short."""
-    if record.plateaus and (rule := record.spec.budget.plateau):
-        ends = join_words(f"{arm} after {count_noun(trials, 'trial')}" for arm, trials in record.plateaus.items())
-        yield f"Searches ended early, as no settings could be expected to gain {rule.gain:g} (budget.plateau): {ends}."
-    if ledger := open_ledger(record):
-        _, total = count_runs(record)
-        planned = count_planned_runs(record)
-        yield f"The sweep has a cap: {ledger.describe_left(name_items(record.spec))}." + (
-            f" It leaves out {count_noun(planned - total, 'run')} that the file asks for." if planned > total else ""
-        )
-
-
 def _note_rungs(record: SweepRecord) -> Iterator[str]:
     """Yield which arms took more tokens than their rungs plan, as more settings went on."""
     more = []
@@ -171,7 +155,7 @@ def _note_rungs(record: SweepRecord) -> Iterator[str]:
         over = [n for n in went if went[n] > rungs[n].settings + (n == len(rungs) - 1)]
         if over:
             planned = sum(rung.trained for rung in rungs) * record.spec.base(arm).items_per_update
-            took = sum(run.items for run in (*trials, *record.list_rung_seeds(arm)))
+            took = sum(trial.items for trial in trials)
             parts = f"{went[over[0]]} settings for {rungs[over[0]].settings} from rung {over[0]}"
             more.append(f"{arm} ({parts}; {took:,} {name_items(record.spec)} for {planned:,})")
     if more:
@@ -182,18 +166,14 @@ def _note_rungs(record: SweepRecord) -> Iterator[str]:
 
 
 def _note_unequal(record: SweepRecord) -> Iterator[str]:
-    if record.plateaus:  # said by `_note_budget`
-        return
     counts = {arm: count_finished_trials(record, arm) for arm in record.trials}
     if len(set(counts.values())) > 1:
         per_arm = join_words(f"{arm} {count}" for arm, count in counts.items())
         budget = record.spec.budget
-        limits = [f"{budget.tokens} {name_items(record.spec)}"] if budget.tokens else []
-        limits += [f"{budget.hours:g} hours"] if budget.hours else []
-        if limits:
+        if budget.tokens:
             yield (
-                f"Each arm had the same budget, {join_words(limits)}, but not the same number of finished trials "
-                f"({per_arm})."
+                f"Each arm had the same budget, {budget.tokens} {name_items(record.spec)}, but not the same number of "
+                f"finished trials ({per_arm})."
             )
             return
         yield (

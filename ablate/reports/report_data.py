@@ -133,9 +133,7 @@ class ReportData:
     @cached_property
     def usage(self) -> dict[str, Usage]:
         """Arm -> what its search used."""
-        record = self.record
-        runs = {arm: [*trials, *record.list_rung_seeds(arm)] for arm, trials in record.trials.items()}
-        return {arm: sum_usage(self.usage_unit, trials) for arm, trials in runs.items()}
+        return {arm: sum_usage(self.usage_unit, trials) for arm, trials in self.record.trials.items()}
 
     @cached_property
     def confirmation_usage(self) -> dict[str, Usage]:

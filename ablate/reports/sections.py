@@ -158,9 +158,6 @@ def _name_search(report: ReportData) -> str:
     record = report.record
     counts = sorted({count_finished(trials) for trials in record.trials.values()})
     tried = " to ".join(dict.fromkeys(str(n) for n in (counts[0], counts[-1])))
-    if any(record.rung_seeds.values()):
-        most = record.spec.method.most_seeds
-        return f"Search results (best of {tried}, by the mean over up to {most} seeds, shown on the first: optimistic)"
     seeds = len(findings.collect_seeds(record))
     return f"Search results (best of {tried} on {f'{seeds} seeds' if seeds > 1 else 'one seed'}: optimistic)"
 

@@ -18,9 +18,8 @@ from ablate.sweeps.donors import inherit_donors, pin_donors
 from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import ENDED, SILENT, Watch, claim, count_losses, is_free, is_orphan, read_owner, release
 from ablate.sweeps.records import count_remaining
-from ablate.sweeps.search.plateau import bound_gain
 from ablate.sweeps.search.space import Space, list_cells, replace_repeated, to_distributions
-from ablate.sweeps.seed_studies import CHOICE, INPUTS, PLATEAU, STUDIES, find_plateau, label_run
+from ablate.sweeps.seed_studies import CHOICE, INPUTS, STUDIES, label_run
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import TrialReader, create_study, read_trial, trial_status
@@ -71,12 +70,10 @@ class ArmTrials:
     """
 
     def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
-        from ablate.sweeps.search.fair_pruners import FairPruner
-
         self.study, self.spec, self.arm, self.parent = study, spec, arm, parent
         base = spec.base(arm)
         steps = base.trainer.max_steps
-        study.pruner = FairPruner(spec.pruner.build(steps, base.schedule.warmup(steps)))
+        study.pruner = spec.pruner.build(steps, base.schedule.warmup(steps))
         self._trials: list[FrozenTrial] | None = None
         self._records: list[TrialRecord] | None = None
         self._reader = TrialReader(arm)
@@ -107,11 +104,6 @@ class ArmTrials:
     def find_length(self, trial: Trial) -> int | None:
         """Return the updates of the rung that a trial trains to; None: to its end."""
         return None
-
-    def list_searches(self) -> list[ArmTrials]:
-        """Return the sources of trials that its search consists of: itself, and with rungs also runs on further
-        seeds."""
-        return [self]
 
     @property
     def waits_for(self) -> str | None:
@@ -186,12 +178,8 @@ class ArmTrials:
         for trial in self._list_last_attempts():
             notes, status = read_trial_notes(trial), trial_status(trial)
             if status == "failed" and notes.get(SESSION, 0) < session and self._may_retry(trial):
-                self._retry(trial, resume=False)
-            elif status == "interrupted" and trial.state.name == "FAIL":  # of a version that made a new trial of it
-                self._retry(trial, resume=True)
-            else:
-                continue
-            again += 1
+                self._retry(trial)
+                again += 1
         self.drop_checkpoints()  # of the trial that ended last, if the session ended before this
         return again
 
@@ -242,26 +230,12 @@ class ArmTrials:
 
     def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
         """Return how many trials the budget still allows, in addition to the finished and running ones of `trials`."""
-        if self.spec.budget.plateau and find_plateau(self.spec, self.read_notes()):
-            return 0
         return count_remaining(self.spec, self.arm, trials, self.trial_items)
 
     @cached_property
     def trial_items(self) -> int:
         """Tokens or images of a whole trial, as the session wrote down."""
         return int(self.read_notes().get("trial_items", 1))
-
-    def ends_early(self) -> bool:
-        """Return whether the search ends here, as no settings can be expected to gain enough; write it down if so."""
-        rule = self.spec.budget.plateau
-        if rule is None:
-            return False
-        trials = self._list_last_attempts()
-        ended = sum(trial_status(trial) in FINISHED for trial in trials)
-        if ended < rule.trials or any(map(is_free, trials)) or bound_gain(self.study, trials) > rule.gain:
-            return False
-        self.write_note(PLATEAU, {"trials": ended, "rule": rule.model_dump(mode="json")})
-        return True
 
     def tally(self) -> Tally:
         """Return the counts of its trials, from one read of the storage."""
@@ -290,9 +264,6 @@ class ArmTrials:
 
         trial = open_trial(self.study, trial_id, to_distributions(self._space), known, choose)
         self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
-        for step, value in trial.user_attrs.get("curve", {}).items():  # of a trial that a version before began anew
-            trial.report(value, int(step))
-            trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
         claim(trial, begun)
         self.refresh()
         self._abandoned.discard(trial.number)
@@ -313,9 +284,9 @@ class ArmTrials:
     def _pick_fixed(self, number: int) -> dict[str, Any]:
         """Return the values of the new trial `number` that the sampler does not choose."""
         if self.spec.sampler.kind == "grid":
-            return self._pick_cell()
-        starts = self.spec.starts(self.arm)
-        return starts[number] if number < len(starts) else {}
+            taken = [r.params for r in self.read_trials()]  # failed ones too: the next session tries those
+            return next(cell for cell in list_cells(self.spec.space(self.arm)) if cell not in taken)
+        return self.spec.fixed[number] if number < len(self.spec.fixed) else {}
 
     @property
     def _space(self) -> Space:
@@ -337,10 +308,6 @@ class ArmTrials:
             if step not in known and (value := read_metric(metrics, self.spec.objective.metric)) is not None:
                 trial.report(value, step)
 
-    def _pick_cell(self) -> dict[str, Any]:
-        taken = [r.params for r in self.read_trials()]  # failed ones too: the next session tries those
-        return next(cell for cell in list_cells(self.spec.space(self.arm)) if cell not in taken)
-
     def find_best(self) -> TrialRecord | None:
         """Return the completed trial with the best objective so far."""
         return pick_best(self.read_trials(), self.spec.objective.direction)
@@ -353,12 +320,8 @@ class ArmTrials:
 
     def list_candidates(self) -> list[TrialRecord]:
         """Return the best trials so far, which may be compared on selection seeds."""
-        trivial, further = self.read_notes().get("trivial_loss"), self._read_further()
-        return [trial for trial, _ in list_candidates(self.spec, self.read_trials(), trivial, further)]
-
-    def _read_further(self) -> Mapping[int, Sequence[TrialRecord]]:
-        """Return number of a trial -> the runs of its settings on further seeds of the search."""
-        return {}
+        trivial = self.read_notes().get("trivial_loss")
+        return [trial for trial, _ in list_candidates(self.spec, self.read_trials(), trivial)]
 
     # ------------------------------------------------------------------ how it ends
 
@@ -424,25 +387,19 @@ class ArmTrials:
         self.study.tell(trial.number, ending.value, state=TrialState[ending.state])
         self.refresh()
 
-    def _retry(self, trial: FrozenTrial, resume: bool) -> None:
-        """Add a trial with the settings of one that failed, which begins anew. `resume`: it was interrupted, and goes
-        on from its checkpoint."""
+    def _retry(self, trial: FrozenTrial) -> None:
+        """Add a trial with the settings of one that failed, which begins anew."""
         from optuna.trial import TrialState, create_trial
 
-        notes: dict[str, Any] = {"continues": trial.number, "number": trial_number(trial)}
-        if resume:
-            curve = {str(step): value for step, value in trial.intermediate_values.items()}
-            notes |= {key: trial.user_attrs[key] for key in ("run_id", "seconds_before") if key in trial.user_attrs}
-            notes["curve"] = {**trial.user_attrs.get("curve", {}), **curve}
+        notes = {"continues": trial.number, "number": trial_number(trial)}
         params = read_trial(trial, self.arm).params
         if not params.keys() >= self._space.keys():  # killed in between: the rest is proposed once more
             params = trial.system_attrs.get("fixed_params", {})
-        # what samplers keep of a trial is that of its first attempt; rungs are passed again
-        kept = {key: value for key, value in trial.system_attrs.items() if not key.startswith("completed_rung")}
-        state, attributes = TrialState.WAITING, {**kept, "fixed_params": params}
+        # what samplers keep of a trial is that of its first attempt
+        state, attributes = TrialState.WAITING, {**trial.system_attrs, "fixed_params": params}
         self.study.add_trial(create_trial(state=state, system_attrs=attributes, user_attrs=notes))
         self.refresh()
-        if not resume and (run_id := trial.user_attrs.get("run_id")):
+        if run_id := trial.user_attrs.get("run_id"):
             discard_checkpoint(run_id)
 
     def _read_frozen(self, number: int) -> FrozenTrial:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +82,7 @@ def trial_number(trial: FrozenTrial | Trial) -> int:
 
 
 def read_trial_notes(trial: FrozenTrial) -> dict[str, Any]:
-    """Return the notes on a trial and its result; in older stores each part of the result is a note."""
+    """Return the notes on a trial and its result."""
     return {**trial.user_attrs, **trial.user_attrs.get(ENDING, {})}
 
 
@@ -91,10 +90,3 @@ def locate_traceback(title: str, label: str) -> Path:
     """Return the file for the traceback of a failed trial of the sweep `title`."""
     name = label.replace("#", "").replace(" ", "-")
     return tracking.open_folder("failures") / f"{title}-{name}.txt"
-
-
-def renumber(trial: FrozenTrial) -> FrozenTrial:
-    """A copy of `trial` with our number."""
-    shown = copy.copy(trial)
-    shown.number = trial_number(trial)
-    return shown

@@ -146,20 +146,16 @@ def _has_no_settings(record: SweepRecord, arm: str) -> bool:
 
 
 def list_candidates(
-    spec: Sweep,
-    trials: Sequence[TrialRecord],
-    trivial_loss: float | None = None,
-    further: Mapping[int, Sequence[TrialRecord]] = {},
+    spec: Sweep, trials: Sequence[TrialRecord], trivial_loss: float | None = None
 ) -> list[tuple[TrialRecord, float]]:
     """Return the best completed trials of an arm that are compared on selection seeds, with different settings, the
-    best first, and the objective that each has reached; with rungs also those that came to the last rung but one, and
-    the mean over the seeds. `further`: number of a trial -> runs of its settings on further seeds of the search."""
+    best first, and the objective that each has reached; with rungs also those that came to the last rung but one."""
     if trials and (rungs := spec.plan_rungs(trials[0].arm)):
         by_number = {trial.number: trial for trial in trials}
         maximize = spec.objective.direction == "maximize"
-        standings = read_standings(rungs, trials, trivial_loss, further)
+        standings = read_standings(rungs, trials, trivial_loss)
         order = rank_reached(rungs, standings, maximize)[: spec.confirm.candidates]
-        return [(by_number[number], standings[number].find_reached()) for number in order]
+        return [(by_number[number], standings[number].ended[-1].value or 0.0) for number in order]
     done = [trial for trial in trials if trial.value is not None]
     points = [(trial.params, trial.value or 0.0) for trial in done]
     return [(done[i], points[i][1]) for i in rank_candidates(spec, points)]

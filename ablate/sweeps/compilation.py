@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ablate.sweeps.caps import plan_searches
 from ablate.sweeps.records import count_remaining
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.compilation import Compilation, Runs, choose_compilation
@@ -30,15 +29,12 @@ def list_runs(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> Iterator[Run
     """Yield the trainings that `spec` is sure to run, without pruning: of each arm those of its search, of its
     selection, and on fresh seeds up to the first look. Where its search changes a trial's length or shapes, it has an
     equal part of them at each value, or at each end of a range."""
-    items = {arm: spec.base(arm).items for arm in spec.all_arms}
     for arm in spec.all_arms:
         base = spec.base(arm)
         if base.procedure != "training":
             continue
         corpus = corpora[base.data]
-        seconds = Runs(base, corpus).seconds
-        trials = min(count_remaining(spec, arm, [], base.items, seconds), plan_searches(spec, items, seconds=seconds))
-        count = trials * spec.find_share(arm)  # in whole runs
+        count = count_remaining(spec, arm, [], base.items) * spec.find_share(arm)  # in whole runs
         count += spec.count_selection_runs(arm) + spec.confirm.first_seeds
         points = [
             {path: value}

@@ -31,12 +31,10 @@ from ablate.sweeps.seed_studies import (
 )
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.sweeps.storage import parse_study_name, read_generation
-from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord
 from ablate.verdict.selection import choose_candidate
 
 if TYPE_CHECKING:
-    from optuna import Study
     from optuna.storages import BaseStorage
 
 
@@ -81,7 +79,9 @@ class Confirmation:
             return any(changed)
         due = find_due_looks(self.spec, arms, wanted)
         for arm, looks in due.items():
-            _write_looks(self._find_confirmation(arm, record).study, looks)
+            study = self._find_confirmation(arm, record).study
+            study.set_user_attr(PLANNED, looks.planned)
+            study.set_user_attr(LOOKS, list(looks.sizes))
         for arm in {*record.looks, *due} & {*wanted.seeds}:
             self._note_look(arm, record)
         return any(changed) or bool(due)
@@ -119,11 +119,7 @@ class Confirmation:
         study = self.arms[arm].study
         if CHOICE in self.arms[arm].read_notes():
             return False
-        if before := record.chosen.get(arm):  # by a version that chose the best of the search
-            self._choose(arm, before, [])
-            return True
-        further = record.rung_seeds.get(arm, {})
-        ranked = list_candidates(self.spec, record.trials[arm], record.trivial_loss, further)
+        ranked = list_candidates(self.spec, record.trials[arm], record.trivial_loss)
         candidates = [trial for trial, _ in ranked]
         if len(candidates) < 2:
             if candidates:
@@ -159,7 +155,7 @@ class Confirmation:
         changed = self._open(arm, name, CONFIRMATION, chosen.params, "", self.spec.fresh_seeds(count))
         study = self.parts[name].study
         if LOOKS not in study.user_attrs:
-            _write_looks(study, record.looks.get(arm))
+            study.set_user_attr(LOOKS, [])
         return changed
 
     def _cross(self, loser: str, winner: str, count: int, record: SweepRecord) -> bool:
@@ -186,9 +182,3 @@ class Confirmation:
         part.want(seeds)
         part.recover()
         return True
-
-
-def _write_looks(study: Study, looks: Looks | None) -> None:
-    if looks is not None:
-        study.set_user_attr(PLANNED, looks.planned)
-    study.set_user_attr(LOOKS, list(looks.sizes) if looks else [])

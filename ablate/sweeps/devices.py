@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from ablate.distributed import ranks
 from ablate.distributed.ranks import count_cores
 from ablate.estimate.memory import RESERVE
 
@@ -52,13 +51,6 @@ def pick_devices(slot: int, workers: int) -> Devices:
 def read_sharing() -> int:
     """Return the number of workers that share the GPU of this process."""
     return int(os.environ.get(SHARING, 1))
-
-
-def count_gpus() -> float:
-    """Return the number of GPUs that train a trial of this process; a part of one that workers share."""
-    import torch
-
-    return ranks.world_size() / read_sharing() if torch.cuda.is_available() else 0.0
 
 
 def cap_memory(sharing: int) -> None:

@@ -32,7 +32,7 @@ from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure
 from ablate.sweeps.preparation import check_sweep, fingerprint_sweep, pick_generation
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.remaining import Left, count_left
-from ablate.sweeps.rung_plan import describe_rungs
+from ablate.sweeps.search.methods import Rung
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec import audit
@@ -61,15 +61,12 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     if spec.awaits:
         return outline_open(spec)
     inputs = fingerprint_sweep(spec, corpora)
-    before, record = (spec, None) if fresh else _read_record(spec, storage, inputs)
-    if before is not spec:
-        spec, corpora = before, check_sweep(before)
+    record = None if fresh else _read_record(spec, storage, inputs)
     base = spec.base(next(iter(spec.all_arms)))
     busy = _describe_load()
     times = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
-    seconds = times and sum(times) / 2
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = count_left(spec, items, record, seconds)
+    left = count_left(spec, items, record)
     todo = {arm: runs.whole for arm, runs in left.items()}
     trials, whole = sum(runs.sure for runs in left.values()), sum(todo.values())
     if base.procedure != "training":
@@ -102,7 +99,7 @@ def outline(spec: Sweep) -> str:
     if spec.awaits:
         return outline_open(spec)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = count_left(spec, items, None, None)
+    left = count_left(spec, items)
     todo = {arm: runs.whole for arm, runs in left.items()}
     data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
@@ -137,7 +134,7 @@ def describe_cost(spec: Sweep) -> str:
     """Return the cost of a new sweep, in the format of the headers of sweeps/, without pruning: the minimum, and the
     maximum with all seeds that may be added and all runs at each other's settings."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = count_left(spec, items, None, None)
+    left = count_left(spec, items)
     least = {arm: runs.whole for arm, runs in left.items()}
     most = {arm: runs.whole + runs.more for arm, runs in left.items()}
     each, unit = max(items.values()), spec.base(next(iter(spec.all_arms))).unit
@@ -190,7 +187,8 @@ def _format_plan(
     lines += [describe_scale(spec)] if spec.scale else []
     lines += [text] if spec.transfer and (text := spec.transfer.describe()) else []
     if spec.designed:
-        parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in _list_level_names(spec).items())
+        levels = {name: list_levels(name, component) for name, component in (spec.components or {}).items()}
+        parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in levels.items())
         lines.append(f"design {spec.design}: {parts}")
     lines.append("")
     for arm in () if spec.at_grid else spec.all_arms:
@@ -202,9 +200,9 @@ def _format_plan(
         most = "at most " if spec.method.staged else ""
         lines.append(f"arm {arm}: {count_noun(done + left[arm].search, 'trial')}{already} of {most}{updates} each")
         lines.append(f"    searches {searched}{_describe_points(spec, arm)}")
-        lines += describe_rungs(spec, arm)
-        if starts := spec.starts(arm):
-            lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
+        lines += _describe_rungs(spec, arm)
+        if spec.fixed:
+            lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in spec.fixed)}")
     lines += _describe_grid(spec, items) if spec.at_grid else _describe_unequal(spec)
     if len(spec.own_arms) > 1:
         factor = join_words(audit.find_factor(spec))
@@ -215,20 +213,18 @@ def _format_plan(
         lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
         lines += [f"    {text}" for text in warnings]
     lines += describe_seeds(spec)
-    lines += [f"    {line}" for line in describe_power(spec, _count_seed_hours(spec))]
-    limits = [f"{most:,g} {what}" for what, most in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if most]
-    if limits:
-        lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
-    if spec.budget.cap:
-        lines.append(f"the whole sweep ends at its cap, {spec.budget.cap.describe()}: {_describe_order(spec)}")
-    if rule := spec.budget.plateau:
-        when = f"after {rule.trials} trials or more, once no settings can be expected to gain {rule.gain:g}"
-        lines.append(f"the search of an arm ends early, {when}; the counts here are without that")
+    works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
+    seed_hours = None if None in works else sum(work.gpu_hours for work in works if work)  # of one seed of all arms
+    lines += [f"    {line}" for line in describe_power(spec, seed_hours)]
+    if spec.budget.tokens:
+        lines.append(
+            f"each arm ends at {spec.budget.tokens:,g} {unit} if that is earlier; its first trial is always run"
+        )
     trials = sum(runs.sure for runs in left.values())
     all_items = round(sum(runs.whole * items[arm] for arm, runs in left.items()))
-    method = [spec.method.describe()] if spec.method.staged else [f"pruner {spec.pruner.describe()}"]
-    lines += ["", ", ".join([f"sampler {spec.sampler.describe()}", *method])]
-    if spec.pruner.stops_trials and not spec.sampler.learns_from_pruned():
+    method = [spec.method.describe()] if spec.method.staged else [f"pruner {spec.pruner.kind}"]
+    lines += ["", ", ".join([f"sampler {spec.sampler.kind}", *method])]
+    if spec.pruner.stops_trials and not spec.sampler.learns_from_pruned:
         lines.append("    this sampler does not learn from pruned trials; tpe does")
     lines += [f"to do: {count_noun(trials, 'trial')}, {all_items:,} {unit}; {total}"]
     if selection := sum(runs.selection for runs in left.values()):
@@ -238,6 +234,35 @@ def _format_plan(
         parts = ", ".join(f"{count} {what}" for what, count in more.items() if count)
         lines.append(f"at most {sum(more.values())} more: {parts}")
     return "\n".join(lines)
+
+
+def _describe_rungs(spec: Sweep, arm: str) -> Iterator[str]:
+    """Yield the lines of a plan on the rungs of `arm`: who trains to each, and the share of the grid's tokens."""
+    rungs = spec.plan_rungs(arm)
+    if not rungs:
+        return
+    base = spec.base(arm)
+    for number, rung in enumerate(rungs, 1):
+        items = rung.trained * base.items_per_update
+        runs = f"{count_noun(rung.settings, 'setting')} to update {rung.updates:,}"
+        yield f"    rung {number}: {runs}, {items:,} {base.unit}{_describe_decay(rung, rungs[-1])}"
+    if spec.confirm.most_seeds and rungs[-2].settings > rungs[-1].settings:
+        more = (rungs[-1].updates - rungs[-2].shared) * base.items_per_update
+        yield f"    {more:,} {base.unit} more if another setting of rung {len(rungs) - 1} is chosen, which then goes on"
+    total = sum(rung.trained for rung in rungs) * base.items_per_update
+    yield (
+        f"    in all {total:,} {base.unit}, {spec.find_share(arm):.1%} of those of training all "
+        f"{count_noun(rungs[0].settings, 'setting')} to the end; more if few have learned at a rung, where all go on"
+    )
+
+
+def _describe_decay(rung: Rung, last: Rung) -> str:
+    """Return how the runs of a rung end before they are compared; the last is the whole run itself."""
+    if rung is last:
+        return ""
+    if not rung.shared:
+        return ", each a whole short run"
+    return f", compared after a decay of {count_noun(rung.updates - rung.shared, 'update')}"
 
 
 def _describe_points(spec: Sweep, arm: str) -> str:
@@ -258,19 +283,6 @@ def _describe_unequal(spec: Sweep) -> Iterator[str]:
         yield f"trials: {told}; the search of an arm ends when all of its points are tried, as none is trained twice"
 
 
-def _describe_order(spec: Sweep) -> str:
-    """Return what a cap leaves out first."""
-    if not spec.confirm.most_seeds:
-        return "searches end with equally many trials of all arms"
-    first = "" if spec.at_grid else "searches end with equally many trials of all arms; "
-    return f"{first}the first fresh seeds are always run, further ones and crossed runs only if all fit"
-
-
-def _list_level_names(spec: Sweep) -> dict[str, list[str]]:
-    """Return component -> its levels, the reference first."""
-    return {name: [*list_levels(name, component)] for name, component in (spec.components or {}).items()}
-
-
 def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
     """Yield lines on each arm of the file, which is trained at every point of its grid."""
     plain = spec.without_grid()
@@ -283,12 +295,6 @@ def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
             yield f"    at {', '.join(f'{path} {format_entry(entry)}' for path, entry in searched.items())}"
 
 
-def _count_seed_hours(spec: Sweep) -> float | None:
-    """Return the H100 hours of one seed of all arms; None if no formula gives them."""
-    works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
-    return None if None in works else sum(work.gpu_hours for work in works if work)
-
-
 def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
     """Return arm -> points of its search: each end or value of each entry, the others at their first value."""
     points, spec = {}, spec.without_grid()
@@ -299,16 +305,16 @@ def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
     return points
 
 
-def _read_record(spec: Sweep, storage: str | None, inputs: Mapping[str, str]) -> tuple[Sweep, SweepRecord | None]:
-    """Return the sweep, with the defaults with which it was started, and its record; None for a new one. Raises
-    SweepError if it was started with another file or other `inputs`."""
+def _read_record(spec: Sweep, storage: str | None, inputs: Mapping[str, str]) -> SweepRecord | None:
+    """Return the record of a sweep; None for a new one. Raises SweepError if it was started with another file or other
+    `inputs`."""
     if (opened := open_existing(storage_url(storage))) is None:
-        return spec, None
+        return None
     with explain_damage(opened):
         if spec.name not in list_generations(opened):
-            return spec, None
-        _, spec = pick_generation(spec, opened, False, inputs)
-    return spec, read_sweep(spec.name, storage)
+            return None
+        pick_generation(spec, opened, False, inputs)
+    return read_sweep(spec.name, storage)
 
 
 def _describe_load() -> str:

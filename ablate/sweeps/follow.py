@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ablate.config.formatting import format_number, format_setting
 from ablate.experiment.metrics import shorten_metric
 from ablate.sweeps.attempts import list_last_attempts, locate_traceback
-from ablate.sweeps.caps import open_ledger
 from ablate.sweeps.leases import ENDED, SIGNS, SILENT, TAKEN_OVER, read_claim, read_owner
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.records import SweepRecord
@@ -116,8 +115,6 @@ class Follower:
         """Read the results, and show the total and the best of each search."""
         self.record = record = read_sweep_from(self.storage, self.record.full_name)
         self._counted, self.display.total = count_runs(record)
-        if ledger := open_ledger(record):
-            self.display.cap = ledger.describe_left(record.spec.base(next(iter(record.trials))).unit)
         best = {arm: trial for arm in record.trials if (trial := record.best(arm))}
         self.display.best = ", ".join(f"{arm} {format_number(trial.value)}" for arm, trial in best.items())
 

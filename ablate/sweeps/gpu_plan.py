@@ -66,7 +66,7 @@ class SweepPlan:
         """Plain values, for JSON."""
         arms = {
             cost.arm: {
-                "trials": cost.left.search + cost.left.further, "selection": cost.left.selection,
+                "trials": cost.left.search, "selection": cost.left.selection,
                 "confirmation": cost.left.seeds, "confirmation_at_most": cost.left.seeds + cost.left.more,
                 cost.plan.unit: cost.items, "gpu_hours_at_least": cost.gpu_hours[0], "gpu_hours": cost.gpu_hours[1],
                 "trial": cost.plan.to_dict(),
@@ -83,8 +83,7 @@ class SweepPlan:
 def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
     """Return the plan of a whole sweep, each arm at the first values of its search space."""
     plans = {arm: plan(spec.base(arm), assumed) for arm in spec.all_arms}
-    longest = max(plans.values(), key=lambda one: one.days)
-    left = count_left(spec, {arm: one.work.items for arm, one in plans.items()}, None, longest.days * 86400)
+    left = count_left(spec, {arm: one.work.items for arm, one in plans.items()})
     arms = tuple(ArmCost(arm, plans[arm], left[arm]) for arm in plans)
     lines = [*describe_seeds(spec), *describe_power(spec, sum(arm.plan.work.gpu_hours for arm in arms))]
     return SweepPlan(spec.name, arms, count_crossed_runs(spec), tuple(lines))

@@ -67,9 +67,8 @@ def read_owner(trial: FrozenTrial | Trial) -> Mapping[str, Any]:
 
 
 def read_claim(trial: FrozenTrial) -> int:
-    """Return how often a trial was taken; 1 for one of a version that did not count."""
-    owner = read_owner(trial)
-    return int(owner.get("claim", bool(owner)))
+    """Return how often a trial was taken."""
+    return int(read_owner(trial).get("claim", 0))
 
 
 def is_free(trial: FrozenTrial) -> bool:
@@ -110,7 +109,7 @@ def claim(trial: Trial, begun: FrozenTrial | None) -> None:
         "claim": before.get("claim", 0) + 1,
         "parent": describe_process(os.getppid()),
         TAKEN_OVER: before.get("reason") == SILENT,
-        "validations": len(begun.intermediate_values if begun else trial.user_attrs.get("curve", {})),
+        "validations": len(begun.intermediate_values) if begun else 0,
         **{key: before[key] for key in _COUNTS if key in before},
     }
     trial.set_user_attr(OWNER, owner)

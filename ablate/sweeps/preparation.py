@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ConfigError, Problem, SweepError
-from ablate.config.formatting import join_words
 from ablate.config.merging import iterate_leaves
 from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.extensions import load_extensions
@@ -33,7 +32,6 @@ from ablate.sweeps.storage import (
     name_study,
     open_storage,
     read_generation,
-    restore_spec,
 )
 from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.storage_lock import do_locked
@@ -58,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 # parts of a sweep file that may change while its studies go on
 _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds", "family")
-# say what other settings are, which are compared themselves; earlier versions have none
+# say what other settings are, which are compared themselves
 _NOTES = ("scale.changed", "transfer.reason")
 
 
@@ -146,42 +144,38 @@ def open_sweep(
     """
     corpora = check_sweep(spec)
     inputs = fingerprint_sweep(spec, corpora)
-    spec.sampler.prepare()
     tracking.client()
     storage = open_storage(url)
 
     def open_all() -> tuple[str, list[ArmTrials], int]:
-        generation, restored = pick_generation(spec, storage, fresh, inputs)  # which another process may begin just now
-        data = corpora if restored is spec else check_sweep(restored)
-        arms = open_arms(restored, storage, generation, data)
+        generation = pick_generation(spec, storage, fresh, inputs)  # which another process may begin just now
+        arms = open_arms(spec, storage, generation, corpora)
         for arm in arms:
             arm.note_inputs(inputs)
             arm.note_studies(other.study.study_name for other in arms)
-        check_donors(arms, data)
-        pick_compilation(arms, data)
+        check_donors(arms, corpora)
+        pick_compilation(arms, corpora)
         return f"{spec.name}@{generation}", arms, pick_threads(arms, threads) if threads else 0
 
     with translate_storage_errors(url):
         return storage, *do_locked(storage, open_all)
 
 
-def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool, inputs: Mapping[str, str]) -> tuple[int, Sweep]:
-    """Return the generation to continue, and the sweep with the defaults with which it was started. Raises SweepError
-    if its sweep file, a plugin or one of the `inputs` (see `fingerprint_sweep`) has changed, or a study of it was
-    deleted."""
+def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool, inputs: Mapping[str, str]) -> int:
+    """Return the generation to continue. Raises SweepError if its sweep file, a plugin or one of the `inputs` (see
+    `fingerprint_sweep`) has changed, or a study of it was deleted."""
     known = list_generations(storage).get(spec.name, [])
     if not known:
-        return 1, spec
+        return 1
     if fresh:
-        return known[-1] + 1, spec
+        return known[-1] + 1
     record = read_generation(storage, spec.name, known[-1])
     if record.deleted:
         raise SweepError(record.describe_deleted())
     prefix = f"{spec.name}@{known[-1]}/"
     study = next(study for study in list_studies(storage) if study.study_name.startswith(prefix))
-    spec = restore_spec(spec, study.user_attrs.get("spec", {}), study.user_attrs.get("defaults", 1))
     refuse_changes(load_spec(study), spec, record, inputs)
-    return known[-1], spec
+    return known[-1]
 
 
 def refuse_changes(before: Sweep, now: Sweep, record: SweepRecord, inputs: Mapping[str, str]) -> None:
@@ -231,7 +225,6 @@ def open_arms(
     first = spec.base(next(iter(spec.all_arms)))
     if first.procedure == "training":
         logger.info(f"validation: {first.validation.describe(corpora[first.data].count_validation_items())}")
-    _tell_lost_studies(spec, storage, generation)
     trivial_losses: dict[tuple[DataConfig, Task, ModelConfig, int | None], float | None] = {}
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, generation, arm), spec)
@@ -254,20 +247,6 @@ def open_arms(
             build_arm(study, spec, arm, _open_parent_run(study, spec, format_title(spec.name, generation), arm))
         )
     return arms
-
-
-def _tell_lost_studies(spec: Sweep, storage: BaseStorage, generation: int) -> None:
-    """Tell which arms have no study any more, which all of them have before the first trial."""
-    there = {study.study_name: study for study in list_studies(storage)}
-    names = {arm: name_study(spec.name, generation, arm) for arm in spec.all_arms}
-    kept = [arm for arm, name in names.items() if name in there and storage.get_n_trials(there[name]._study_id)]
-    lost = [arm for arm, name in names.items() if name not in there]
-    if kept and lost:
-        logger.warning(
-            f"Deleted from the storage: the {'studies' if lost[1:] else 'study'} of {join_words(lost)}. The trials of "
-            f"that search are lost to the sweep, though their runs are still in MLflow, and are trained again; those "
-            f"of {join_words(kept)} remain. To keep the lost ones, stop, and restore a backup of the storage."
-        )
 
 
 def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) -> None:

@@ -62,8 +62,6 @@ class Display:
         self.running: dict[Hashable, Running] = {}
         self.verdict = ""
         """The verdict on fresh seeds so far, in one line."""
-        self.cap = ""
-        """What is left of the cap of the sweep."""
         self.best = ""
         """The best trial of each search so far, which is optimistic: shown last."""
         self._last = ""  # line that was printed
@@ -142,8 +140,7 @@ class Display:
             self._seconds.append(seconds)
             place = f"[{self.done}/{self.total}] "
         params = f": {trial.params}" if trial.params else ""
-        cap = f"; {self.cap}" if self.cap and seconds is not None else ""
-        self.note(f"{place}{trial.title} {text}{params}{self._format_left(', about {} left')}{cap}")
+        self.note(f"{place}{trial.title} {text}{params}{self._format_left(', about {} left')}")
         self.refresh()
 
     def left_seconds(self) -> float | None:
@@ -171,7 +168,6 @@ class Display:
         rows: list[RenderableType] = [
             *([Text(self.verdict, style="bold")] if self.verdict else []),
             self._progress,
-            *([Text(f"cap: {self.cap}")] if self.cap else []),
             table,
             *([Text(f"best of each search so far, one seed each (optimistic): {self.best}")] if self.best else []),
         ]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.formatting import count_noun, join_words
-from ablate.sweeps.search.promotion import pick_best_settings
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, pick_best, read_outcome
@@ -24,7 +22,6 @@ COSTS = {  # of a trial -> the fact of its run
     "flops_before": "ablate.flops_before",
     "state_bytes": "ablate.state_bytes",
     "peak_memory_bytes": "ablate.peak_memory_bytes",
-    "gpus": "ablate.gpus",
 }
 UNLIMITED = 1_000_000  # trials
 _FIRST = ("sweep", "phase", "arm", "trial", "seed", "status", "ending", "value")
@@ -70,9 +67,6 @@ class SweepRecord:
     """Score on a downstream task -> its questions, of the scores that the objective is or is a mean of."""
     confirmed: dict[str, list[TrialRecord]] = field(default_factory=dict)
     """Arm -> the runs of its chosen settings on fresh seeds; `params` contains the seed."""
-    rung_seeds: dict[str, dict[int, list[TrialRecord]]] = field(default_factory=dict)
-    """Arm -> number of a trial -> the runs of its settings on further seeds of the search, in their order; `params`
-    contains the seed. Only where rungs have several seeds."""
     candidates: dict[str, list[Candidate]] = field(default_factory=dict)
     """Arm -> its candidates, the best of the search first; empty for an arm without a selection."""
     chosen: dict[str, TrialRecord] = field(default_factory=dict)
@@ -89,10 +83,6 @@ class SweepRecord:
     """Arm -> the baselines that it was compared with on fresh seeds, the present one and earlier ones."""
     scored: int = 0
     """Number of comparisons of downstream scores, which share the error of the verdict; they are not in the storage."""
-    plateaus: dict[str, int] = field(default_factory=dict)
-    """Arm -> the trials after which its search ended by `budget.plateau`."""
-    search_limit: int | None = None
-    """The trials that `budget.cap` leaves to the search of each arm, by what runs have used so far; None without it."""
     plugins: dict[str, str] = field(default_factory=dict)
     """Plugin file -> its SHA-256 when the sweep was last continued."""
     inputs: dict[str, str] = field(default_factory=dict)
@@ -144,16 +134,8 @@ class SweepRecord:
         return build_frame([self])
 
     def best(self, arm: str) -> TrialRecord | None:
-        """Return the completed trial of `arm` with the best objective; where rungs have several seeds, with the best
-        mean over them."""
-        trials, further = self.trials[arm], self.rung_seeds.get(arm)
-        if further:
-            return pick_best_settings(self.spec.plan_rungs(arm), trials, self.trivial_loss, further, self._maximize)
-        return pick_best(trials, self.spec.objective.direction)
-
-    @property
-    def _maximize(self) -> bool:
-        return self.spec.objective.direction == "maximize"
+        """Return the completed trial of `arm` with the best objective."""
+        return pick_best(self.trials[arm], self.spec.objective.direction)
 
     def is_stuck(self, trial: TrialRecord) -> bool:
         """Return whether a trial ended without learning."""
@@ -185,7 +167,8 @@ class SweepRecord:
             for name in cells
         }
         known = [name for name, outcomes in ended.items() if outcomes] or list(cells)
-        return known[choose_candidate([0.0] * len(known), [ended[name] for name in known], self._maximize)]
+        maximize = self.spec.objective.direction == "maximize"
+        return known[choose_candidate([0.0] * len(known), [ended[name] for name in known], maximize)]
 
     def list_runs(self) -> list[TrialRecord]:
         """Return all runs: of the searches, of candidates on selection seeds, on fresh seeds, and crossed."""
@@ -206,39 +189,28 @@ class SweepRecord:
         return [*self.crossed.values(), *self.crossed_cells.values()]
 
     def list_seed_runs(self, arm: str) -> list[TrialRecord]:
-        """Return the runs of `arm` besides its trials: on further seeds of its search, on selection seeds, on fresh
-        ones, and crossed."""
-        searched = self.list_rung_seeds(arm)
+        """Return the runs of `arm` besides its trials: on selection seeds, on fresh ones, and crossed."""
         selected = [run for candidate in self.candidates.get(arm, ()) for run in candidate.runs]
         crossed = [run for pair in self.list_crossed() if pair.loser == arm for run in pair.runs]
-        return [*searched, *selected, *self.confirmed.get(arm, ()), *crossed]
-
-    def list_rung_seeds(self, arm: str) -> list[TrialRecord]:
-        """Return the runs of the search of `arm` on further seeds."""
-        return [run for runs in self.rung_seeds.get(arm, {}).values() for run in runs]
+        return [*selected, *self.confirmed.get(arm, ()), *crossed]
 
     def target(self, arm: str | None = None) -> int:
-        """Return the target number of finished trials, of one arm or of all; if tokens or hours limit it, estimated
-        from the trials so far."""
+        """Return the target number of finished trials, of one arm or of all; if tokens limit it, estimated from the
+        trials so far."""
         return sum(self._count_target(a) for a in self.trials if arm in (None, a))
 
     def _count_target(self, arm: str) -> int:
-        budget, trials = self.spec.budget, self.trials[arm]
-        if arm in self.plateaus:
-            return self.plateaus[arm]
+        trials = self.trials[arm]
+        if (most := self.spec.trials(arm)) is not None and not self.spec.budget.tokens:
+            return most
         under_way = sum(t.status in (*FINISHED, "running") for t in trials)
-        if (most := self.spec.trials(arm)) is None or budget.tokens or budget.hours:
-            most = under_way + count_remaining(self.spec, arm, trials, self.trial_items.get(arm, 1))
-        return max(under_way, min(most, self.search_limit)) if self.search_limit is not None else most
+        return under_way + count_remaining(self.spec, arm, trials, self.trial_items.get(arm, 1))
 
 
-def count_remaining(
-    spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int, trial_seconds: float | None = None
-) -> int:
+def count_remaining(spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int) -> int:
     """Return the number of trials that `arm` may still start, in addition to the finished and the running among
-    `trials`. A pruned or diverged trial counts with the tokens and the time that it used, a running trial counts as a
-    whole trial. `trial_items` are the tokens or images of one whole trial, `trial_seconds` its estimated time until a
-    trial has been measured. The first trial may always start.
+    `trials`. A pruned or diverged trial counts with the tokens that it used, a running trial counts as a whole trial.
+    `trial_items` are the tokens or images of one whole trial. The first trial may always start.
     """
     if spec.at_grid:  # nothing is searched
         return 0
@@ -249,11 +221,6 @@ def count_remaining(
     if budget.tokens is not None:
         spent = sum(t.items for t in done) + running * trial_items
         limits.append((budget.tokens - spent) // max(1, trial_items))
-    if budget.hours is not None:
-        seconds = [t.seconds or 0.0 for t in done]
-        typical = max(sum(seconds) / len(seconds), 1e-3) if seconds else trial_seconds
-        spare = 3600 * budget.hours - sum(seconds)
-        limits.append((math.floor(spare / typical) if typical else 1) - running)
     if not done and not running:
         limits = [max(1, limit) for limit in limits]
     return max(0, min(limits))
@@ -289,8 +256,6 @@ def list_rows(record: SweepRecord) -> Iterator[dict[str, Any]]:
     for arm, trials in record.trials.items():
         for trial in trials:
             yield _build_row(record, "search", trial, trial.number, {"seed": fixed[arm], **trial.params})
-            for run in record.rung_seeds.get(arm, {}).get(trial.number, ()):
-                yield _build_row(record, "search", run, trial.number, {**trial.params, **run.params})
     for candidates in record.candidates.values():
         for candidate in candidates:
             for run in candidate.runs:

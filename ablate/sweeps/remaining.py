@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ablate.sweeps.caps import plan_searches
 from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.outcomes import FINISHED, count_finished
@@ -22,14 +21,12 @@ class Left:
     more: int
     """Further fresh seeds that it may need."""
     share: float = 1.0
-    """Of a whole run, what a trial of the search takes on average, its further seeds included."""
-    further: int = 0
-    """Runs on further seeds of the search."""
+    """Of a whole run, what a trial of the search takes on average."""
 
     @property
     def sure(self) -> int:
         """Number of certain runs."""
-        return self.search + self.further + self.selection + self.seeds
+        return self.search + self.selection + self.seeds
 
     @property
     def whole(self) -> float:
@@ -37,23 +34,19 @@ class Left:
         return self.search * self.share + self.selection + self.seeds
 
 
-def count_left(
-    spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None
-) -> dict[str, Left]:
-    """Return the remaining runs of each arm."""
-    left, confirm, most = {}, spec.confirm, plan_searches(spec, items, record, seconds)
+def count_left(spec: Sweep, items: Mapping[str, int], record: SweepRecord | None = None) -> dict[str, Left]:
+    """Return the remaining runs of each arm. `items`: arm -> tokens or images of a run."""
+    left, confirm = {}, spec.confirm
     for arm in spec.all_arms:
         known = [t for t in (record.trials.get(arm, []) if record else []) if t.status in FINISHED]  # others run again
         seeds = count_finished(record.confirmed.get(arm, ()) if record else ())
         selected = sum(count_finished(c.runs) for c in record.candidates.get(arm, ())) if record else 0
-        further = count_finished(record.list_rung_seeds(arm)) if record else 0
         chosen = record is not None and arm in record.chosen
         left[arm] = Left(
-            max(0, min(count_remaining(spec, arm, known, items[arm], seconds), most - len(known))),
+            count_remaining(spec, arm, known, items[arm]),
             0 if chosen else max(0, spec.count_selection_runs(arm) - selected),
             max(0, confirm.first_seeds - seeds),
             max(0, confirm.most_seeds - max(seeds, confirm.first_seeds)),
             spec.find_share(arm),
-            0 if chosen else max(0, spec.count_rung_seeds(arm) - further),
         )
     return left

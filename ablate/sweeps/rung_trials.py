@@ -1,15 +1,10 @@
 """The trials of an arm whose settings climb rungs: a trial that has ended a rung waits, without a process, until all
-have; then it goes on from its checkpoint or stops. It stays one trial of Optuna all the time.
-
-Where rungs have several seeds, a trial of the search is its settings on the arm's own seed, and the further seeds are
-runs of a study beside it, which climb with it.
-"""
+have; then it goes on from its checkpoint or stops. It stays one trial of Optuna all the time."""
 
 from __future__ import annotations
 
 import contextlib
-from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,10 +15,8 @@ from ablate.sweeps.arms import ArmTrials, Tally
 from ablate.sweeps.attempts import RUNGS, trial_number
 from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import PAUSED, is_free, is_paused
-from ablate.sweeps.search.methods import Rung
-from ablate.sweeps.search.promotion import decide, find_first_rung, pick_best_settings, read_standings
-from ablate.sweeps.seed_runs import RUNG, SeedRuns
-from ablate.sweeps.seed_studies import CHOICE, name_rung_seeds, sort_by_seed
+from ablate.sweeps.search.promotion import decide, read_standings
+from ablate.sweeps.seed_studies import CHOICE
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_lock import do_locked
 from ablate.training.procedures import Result
@@ -34,8 +27,6 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
 
-    from ablate.verdict.outcomes import TrialRecord
-
 NOTES = "at_rung"  # an attribute of a trial: what would be kept of it if it ended at its last rung
 
 
@@ -44,19 +35,31 @@ class _Plan:
     """What is due for the settings of an arm, by the numbers of their trials."""
 
     due: Mapping[int, int]
-    """Settings that are to train -> to which rung, from 0, on all seeds of it."""
+    """Settings that are to train -> to which rung, from 0."""
     over: set[int]
     """Settings that have ended a rung and do not go on."""
     waiting: set[int] = field(default_factory=set)
-    """Those of them that may still be chosen, on the arm's own seed."""
+    """Those of them that may still be chosen."""
     chosen: int | None = None
-    """The one of them that was chosen, and goes on to its end, on the arm's own seed."""
+    """The one of them that was chosen, and goes on to its end."""
 
 
-class Climbing(ArmTrials):
-    """Trials that climb rungs, and stop at those from which they do not go on."""
+class RungTrials(ArmTrials):
+    """The study of an arm whose settings climb rungs.
 
-    rungs: Sequence[Rung]
+    Which trials go on follows from what the storage holds of the arm, so that any number of processes agree on it.
+    Those of the last rung but one that do not go on at once may still be tested: they stop when the settings of the arm
+    have been chosen, and the chosen one goes on to its end.
+    """
+
+    def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
+        super().__init__(study, spec, arm, parent)
+        self.rungs = spec.plan_rungs(arm)
+        self._plan: _Plan | None = None  # by what was read
+
+    def refresh(self) -> None:
+        super().refresh()
+        self._plan = None
 
     def find_length(self, trial: Trial) -> int | None:
         rung = self._find_rung(trial)
@@ -64,11 +67,7 @@ class Climbing(ArmTrials):
 
     def _find_rung(self, trial: Trial | FrozenTrial) -> int:
         """Return the rung, from 0, that a trial trains to next."""
-        return self._find_first_rung(trial) + len(trial.user_attrs.get(RUNGS, ()))
-
-    @abstractmethod
-    def _find_first_rung(self, trial: Trial | FrozenTrial) -> int:
-        """Return the rung that a trial trains to first."""
+        return len(trial.user_attrs.get(RUNGS, ()))
 
     def tally(self) -> Tally:
         tally, frozen = super().tally(), self._list_last_attempts()
@@ -115,33 +114,6 @@ class Climbing(ArmTrials):
         if paused:
             self.drop_checkpoints()
 
-
-class RungTrials(Climbing):
-    """The study of an arm whose settings climb rungs.
-
-    Which trials go on follows from what the storage holds of the arm, so that any number of processes agree on it.
-    Those of the last rung but one that do not go on at once may still be tested: they stop when the settings of the arm
-    have been chosen, and the chosen one goes on to its end.
-    """
-
-    def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
-        super().__init__(study, spec, arm, parent)
-        self.rungs = spec.plan_rungs(arm)
-        self.first_seed = spec.base(arm).seed
-        self.further: dict[int, RungSeeds] = {}
-        """Number of a trial -> the runs of its settings on further seeds that this process knows."""
-        self._plan: _Plan | None = None  # by what was read
-
-    def list_searches(self) -> list[ArmTrials]:
-        return [self, *self.further.values()]
-
-    def refresh(self) -> None:
-        super().refresh()
-        self._plan = None
-
-    def _find_first_rung(self, trial: Trial | FrozenTrial) -> int:
-        return 0
-
     def free_orphans(self) -> int:
         lost = super().free_orphans()
         plan = self.decide()
@@ -155,17 +127,13 @@ class RungTrials(Climbing):
 
     def decide(self) -> _Plan:
         """Return which settings are to train and which are to stop."""
-        while self._plan is None:
-            plan = self._make_plan()
-            new = self._open_seeds(plan)
-            for part in new:
-                part.recover()  # asks for the plan itself
-            self._plan = None if new else plan  # of those that are new, nothing was known
+        if self._plan is None:
+            self._plan = self._make_plan()
         return self._plan
 
     def _make_plan(self) -> _Plan:
         notes = self.read_notes()
-        standings = read_standings(self.rungs, self.read_trials(), notes.get("trivial_loss"), self._read_further())
+        standings = read_standings(self.rungs, self.read_trials(), notes.get("trivial_loss"))
         maximize = self.spec.objective.direction == "maximize"
         decisions = decide(standings, [rung.settings for rung in self.rungs], maximize)
         due = {number: len(standings[number].ended) for number in decisions.train}
@@ -174,53 +142,6 @@ class RungTrials(Climbing):
             chosen = notes[CHOICE]["trial"]
             return _Plan(due, {*decisions.stop}, chosen=chosen if chosen in near else None)
         return _Plan(due, {*decisions.stop}, waiting=near if self.spec.confirm.most_seeds else set())
-
-    def _read_further(self) -> dict[int, list[TrialRecord]]:
-        return {number: sort_by_seed(part.read_trials()) for number, part in self.further.items()}
-
-    def _open_seeds(self, plan: _Plan) -> list[RungSeeds]:
-        """Ask for the seeds of the settings that are to train, and return the parts that are new here."""
-        due = {number: self.rungs[rung].seeds for number, rung in plan.due.items() if self.rungs[rung].seeds > 1}
-        new = [trial for trial in self.read_trials() if trial.number in due and trial.number not in self.further]
-        for trial in new:
-            study = self.open_further(name_rung_seeds(self.study.study_name, trial.number))
-            part = RungSeeds(study, self.spec, self.arm, self.parent, RUNG, trial.params, str(trial.number), self)
-            self.further[trial.number] = part
-        for number, part in self.further.items():
-            part.want([self.first_seed + seed for seed in range(1, due.get(number, 1))])
-        return [self.further[trial.number] for trial in new]
-
-    def find_best(self) -> TrialRecord | None:
-        if not self.further:
-            return super().find_best()
-        maximize, trivial = self.spec.objective.direction == "maximize", self.read_notes().get("trivial_loss")
-        return pick_best_settings(self.rungs, self.read_trials(), trivial, self._read_further(), maximize)
-
-
-class RungSeeds(Climbing, SeedRuns):
-    """The settings of a trial of an arm's search on further seeds, which climb rungs with it."""
-
-    search: RungTrials
-
-    @property
-    def rungs(self) -> Sequence[Rung]:  # type: ignore[override]
-        """Those of the arm."""
-        return self.search.rungs
-
-    def _find_first_rung(self, trial: Trial | FrozenTrial) -> int:
-        return find_first_rung(self.rungs, self.params(trial)["seed"] - self.search.first_seed)  # type: ignore[arg-type]
-
-    def _may_continue(self, trial: FrozenTrial) -> bool:
-        return self._find_rung(trial) <= self.search.decide().due.get(int(self.name), -1)
-
-    def _may_retry(self, trial: FrozenTrial) -> bool:
-        return True  # as the trials of the search, whose settings go on where they are among the best then
-
-    def free_orphans(self) -> int:
-        lost = super().free_orphans()
-        if int(self.name) in self.search.decide().over:
-            self._stop(self._list_last_attempts())
-        return lost
 
 
 def build_arm(study: Study, spec: Sweep, arm: str, parent: str) -> ArmTrials:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
 
-SELECTION, CONFIRMATION, CROSSED, RUNG = "selection", "confirmation", "crossed", "rung"  # roles
+SELECTION, CONFIRMATION, CROSSED = "selection", "confirmation", "crossed"  # roles
 
 
 class SeedRuns(ArmTrials):
@@ -28,7 +28,7 @@ class SeedRuns(ArmTrials):
         spec: the sweep.
         arm: the arm's name.
         parent: the arm's run in MLflow.
-        role: SELECTION, CONFIRMATION, CROSSED or RUNG.
+        role: SELECTION, CONFIRMATION or CROSSED.
         settings: those of the trial, over those of the arm.
         name: what distinguishes its runs from others of the role: the trial, or the arm whose settings these are.
         search: the search of the arm, which counts the sessions.
@@ -42,8 +42,8 @@ class SeedRuns(ArmTrials):
         parent: str,
         role: str,
         settings: Mapping[str, Any],
-        name: str = "",
-        search: ArmTrials | None = None,
+        name: str,
+        search: ArmTrials,
     ) -> None:
         super().__init__(study, spec, arm, parent)
         self.search = search
@@ -60,7 +60,7 @@ class SeedRuns(ArmTrials):
         return True
 
     def tags(self, trial: Trial) -> dict[str, str]:
-        more = {SELECTION: "ablate.candidate", CROSSED: "ablate.settings_of", RUNG: "ablate.settings_of_trial"}
+        more = {SELECTION: "ablate.candidate", CROSSED: "ablate.settings_of"}
         return {**super().tags(trial), **({more[self.role]: self.name} if self.role in more else {})}
 
     def params(self, trial: Trial) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class SeedRuns(ArmTrials):
         return tally
 
     def _read_session(self) -> int:
-        return self.search._read_session() if self.search else super()._read_session()
+        return self.search._read_session()
 
     def _list_kept(self) -> set[int]:
         best = self.find_best() if self.role == CONFIRMATION else None

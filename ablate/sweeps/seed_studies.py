@@ -1,14 +1,13 @@
 """The studies that train the settings of one trial on several seeds: their names, and reading their results.
 
-In addition to the study of an arm, SWEEP@GENERATION/ARM, there are `rung-N` (the settings of trial N of the search on
-further seeds, where rungs have several), `select-N` (the candidate that is trial N of its
+In addition to the study of an arm, SWEEP@GENERATION/ARM, there are `select-N` (the candidate that is trial N of its
 search, on selection seeds), `confirm-N` (the chosen one, on fresh seeds) and `cross-N-M-WINNER` (trial N of the arm at
 the values that trial M of the arm WINNER has of the searched parameters that both share, on fresh seeds).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +15,10 @@ from ablate.sweeps.comparison import cross_params, list_seeds_run
 from ablate.sweeps.records import Candidate, CrossedRuns
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import TrialRecord, pick_best
+from ablate.verdict.outcomes import TrialRecord
 
 STUDIES = "studies"  # of the study of an arm: those that were made for the arm, and the searches of all arms
 INPUTS = "inputs"  # of the study of an arm: what its runs read besides their settings -> SHA-256
-PLATEAU = "plateau"  # of the study of an arm: the trials after which its search ended early, and the rule
 CHOICE = "choice"  # of the study of an arm: the trial whose settings are tested, and the candidates that there were
 LOOKS, PLANNED = "looks", "planned"  # of a confirmation: seeds at each look, and what was planned at the first
 EFFECT, AGAINST = "effect", "against"  # of a confirmation: confirm.effect at the first look, and all baselines so far
@@ -39,7 +37,6 @@ class StoredStudy:
 class AfterSearch:
     """The results after the searches of a sweep, with the fields of `SweepRecord`."""
 
-    rung_seeds: dict[str, dict[int, list[TrialRecord]]]
     candidates: dict[str, list[Candidate]]
     chosen: dict[str, TrialRecord]
     confirmed: dict[str, list[TrialRecord]]
@@ -48,11 +45,6 @@ class AfterSearch:
     looks: dict[str, Looks]
     first_effects: dict[str, float | None]
     against: dict[str, list[str]]
-
-
-def name_rung_seeds(study: str, number: int) -> str:
-    """Return the name of the study with the further seeds of trial `number` of the arm of `study`."""
-    return f"{study}/rung-{number}"
 
 
 def name_selection(study: str, candidate: TrialRecord) -> str:
@@ -70,28 +62,14 @@ def name_crossed(study: str, chosen: TrialRecord, winner: TrialRecord) -> str:
     return f"{study}/cross-{chosen.number}-{winner.number}-{winner.arm}"
 
 
-def find_plateau(spec: Sweep, notes: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the note that the search of an arm has ended early; None if it has not, or by another rule than that of
-    `spec`."""
-    note, rule = notes.get(PLATEAU), spec.budget.plateau
-    return note if note and rule and note["rule"] == rule.model_dump(mode="json") else None
-
-
 def label_run(study: str, number: int, params: Mapping[str, Any]) -> str:
     """Return the name of the run of trial `number` of `study`, in MLflow and on the screen."""
     arm, _, part = study.partition("/")[2].partition("/")
     kind, _, rest = part.partition("-")
     if not kind:
         return f"{arm} #{number}"
-    middle = {"rung": f" #{rest}", "select": f" #{rest}", "cross": f" at settings of {rest.split('-', 2)[-1]}"}.get(
-        kind, ""
-    )
+    middle = {"select": f" #{rest}", "cross": f" at settings of {rest.split('-', 2)[-1]}"}.get(kind, "")
     return f"{arm}{middle} seed {params['seed']}"
-
-
-def sort_by_seed(runs: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Return the runs of settings in the order of their seeds."""
-    return sorted(runs, key=lambda run: run.params["seed"])
 
 
 def read_after_search(
@@ -99,23 +77,22 @@ def read_after_search(
 ) -> AfterSearch:
     """Return the results of the `studies` (name -> study, all that begin with `prefix`) other than the searches
     (`trials` of each arm)."""
-    rung_seeds, candidates, chosen, confirmed = {}, {}, {}, {}
+    candidates, chosen, confirmed = {}, {}, {}
     first_effects: dict[str, float | None] = {}
     against: dict[str, list[str]] = {}
     for arm, searched in trials.items():
         full = prefix + arm
         choice = studies[full].notes.get(CHOICE) or {}
-        trial = _find_chosen(full, studies, searched, choice, spec)
+        trial = next((trial for trial in searched if trial.number == choice.get("trial")), None)
+        if spec.at_grid:  # there is nothing to choose, and what is tested has the settings of the point
+            trial = stand_for_point(arm)
         among = [t for t in searched if choice.get("candidates") is None or t.number in choice["candidates"]]
-        rung_seeds[arm] = {
-            t.number: sort_by_seed(studies[name].trials)
-            for t in searched
-            if (name := name_rung_seeds(full, t.number)) in studies
-        }
         selected = [Candidate(t, studies[n].trials) for t in among if (n := name_selection(full, t)) in studies]
         sign = 1 if spec.objective.direction == "minimize" else -1
-        if selected:
-            candidates[arm] = sorted(selected, key=lambda c: _rank(c.trial, sign))
+        if selected:  # those that came to their end first, then the better first
+            candidates[arm] = sorted(
+                selected, key=lambda c: (c.trial.value is None, sign * (c.trial.reached or 0.0), c.trial.number)
+            )
         if trial is not None:
             chosen[arm] = trial
             if (name := name_confirmation(full, trial)) in studies:
@@ -124,13 +101,12 @@ def read_after_search(
                     first_effects[arm] = notes[EFFECT]
                 against[arm] = list(notes.get(AGAINST, []))
     return AfterSearch(
-        rung_seeds,
         candidates,
         chosen,
         confirmed,
         _read_crossed(prefix, studies, chosen, spec),
         _read_crossed_cells(prefix, studies, chosen, spec),
-        _read_looks(prefix, studies, chosen, spec),
+        _read_looks(prefix, studies, chosen),
         first_effects,
         against,
     )
@@ -139,36 +115,6 @@ def read_after_search(
 def stand_for_point(arm: str) -> TrialRecord:
     """Return what stands for the search of an arm at a point of a grid, which has none: a trial that is never run."""
     return TrialRecord(arm, 0, "waiting", {}, None, {}, {}, 0, None, None, "")
-
-
-def _rank(trial: TrialRecord, sign: int) -> tuple[bool, float, int]:
-    """Return what candidates are sorted by: those that came to their end first, then the better first."""
-    return trial.value is None, sign * (trial.reached or 0.0), trial.number
-
-
-def _find_chosen(
-    full: str,
-    studies: Mapping[str, StoredStudy],
-    searched: list[TrialRecord],
-    choice: Mapping[str, Any],
-    spec: Sweep,
-) -> TrialRecord | None:
-    """Return the trial that was chosen. An arm that was confirmed before there were selections keeps its choice; at a
-    point of a grid there is nothing to choose, and what is tested has the settings of that point."""
-    if spec.at_grid:
-        return stand_for_point(full.rpartition("/")[2])
-    if choice:
-        return next((trial for trial in searched if trial.number == choice["trial"]), None)
-    begun = {
-        trial.number: len(study.trials)
-        for trial in searched
-        if (study := studies.get(name_confirmation(full, trial))) and study.trials
-    }
-    best = pick_best(searched, spec.objective.direction)
-    if best is not None and best.number in begun:
-        return best
-    most = max(begun, key=lambda number: begun[number], default=None)
-    return next((trial for trial in searched if trial.number == most), None)
 
 
 def _read_crossed(
@@ -208,24 +154,11 @@ def _read_crossed_cells(
     return crossed
 
 
-def _read_looks(
-    prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord], spec: Sweep
-) -> dict[str, Looks]:
-    """Return the looks at each arm. Of a store that did not write them down, one at the seeds that the arm and the
-    baseline have, if those are all that there were to be."""
-    looks, baselines = {}, spec.baselines
-    confirmed = {arm: studies.get(name_confirmation(prefix + arm, trial)) for arm, trial in chosen.items()}
-    for arm, study in confirmed.items():
-        if study is None:
-            continue
-        base = confirmed.get(baselines[arm])
-        if LOOKS in study.notes:
-            if sizes := study.notes[LOOKS]:
-                looks[arm] = Looks(tuple(sizes), int(study.notes.get(PLANNED, sizes[-1])))
-            continue
-        run = list_seeds_run(study.trials)
-        count = len(run & list_seeds_run(base.trials)) if base else len(run)
-        wanted = study.notes.get("spec", {}).get("confirm", {}).get("seeds", 0)
-        if isinstance(wanted, int) and count >= max(1, wanted):
-            looks[arm] = Looks((count,), count)
+def _read_looks(prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord]) -> dict[str, Looks]:
+    """Return the looks at each arm."""
+    looks = {}
+    for arm, trial in chosen.items():
+        study = studies.get(name_confirmation(prefix + arm, trial))
+        if study and (sizes := study.notes.get(LOOKS)):
+            looks[arm] = Looks(tuple(sizes), int(study.notes[PLANNED]))
     return looks

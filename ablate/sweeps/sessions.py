@@ -69,6 +69,5 @@ def load_arms(name: str, url: str) -> tuple[SweepRecord, list[ArmTrials], int]:
     first = next(iter(studies.values()))
     if changes := list_changed_plugins(spec, first.user_attrs.get("plugins", {})):
         raise SweepError(f"A plugin of {record.title} has changed:\n  {', '.join(changes)}\nRestore it.")
-    spec.sampler.prepare()
     arms = [build_arm(study, spec, arm, study.user_attrs["parent"]) for arm, study in studies.items()]
     return record, arms, do_locked(storage, lambda: pick_threads(arms, share_cores(ranks.local_size())))

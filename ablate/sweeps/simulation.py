@@ -218,14 +218,13 @@ def _search(
         done = [(params, value) for params, value in searched if math.isfinite(value)]
         return [done[i] for i in rank_candidates(spec, done)]
 
-    def train(number: int, rung: int, seed: int) -> Outcome:
-        share = rungs[rung].updates / base.trainer.max_steps
-        return trainer.run(arm, tried[number], base.seed + seed, share)
+    def train(number: int, rung: int) -> Outcome:
+        return trainer.run(arm, tried[number], base.seed, rungs[rung].updates / base.trainer.max_steps)
 
     maximize = spec.objective.direction == "maximize"
     standings = climb(rungs, train, maximize)
     best = rank_reached(rungs, standings, maximize)[: spec.confirm.candidates]
-    return [(tried[number], standings[number].find_reached()) for number in best]
+    return [(tried[number], standings[number].ended[-1].value or 0.0) for number in best]
 
 
 def _choose(spec: Sweep, arm: str, trainer: _Trainer, tried: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from ablate.sweeps.caps import count_runs_after, open_ledger
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record, read_outcomes
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
@@ -18,26 +16,13 @@ from ablate.verdict.outcomes import count_finished
 
 def count_runs(record: SweepRecord) -> tuple[int, int]:
     """Return the number of runs of a sweep that have ended, searches and further seeds, and the number that will have:
-    as planned for the results so far, failed trials included, and as the cap of the sweep allows."""
-    done, total = _count_planned(record)
-    return done, max(done, min(total, _count_affordable(record, done, total)))
-
-
-def count_planned_runs(record: SweepRecord) -> int:
-    """Return the number of runs that a sweep would have without its cap, as planned for the results so far."""
-    return _count_planned(replace(record, search_limit=None))[1]
-
-
-def _count_planned(record: SweepRecord) -> tuple[int, int]:
+    as planned for the results so far, failed trials included."""
     done = total = 0
     plan = plan_record(record)
     for arm in record.trials:
         if not record.spec.at_grid:
             done += count_finished(record.trials[arm])
             total += record.target(arm)
-            further = record.list_rung_seeds(arm)
-            done += count_finished(further)
-            total += len(further) if arm in record.chosen else max(len(further), record.spec.count_rung_seeds(arm))
         selected = sum(count_finished(candidate.runs) for candidate in record.candidates.get(arm, ()))
         done += selected
         total += selected if arm in record.chosen else record.spec.count_selection_runs(arm)
@@ -45,19 +30,8 @@ def _count_planned(record: SweepRecord) -> tuple[int, int]:
         done += confirmed
         total += max(confirmed, plan.seeds.get(arm, record.spec.confirm.first_seeds))
     crossed = sum(count_finished(runs.runs) for runs in record.list_crossed())
-    return done + crossed, total + max(crossed, sum(plan.crossed.values()))
-
-
-def _count_affordable(record: SweepRecord, done: int, total: int) -> int:
-    """Return how many of `total` runs, of which so many are `done`, the cap of the sweep allows: further seeds and
-    crossed runs all, or none."""
-    if (ledger := open_ledger(record)) is None:
-        return total
-    sure = sum(record.target(arm) for arm in record.trials) if not record.spec.at_grid else 0
-    sure += sum(count_runs_after(record.spec).values())
-    running = sum(run.status == "running" for run in record.list_runs())  # which the ledger has counted
-    left = {arm: (total - done - running) / len(record.trials) for arm in record.trials}
-    return total if ledger.fits(left) else sure
+    done, total = done + crossed, total + max(crossed, sum(plan.crossed.values()))
+    return done, max(done, total)
 
 
 def read_statuses(title: str | None = None, storage: str | None = None) -> list[dict[str, Any]]:

@@ -8,22 +8,18 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from ablate.config import plugins
 from ablate.config.errors import SweepError, did_you_mean
-from ablate.experiment.former import restore_arm, restore_former
-from ablate.experiment.tree import DEFAULTS
 from ablate.sweeps.attempts import RUNGS, read_trial_notes, trial_number
-from ablate.sweeps.caps import limit_searches
 from ablate.sweeps.compilation import NOTE, parse_note
 from ablate.sweeps.leases import is_free, is_orphan, is_paused
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.sweeps.seed_studies import INPUTS, STUDIES, StoredStudy, find_plateau, read_after_search
+from ablate.sweeps.seed_studies import INPUTS, STUDIES, StoredStudy, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.storages.kinds import find_file, open_address
@@ -135,16 +131,17 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
     searched = {arm: studies[prefix + arm].trials for arm in ordered}
     any_notes = next((known for known in notes.values() if known), {})
     after = read_after_search(prefix, studies, searched, spec)
-    record = SweepRecord(
+    counts = [known.get("score_items", {}) for known in notes.values()]
+    losses = [known.get("trivial_loss") for known in notes.values() if known]
+    return SweepRecord(
         name,
         generation,
         spec,
         searched,
         parents={arm: notes[arm]["parent"] for arm in ordered if "parent" in notes[arm]},
         validation_items=min((n for arm in ordered if (n := notes[arm].get("validation_items"))), default=None),
-        score_items=_find_fewest([notes[arm].get("score_items", {}) for arm in ordered]),
+        score_items={score: min(own[score] for own in counts if score in own) for own in counts for score in own},
         confirmed=after.confirmed,
-        rung_seeds=after.rung_seeds,
         candidates=after.candidates,
         chosen=after.chosen,
         crossed=after.crossed,
@@ -152,27 +149,14 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         looks=after.looks,
         first_effects=after.first_effects,
         against=after.against,
-        plateaus={arm: note["trials"] for arm in ordered if (note := find_plateau(spec, notes[arm]))},
         plugins=any_notes.get("plugins", {}),
         inputs={name: digest for known in notes.values() for name, digest in known.get(INPUTS, {}).items()},
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
         initial_loss=any_notes.get("initial_loss"),
-        trivial_loss=_find_largest([known.get("trivial_loss") for known in notes.values() if known]),
+        trivial_loss=None if None in losses else max((loss for loss in losses if loss is not None), default=None),
         deleted=deleted,
         compilation=parse_note(any_notes.get(NOTE)),
     )
-    return replace(record, search_limit=limit_searches(record))
-
-
-def _find_fewest(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Return score -> the fewest questions of an arm that has it."""
-    return {score: min(own[score] for own in counts if score in own) for own in counts for score in own}
-
-
-def _find_largest(losses: list[float | None]) -> float | None:
-    """Return the largest; None if one of them is unknown."""
-    known = [loss for loss in losses if loss is not None]
-    return max(known) if known and len(known) == len(losses) else None
 
 
 def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
@@ -182,8 +166,6 @@ def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
     study = optuna.create_study(
         storage=storage, study_name=name, direction=spec.objective.direction, load_if_exists=True
     )
-    if "spec" not in study.user_attrs:
-        study.set_user_attr("defaults", DEFAULTS)
     study.set_user_attr("spec", spec.to_tree())
     return study
 
@@ -193,23 +175,6 @@ def load_study(storage: BaseStorage, name: str) -> Study:
     import optuna
 
     return optuna.load_study(study_name=name, storage=storage)
-
-
-def restore_spec(spec: Sweep, stored: Mapping[str, Any], defaults: int) -> Sweep:
-    """Return a sweep with the defaults of the time when it was begun, of which `defaults` is the version; `stored` is
-    what was stored of it."""
-    if defaults == DEFAULTS:
-        return spec
-    former = {
-        name: field.value
-        for name, field in Sweep.former.items()
-        if name not in spec.model_fields_set and stored.get(name) == field.value.model_dump(mode="json")
-    }
-    arms = {
-        name: arm.model_copy(update={"settings": restore_arm(spec.experiment, arm.settings, defaults)})
-        for name, arm in spec.arms.items()
-    }
-    return spec.model_copy(update={**former, "experiment": restore_former(spec.experiment, defaults), "arms": arms})
 
 
 def load_spec(study: Study | FrozenStudy) -> Sweep:
@@ -222,7 +187,7 @@ def load_spec(study: Study | FrozenStudy) -> Sweep:
             spec = Sweep.model_validate(tree)
         except ValidationError:
             spec = Sweep.from_tree(tree, source)
-    return restore_spec(spec, tree, study.user_attrs.get("defaults", 1)).mark_stored(hashes)
+    return spec.mark_stored(hashes)
 
 
 def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:

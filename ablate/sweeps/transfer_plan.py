@@ -74,4 +74,4 @@ def _count_tested(spec: Sweep) -> int:
 def _count_searched(spec: Sweep) -> int:
     """Return the tokens or images of searching and testing the arms."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    return round(sum(left.whole * items[arm] for arm, left in count_left(spec, items, None, None).items()))
+    return round(sum(left.whole * items[arm] for arm, left in count_left(spec, items).items()))

@@ -214,13 +214,11 @@ def _leave_out_search(spec: Sweep, transfer: Settings, confirm: Settings) -> Tre
     assert spec.transfer is not None
     tree, kept = spec.to_tree(), ("seeds", "effect", "sd", "sd_source")
     tested = {**{field: value for field, value in tree["confirm"].items() if field in kept}, **confirm}
-    cap = spec.budget.cap.model_dump(mode="json", exclude_none=True) if spec.budget.cap else None
     rest = {key: value for key, value in tree.items() if key not in ("search", "fixed", "method", "budget")}
     return {
         **rest,
         "sampler": "grid",
         "pruner": "none",
-        "budget": {"cap": cap} if cap else {},
         "confirm": {**tested, "at": "grid"},
         "transfer": {**tree["transfer"], **transfer},
     }

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ablate.config.errors import SweepError
 from ablate.sweeps.arms import ArmTrials, Tally
-from ablate.sweeps.caps import Ledger, Runs, count_runs_after
 from ablate.sweeps.confirmation import Confirmation
-from ablate.sweeps.seed_runs import CONFIRMATION, SELECTION, SeedRuns
 from ablate.sweeps.storage_lock import do_locked
 
 if TYPE_CHECKING:
@@ -37,11 +35,7 @@ class TrialQueue:
     @property
     def parts(self) -> list[ArmTrials]:
         """All sources of trials that this process knows."""
-        return [*self._searches, *self.confirmation.parts.values()]
-
-    @property
-    def _searches(self) -> list[ArmTrials]:
-        return [part for arm in self.arms for part in arm.list_searches()]
+        return [*self.arms, *self.confirmation.parts.values()]
 
     def _do_locked(self, step: Callable[[], T]) -> T:
         """Return the result of `step`, called under the lock of the storage: it sees what others have written, and they
@@ -89,61 +83,27 @@ class TrialQueue:
 
     def _pick_arm(self) -> ArmTrials | None:
         """Return the arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
-        ready = [part for part in self._searches if self._is_ready(part)]
+        ready = [arm for arm in self.arms if self._is_ready(arm)]
         # counted once: the trial of a process that dies between two counts would be missed by both
-        tallies = {part: part.tally() for part in self._searches}
-        open_arms = [arm for arm in self._select_affordable(tallies) if arm in ready]
-        while (turn := self._find_furthest_behind({arm: tallies[arm] for arm in open_arms})) and turn.ends_early():
-            tallies[turn] = turn.tally()
+        tallies = {arm: arm.tally() for arm in self.arms}
+        turn = self._find_furthest_behind({arm: tally for arm, tally in tallies.items() if arm in ready})
         if turn is not None or any(tally.running for tally in tallies.values()):
             return turn
         self._refuse_stuck([arm for arm in self.arms if arm not in ready])  # what is best is known now
         while True:
-            runs = {part: part.tally() for part in self.confirmation.parts.values()}
-            turn = self._find_furthest_behind({part: runs[part] for part in self._select_affordable_runs(runs)})
+            runs: dict[ArmTrials, Tally] = {part: part.tally() for part in self.confirmation.parts.values()}
+            turn = self._find_furthest_behind(runs)
             running = any(tally.running for tally in runs.values())
             if turn is not None or running or not self.confirmation.advance():
                 return turn
-
-    def _select_affordable(self, tallies: Mapping[ArmTrials, Tally]) -> list[ArmTrials]:
-        """Return the arms whose next trial the cap allows: with as many for all arms, and the runs that follow."""
-        if (ledger := self._open_ledger()) is None:
-            return list(tallies)
-        started = {arm.arm: tally.started for arm, tally in tallies.items()}
-        wanted = {arm.arm: tally.started + tally.open for arm, tally in tallies.items()}
-        most = ledger.limit_rounds(started, wanted, count_runs_after(self.arms[0].spec))
-        return [arm for arm, tally in tallies.items() if tally.started < most]
-
-    def _select_affordable_runs(self, tallies: Mapping[SeedRuns, Tally]) -> list[SeedRuns]:
-        """Return the parts whose next run the cap allows: those that every arm needs, and others if all fit."""
-        if (ledger := self._open_ledger()) is None:
-            return list(tallies)
-        first = self.arms[0].spec.confirm.first_seeds
-        needed = [
-            part
-            for part, tally in tallies.items()
-            if part.role == SELECTION or (part.role == CONFIRMATION and tally.started < first)
-        ]
-        open_runs = Counter[str]()
-        for part, tally in tallies.items():
-            open_runs[part.arm] += tally.open
-        return list(tallies) if ledger.fits(open_runs) else needed
-
-    def _open_ledger(self) -> Ledger | None:
-        """Return what the runs have used of the cap; None if there is none."""
-        if (cap := self.arms[0].spec.budget.cap) is None:
-            return None
-        items = {arm.arm: arm.trial_items for arm in self.arms}
-        return Ledger(cap, [Runs(part.arm, part.read_trials()) for part in self.parts], items)
 
     def _is_ready(self, arm: ArmTrials) -> bool:
         """Return whether the search of the arm that `arm` starts from, if any, has ended with a completed trial."""
         donor = self._find_donor(arm)
         if donor is None:
             return True
-        tallies = [part.tally() for part in donor.list_searches()]
-        under_way = any(tally.can_start or tally.running for tally in tallies)
-        return not under_way and donor.find_best() is not None
+        tally = donor.tally()
+        return not tally.can_start and not tally.running and donor.find_best() is not None
 
     def _find_donor(self, arm: ArmTrials) -> ArmTrials | None:
         return next((other for other in self.arms if other.arm == arm.waits_for), None)

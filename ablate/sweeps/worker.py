@@ -13,7 +13,6 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ablate import tracking
@@ -25,11 +24,10 @@ from ablate.distributed.signals import handle_signals
 from ablate.experiment.metrics import name_in_mlflow, read_metric
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.attempts import locate_traceback
-from ablate.sweeps.caps import GPUS
-from ablate.sweeps.devices import cap_memory, count_gpus, read_sharing
+from ablate.sweeps.devices import cap_memory, read_sharing
 from ablate.sweeps.leases import TAKEN_OVER, Lease, describe_process, has_ended, read_owner
-from ablate.sweeps.preparation import list_changed_plugins, read_compilation
-from ablate.sweeps.records import COSTS, SweepRecord
+from ablate.sweeps.preparation import list_changed_plugins
+from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.seed_studies import INPUTS
 from ablate.sweeps.sessions import load_arms
 from ablate.sweeps.storage_errors import translate_storage_errors
@@ -173,8 +171,7 @@ class Worker:
         place = Place(self.title, arm.label(trial), arm.parent, tags, run_id, self._compilation)
         length, hooks = arm.find_length(trial), Hooks(start, lease.note, decide, must_stop, loaded=check_inputs)
         procedure = None if length is None else build_rung(choose_procedure(experiment), length)
-        result = train(experiment, place, hooks, procedure)
-        return replace(result, facts={**result.facts, COSTS[GPUS]: count_gpus()})
+        return train(experiment, place, hooks, procedure)
 
     def _explain_changes(self, what: str, changes: Sequence[str]) -> SweepError:
         return SweepError(

@@ -17,7 +17,6 @@ from ablate.config import plugins
 from ablate.config.errors import AblateError, shorten_values
 from ablate.config.merging import iterate_leaves
 from ablate.data import Corpus
-from ablate.experiment.former import restore_former
 from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.tracking import remote_files
@@ -93,7 +92,7 @@ def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
             f"A plugin has changed since run {run_id} began (then {before}, now {now}). "
             "Restore it: there is a copy among the run's artifacts in MLflow, next to its config.yaml."
         )
-    return Experiment.from_mapping(restore_former(tree), overrides, source=f"run {run_id}")
+    return Experiment.from_mapping(tree, overrides, source=f"run {run_id}")
 
 
 def _describe_stored(paths: list[str], text: str) -> str:

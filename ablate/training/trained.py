@@ -18,7 +18,6 @@ from ablate.config.errors import AblateError, did_you_mean
 from ablate.config.yaml import read_yaml
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.extensions import load_extensions
-from ablate.experiment.former import restore_former
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import sharded, tensor
@@ -117,7 +116,7 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
 def _read_experiment(tree: Mapping[str, Any], source: str) -> Experiment:
     """Return the experiment that is stored in `source`. Raises ConfigError, before any of its plugins is run."""
     with plugins.restrict(tracking.has_plugin, source):
-        return Experiment.from_mapping(restore_former(tree), source=source)
+        return Experiment.from_mapping(tree, source=source)
 
 
 def _merge(source: TrainedModel) -> TrainedModel:

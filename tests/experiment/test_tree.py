@@ -248,8 +248,6 @@ def test_the_schema_judges_as_we_do(schema, tree, valid):
 BY_NAME = {  # kinds whose library has its own keys
     "optimizer": ("torch", "timm"),
     "model": ("hf", "timm"),
-    "sampler": ("optuna", "optunahub"),
-    "pruner": ("optuna",),
 }
 
 

@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from ablate.experiment.former import restore_former
-from ablate.experiment.tree import DEFAULTS, Experiment
+from ablate.experiment.tree import Experiment
 
 LEAST = {"topics": 16_384, "text": 16_384, "instructions": 16_384, "digits": 256}  # tokens or images
 
@@ -94,20 +93,3 @@ def test_the_ten_million_tokens_of_a_dataset_are_not_asked_for():
 def test_the_interval_of_validations_on_all(max_steps, given, expected):
     trainer = {"max_steps": max_steps, "val_check_interval": given, "val_samples": "all"}
     assert Experiment.from_mapping({"trainer": trainer}).validation.interval == expected
-
-
-@pytest.mark.parametrize(
-    ("tree", "defaults", "samples", "split"),
-    [
-        ({}, 1, "all", "windows"),
-        ({}, 2, "all", "blocks"),
-        ({}, DEFAULTS, "auto", "blocks"),
-        ({"trainer": {"max_steps": 20}}, 2, "all", "blocks"),
-        ({"trainer.max_steps": 20}, 2, "all", "blocks"),
-        ({"trainer": {"val_samples": 5}}, 1, 5, "windows"),
-        ({"trainer.val_samples": "auto"}, 1, "auto", "windows"),
-    ],
-)
-def test_a_stored_configuration_keeps_its_validation(tree, defaults, samples, split):
-    restored = Experiment.from_mapping(restore_former(tree, defaults))
-    assert (restored.trainer.val_samples, restored.data.held_out) == (samples, split)

@@ -25,7 +25,7 @@ KINDS = {
     },
     "rungs": {
         "arms": TWO,
-        "search": {"method": "rungs", "seeds": [1, 2, 2], "optimizer.lr": NINE},
+        "search": {"method": "rungs", "optimizer.lr": NINE},
         "confirm": {"seeds": 3},
     },
     "grid": {

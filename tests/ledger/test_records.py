@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from ledger.conftest import KINDS, run_in_memory
 
-from ablate.experiment.tree import DEFAULTS
 from ablate.ledger.records import judge, publish_record, restore_record
 from ablate.ledger.runs import Shared
 from ablate.ledger.schema import PublishedSweep
@@ -43,7 +42,6 @@ def test_every_run_that_ended_is_published_once():
         arms = published.arms.values()
         runs = [
             *(run for arm in arms for run in (*arm.search, *arm.fresh)),
-            *(run for arm in arms for runs in arm.further.values() for run in runs),
             *(run for arm in arms for candidate in arm.candidates for run in candidate.runs),
             *(run for pair in published.crossed for run in pair.runs),
         ]
@@ -70,22 +68,3 @@ def test_settings_are_whole_for_the_first_arm_and_what_differs_for_others():
         assert {path: value for path, value in merged.items() if value is not None or path in flat} == flat
     assert "norm.kind" in published.arms["post"].settings
     assert "model.hidden" not in published.arms["post"].settings
-
-
-def test_a_bundle_of_earlier_defaults_is_read_with_them():
-    """In version 1 of the defaults, topics were held out in windows; in today's, in blocks."""
-    published, now = pass_through_json(run_in_memory("unconfirmed"))
-    assert published.defaults == DEFAULTS
-    assert "held_out" not in published.spec["experiment"].get("data", {})
-    old = restore_record(published.model_copy(update={"defaults": 1}), Shared([{}]))
-    assert [one.spec.base("pre").data.held_out for one in (old, now)] == ["windows", "blocks"]
-
-
-def test_runs_on_further_seeds_are_left_out_until_their_trial_has_ended():
-    record = run_in_memory("rungs")
-    number = next(iter(record.rung_seeds["pre"]))
-    trials = [replace(t, status="running") if t.number == number else t for t in record.trials["pre"]]
-    published, restored = pass_through_json(replace(record, trials={**record.trials, "pre": trials}))
-    assert str(number) not in published.arms["pre"].further
-    assert number not in restored.rung_seeds["pre"]
-    assert len(published.arms["pre"].further) == len(record.rung_seeds["pre"]) - 1

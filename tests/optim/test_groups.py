@@ -8,7 +8,6 @@ from norms.cases import RESIDUAL
 from torch import nn
 
 from ablate.config.errors import ConfigError
-from ablate.experiment.former import restore_former
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 from ablate.optim.groups import ROLES, assign_roles
@@ -125,14 +124,3 @@ def test_an_optimizer_that_leaves_parameters_out_is_refused_with_their_names(tin
     names = [name for name, p in model.named_parameters() if p.ndim < 2]
     assert len(names) == 5
     assert f"leaves trainable parameters out: {', '.join(names)}. Each must be" in str(caught.value)
-
-
-def test_a_stored_run_of_a_plugin_is_read_with_the_fields_that_every_kind_once_had(registries):
-    class Plain(OptimizerConfig):
-        kind: Literal["plain"] = "plain"
-
-    registries["optimizer"].register(Plain)
-    stored = {"optimizer": {"kind": "plain", "lr": 0.5, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}}
-    assert Experiment.from_mapping(restore_former(stored)).optimizer == Plain(lr=0.5)
-    adam = {"optimizer": {"kind": "adam", "lr": 0.5, "betas": [0.9, 0.95], "eps": 1e-4, "weight_decay": 0.1}}
-    assert restore_former(adam)["optimizer"] == adam["optimizer"]

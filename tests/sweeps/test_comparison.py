@@ -1,4 +1,4 @@
-"""What a record claims, which runs it still needs, and what stores of earlier versions say."""
+"""What a record claims, and which runs it still needs."""
 
 from dataclasses import replace
 
@@ -17,7 +17,6 @@ from ablate.sweeps.comparison import (
 from ablate.sweeps.simulated_losses import Valley
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_generation
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome, TrialRecord
 from ablate.verdict.records import FreshOutcomes
@@ -134,50 +133,6 @@ def test_one_seed_after_the_other_by_hand_is_as_many_looks(storage):
     assert record.looks["post"] == Looks((2, 3, 4, 5, 6), 2)
     levels = compare_record(record)["post"].versus.level
     assert levels < compare_record(simulate(sweep(6), VALLEY, optuna.storages.InMemoryStorage()))["post"].versus.level
-
-
-def old_store(storage, seeds=3):
-    """What a version without selection left: the best of each arm on fresh seeds."""
-    spec = sweep(seeds, confirm={"candidates": 1})
-    record = simulate(spec, VALLEY, storage)
-    for study in storage.get_all_studies():
-        for key in ("choice", "looks", "planned"):
-            storage._studies[study._study_id].user_attrs.pop(key, None)
-    return record
-
-
-def test_a_store_without_selection_keeps_its_choice_and_counts_one_look(storage):
-    before = old_store(storage)
-    for spec in (sweep(3), sweep(3, confirm={"candidates": 3})):
-        read = read_generation(storage, "t", 1)
-        assert (read.chosen, read.looks, read.candidates) == (before.chosen, dict.fromkeys(ARMS, Looks((3,), 3)), {})
-        assert compare_record(read) == compare_record(before)
-        again = simulate(spec, VALLEY, storage)
-        assert (again.chosen, again.confirmed) == (before.chosen, before.confirmed)
-    more = simulate(sweep(5), VALLEY, storage)
-    assert more.looks["post"] == Looks((3, 5), 3)
-    assert more.chosen == before.chosen
-
-
-def test_an_old_store_that_is_not_done_has_no_look(storage):
-    old_store(storage)
-    for study in storage.get_all_studies():
-        if "confirm" in study.study_name:
-            tree = study.user_attrs["spec"]
-            storage.set_study_user_attr(study._study_id, "spec", {**tree, "confirm": {**tree["confirm"], "seeds": 5}})
-    assert read_generation(storage, "t", 1).looks == {}
-    assert compare_record(read_generation(storage, "t", 1))["post"].kind == "figures"
-
-
-def test_a_stored_sweep_that_searched_seeds_can_be_read(storage):
-    record = simulate(sweep(0), VALLEY, storage)
-    study = storage.get_all_studies()[0]
-    tree = {**study.user_attrs["spec"], "search": {**FIVE, "seed": [0, 4]}}
-    for study in storage.get_all_studies():
-        storage.set_study_user_attr(study._study_id, "spec", tree)
-    read = read_generation(storage, "t", 1)
-    assert read.trials == record.trials
-    assert read.spec.fresh_seeds(1) == [5]
 
 
 def test_nothing_is_said_before_there_are_fresh_seeds(storage):

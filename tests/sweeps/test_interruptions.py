@@ -237,30 +237,6 @@ def test_signs_of_life_are_seen_by_the_clock_of_the_observer(store, spec, clock)
     assert not Watch().is_silent(study.trials[0])  # which has not watched it
 
 
-@pytest.mark.parametrize("cloned", [True, False], ids=["its next attempt waits", "killed before it made one"])
-def test_what_a_version_without_leases_interrupted_is_continued(store, undisturbed, spec, monkeypatch, cloned):
-    """It ended an interrupted trial as failed, and made a new trial of it, with the values reported so far."""
-    with monkeypatch.context() as patch:
-        stop_when(patch, lambda arm, trial: len(arm.study.trials[trial.number].intermediate_values) == 2)
-        with pytest.raises(KeyboardInterrupt):
-            run_here(spec())
-    study = optuna.load_study(study_name="small@1/pre", storage=open_storage(storage_url()))
-    (before,) = study.trials
-    study._storage.set_trial_user_attr(before._trial_id, "ending", {"status": "interrupted", "reason": "stopped"})
-    study.tell(before.number, state=optuna.trial.TrialState.FAIL)
-    if cloned:
-        curve = {str(step): value for step, value in before.intermediate_values.items()}
-        notes = {"continues": 0, "number": 0, "deaths": 0, "curve": curve, "run_id": before.user_attrs["run_id"]}
-        attributes = {"fixed_params": before.params}
-        waiting = optuna.trial.create_trial(
-            state=optuna.trial.TrialState.WAITING, user_attrs=notes, system_attrs=attributes
-        )
-        study.add_trial(waiting)
-    record = run_here(spec())
-    assert table(record) == undisturbed
-    assert record.trials["pre"][0].run_id == before.user_attrs["run_id"]
-
-
 def test_a_trial_that_lost_its_group_is_not_taken_from_a_process_that_stands_still(store, spec):
     """Its lock is not broken: the process has let it go by itself."""
     sweep = spec(arms={}, budget={"trials": 1})

@@ -286,7 +286,8 @@ def test_processes_that_are_killed_in_the_selection_lose_nothing(on_sqlite, tmp_
 def undisturbed(tmp_path_factory):
     """A sweep with crossed runs, the storage in which it went to its end, and what it was asked."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    spec = spec_of(3, arms={"a": {"norm": "pre"}, "b": {"norm": "post", "fixed": [{"optimizer.lr": 3e-3}]}})
+    other = {"optimizer.lr": {"low": 1e-3, "high": 1e-1, "log": True}}  # so that the arms end at different rates
+    spec = spec_of(3, arms={"a": {"norm": "pre"}, "b": {"norm": "post", "search": other}}, confounds="optimizer.lr")
     url = f"sqlite:///{folder}/optuna.db"
     return spec, url, together(spec, url, folder, 1)
 

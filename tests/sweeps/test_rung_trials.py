@@ -14,8 +14,7 @@ from ablate.sweeps.rung_trials import build_arm
 from ablate.sweeps.simulated_losses import Valley, draw_uniform
 from ablate.sweeps.simulation import replay, simulate
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.status import count_runs
-from ablate.sweeps.storage import create_study, read_generation
+from ablate.sweeps.storage import create_study
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.training.procedures import Result
 
@@ -177,39 +176,6 @@ def test_a_failed_trial_is_not_waited_for_and_is_retried_from_the_beginning():
     assert again.params["optimizer.lr"] == RATES[4]
 
 
-SEEDS = {"at the end": [1, 1, 3], "grow": [1, 2, 3], "all along": 2}
-
-
-@pytest.mark.parametrize("seeds", SEEDS)
-@pytest.mark.parametrize("failing", FAILURES)
-def test_on_several_seeds_the_engine_concludes_what_the_replay_does(seeds, failing):
-    spec = sweep({"seeds": SEEDS[seeds], "keep": 0.34}, confirm={"seeds": 3})
-    rungs = spec.plan_rungs("pre")
-    assert max(rung.seeds for rung in rungs) > 1
-    for entropy in range(3):
-        objective = Failing({"pre": 2.0, "post": 2.0}, own=0.05, drift=0.3, entropy=entropy, **FAILURES[failing])
-        record = simulate(spec, objective, optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
-        points = {arm: [{"optimizer.lr": rate} for rate in RATES] for arm in spec.all_arms}
-        assert compare_record(record) == replay(spec, objective, points, trivial_loss=TRIVIAL)
-        for arm, trials in record.trials.items():
-            assert {trial.status for trial in trials} <= {"completed", "pruned", "diverged"}
-            for number, runs in record.rung_seeds[arm].items():
-                assert [run.params["seed"] for run in runs] == list(range(1, len(runs) + 1))
-                assert {run.status for run in runs} <= {"completed", "pruned", "diverged"}
-                assert number in {trial.number for trial in trials}
-            if failing == "none":
-                assert len(record.list_rung_seeds(arm)) == spec.count_rung_seeds(arm)
-                done, total = count_runs(record)
-                assert done == total
-
-
-def test_the_plan_counts_the_runs_on_further_seeds():
-    """Nine settings, three of them and one: on one, two and three seeds that is 3 - 1 and 1 more runs than settings."""
-    assert sweep({"seeds": [1, 2, 3]}).count_rung_seeds("pre") == 3 + 1
-    assert sweep({"seeds": 3}).count_rung_seeds("pre") == 9 * 2
-    assert sweep().count_rung_seeds("pre") == 0
-
-
 def test_a_report_says_where_more_went_on_than_planned():
     """Nothing has learned at the first rung: all nine go on, where three were to."""
 
@@ -224,65 +190,6 @@ def test_a_report_says_where_more_went_on_than_planned():
     assert "post (9 settings for 3 from rung 1;" in note
     plain = simulate(spec, Valley({"pre": 2.0, "post": 2.0}), optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
     assert not [text for text in list_cautions(plain) if "More settings went on" in text]
-
-
-def test_the_mean_over_seeds_decides_and_not_the_first_seed():
-    """By hand: on its own seed setting 0 is best at every rung, and on the others 1 is. One rung goes on to 2 seeds."""
-    spec = sweep({"rungs": 2, "keep": 0.34, "seeds": [2, 2]}, arms={}, confirm={"seeds": 0})
-    assert [(rung.settings, rung.seeds) for rung in spec.plan_rungs("all")] == [(9, 2), (3, 2)]
-
-    class Told(Valley):
-        def at(self, share, arm, params, seed):
-            number = RATES.index(params["optimizer.lr"])
-            return {0: [2.0, 3.0], 1: [2.2, 2.1], 2: [2.3, 2.4]}.get(number, [2.5, 2.6])[seed]
-
-        def __call__(self, arm, params, seed):
-            return self.at(1.0, arm, params, seed)
-
-    record = simulate(spec, Told({"all": 2.0}), optuna.storages.InMemoryStorage())
-    ended = [trial.number for trial in record.trials["all"] if trial.status == "completed"]
-    assert ended == [1, 2, 0] or sorted(ended) == [0, 1, 2]
-    assert record.best("all").number == 1  # means 2.15, 2.35 and 2.5
-    assert {number: len(runs) for number, runs in record.rung_seeds["all"].items()} == dict.fromkeys(range(9), 1)
-
-
-def test_a_seed_that_was_interrupted_or_failed_climbs_on(monkeypatch):
-    """A run on a further seed whose process is gone goes on; one that failed is tried in the next session, and its
-    settings are not waited for before."""
-    spec = sweep({"seeds": [2, 2, 2]}, arms={}, confirm={"seeds": 0})
-    storage = optuna.storages.InMemoryStorage()
-
-    def open_queue():
-        study = create_study(storage, "climbed@1/all", spec)
-        return TrialQueue([build_arm(study, spec, "all", "")], storage)
-
-    queue, taken = open_queue(), []
-    gone = failed = None
-    while one := queue.take():
-        part, trial = one
-        taken.append((part.role, trial.params.get("seed"), part.find_length(trial)))
-        if part.role == "rung" and gone is None:
-            gone = trial
-            storage.set_trial_user_attr(trial._trial_id, OWNER, {"claim": 1})  # its process is gone
-            queue = open_queue()
-        elif part.role == "rung" and failed is None and trial._trial_id != gone._trial_id:
-            failed = part
-            part.record_failure(trial, "out of memory")
-        else:
-            length = part.find_length(trial)
-            part.record_result(
-                trial, result(2.0 + part.params(trial)["optimizer.lr"], "paused" if length else "completed")
-            )
-    assert not queue.must_wait()
-    record = read_generation(storage, "climbed", 1)
-    number = int(failed.name)
-    assert [run.status for run in record.rung_seeds["all"][number]] == ["failed"]
-    assert record.trials["all"][number].status == "waiting"
-    assert sorted(trial.status for trial in record.trials["all"]) == ["completed", *["pruned"] * 7, "waiting"]
-    again = open_queue()
-    again.recover()
-    part, trial = again.take()
-    assert (part.name, part.find_length(trial)) == (str(number), 33)
 
 
 def test_a_validation_without_the_objective_is_a_failure():

@@ -38,26 +38,6 @@ def test_who_goes_on_and_what_it_ends_with(store, build, schedule, monkeypatch):
     assert sum(trial.items for trial in trials) == planned * spec.base("all").items_per_update
 
 
-def test_further_seeds_end_with_what_their_own_trainings_do(store, build, monkeypatch):
-    spec = build(WSD)
-    monkeypatch.setattr(type(spec.base("all").task), "measure_trivial_loss", lambda *given: None)
-    spec = Sweep.from_tree(spec.to_tree() | {"method": {"kind": "rungs", **ONE_OF_FOUR, "seeds": [2, 3]}})
-    record = run_here(spec)
-    (trials,), further = record.trials.values(), record.rung_seeds["all"]
-
-    def train_on(number, seed):
-        return spec.at("all", {"optimizer.lr": RATES[number], "seed": seed})
-
-    short = [[train(train_on(n, seed).shorten(6)).metrics["val/loss"] for seed in (0, 1)] for n in range(4)]
-    assert [[trials[n].rungs[0].value, further[n][0].rungs[0].value] for n in range(4)] == short
-    best = min(range(4), key=lambda n: sum(short[n]))
-    assert [len(further[n]) for n in range(4)] == [2 if n == best else 1 for n in range(4)]
-    whole = [train(train_on(best, seed)).metrics["val/loss"] for seed in range(3)]
-    assert [trials[best].value, *(run.value for run in further[best])] == whole
-    planned = sum(rung.trained for rung in spec.plan_rungs("all")) * spec.base("all").items_per_update
-    assert sum(run.items for run in record.list_runs()) == planned
-
-
 @pytest.mark.parametrize("looks", [8, 26])
 def test_a_sweep_that_is_stopped_and_continued_finds_the_same(store, build, monkeypatch, looks):
     """While all train to the first rung, and later."""

@@ -330,22 +330,20 @@ def test_a_stopped_sweep_has_compared_the_arms_evenly():
 
 def test_the_search_starts_from_the_fixed_points():
     arms = {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.2, 0.4]}}}
-    arms["mix"]["fixed"] = [{"norm.alpha": 0.4, "optimizer.lr": 2e-3}]
-    spec = sweep(arms=arms, fixed=[{"optimizer.lr": 1e-3}], sampler="random", budget={"trials": 4})
+    fixed = [{"optimizer.lr": 1e-3}, {"optimizer.lr": 2e-3}]
+    spec = sweep(arms=arms, fixed=fixed, sampler="random", budget={"trials": 4})
     record = run(spec, Valley({"pre": 2.0, "mix": 2.0}))
-    assert record.trials["pre"][0].params == {"optimizer.lr": 1e-3}
+    assert [trial.params for trial in record.trials["pre"][:2]] == fixed
     first, second, third, _ = (t.params for t in record.trials["mix"])
-    assert first == {"norm.alpha": 0.4, "optimizer.lr": 2e-3}
-    assert second["optimizer.lr"] == 1e-3
+    assert (first["optimizer.lr"], second["optimizer.lr"]) == (1e-3, 2e-3)
     assert third["optimizer.lr"] not in (1e-3, 2e-3)
     assert len({t.params["optimizer.lr"] for t in record.trials["pre"]}) == 4
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PRUNERS if kind not in ("none", "NopPruner")])
-def test_pruning_leaves_every_arm_a_trial_that_ends(kind):
+def test_pruning_leaves_every_arm_a_trial_that_ends():
     """Also where each trial is worse than the one before: what is compared is a trial's arm alone, and not all of it
     is removed."""
-    spec = sweep(budget={"trials": 6}, pruner=PRUNERS[kind], sampler="random", experiment={"trainer.max_steps": 90})
+    spec = sweep(budget={"trials": 6}, pruner="median", sampler="random", experiment={"trainer.max_steps": 90})
     for direction in (1, -1):
         for arm in arms_of(spec):
             statuses = []
@@ -361,7 +359,7 @@ def test_pruning_leaves_every_arm_a_trial_that_ends(kind):
                 arm.study.tell(trial.number, None if pruned else 2.0, state=None if not pruned else PRUNED)
             assert statuses[0] == "completed"
             assert [read_trial(t, arm.arm).status for t in arm.study.trials] == statuses
-            if direction == 1 and kind not in ("hyperband", "HyperbandPruner"):
+            if direction == 1:
                 assert "pruned" in statuses
 
 
@@ -408,7 +406,7 @@ def test_pruning_is_alike_for_arms_and_for_interrupted_trials(kind):
     spec = sweep(budget={"trials": 20}, pruner=PRUNERS[kind], sampler="random", experiment={"trainer.max_steps": 90})
     pre, post = pruned_sweep(spec)
     assert pre == post
-    assert ("pruned" in {status for status, *_ in pre}) == (kind not in ("none", "NopPruner"))
+    assert ("pruned" in {status for status, *_ in pre}) == (kind != "none")
     for seed in range(3):
         assert pruned_sweep(spec, random.Random(seed)) == [pre, post]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from ablate.config.base import Config, Former, Names
+from ablate.config.base import Config, Names
 from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
 from ablate.data.base import ORIGINS, Corpus, DataConfig, TrainSet, ValSet, check_one_origin, data_kinds
@@ -48,7 +48,6 @@ class Topics(DataConfig):
 
     kind: Literal["topics"] = "topics"
     task: ClassVar[str] = "language_modeling"
-    former: ClassVar[Mapping[str, Former]] = {"held_out": Former("windows", until=1)}
     seq_len: int = Field(128, ge=1, le=MOST_LENGTH)
     """Bytes of one training example. A window has one byte more, which is the target of the last byte."""
     held_out: HeldOut = "blocks"
@@ -138,7 +137,6 @@ class Text(DataConfig):
 
     kind: Literal["text"] = "text"
     task: ClassVar[str] = "language_modeling"
-    former: ClassVar[Mapping[str, Former]] = {"held_out": Former("windows", until=1)}
     replaces: ClassVar[Mapping[str, tuple[str, ...]]] = ORIGINS
     files: Names = ()
     """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""

@@ -5,34 +5,74 @@ alone, so that a continued sweep proposes what an uninterrupted one does, and di
 from __future__ import annotations
 
 import copy
+import heapq
 import math
-import zlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, QMCSampler, TPESampler
-
-from ablate.sweeps.attempts import renumber
-from ablate.sweeps.search.thinning import ThinnedStudy
+from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.study import Study
-    from optuna.trial import FrozenTrial
+    from optuna.trial import FrozenTrial, TrialState
 
 
-class NumberedCmaEs(CmaEsSampler):
-    """Optuna's, which counts earlier attempts at a trial in the seed of its point."""
+class ThinnedStudy:
+    """A study that shows a sampler at most `most` of its finished trials, read once.
 
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return super().sample_relative(study, renumber(trial), search_space)
+    Args:
+        study: Optuna's.
+        most: number of finished trials.
+    """
+
+    def __init__(self, study: Study, most: int) -> None:
+        self._study, self._most = study, most
+        self._shown: list[FrozenTrial] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._study, name)
+
+    def _get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
+    ) -> list[FrozenTrial]:
+        """Return the trials in one of `states`, as Optuna's samplers ask for them."""
+        if self._shown is None:
+            trials = self._study._get_trials(deepcopy=False, use_cache=True)
+            self._shown = thin_trials(trials, self._most, self._study.direction.name == "MAXIMIZE")
+        return [trial for trial in self._shown if states is None or trial.state in states]
+
+    def get_trials(self, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+        """Return the trials in one of `states`."""
+        return self._get_trials(deepcopy, states)
+
+
+def thin_trials(trials: Sequence[FrozenTrial], most: int, maximize: bool) -> list[FrozenTrial]:
+    """Return the unfinished ones of `trials` and at most `most` finished ones: the best quarter of these, and of the
+    others an even sample in their order, so that the same trials give the same proposal."""
+    if len(trials) <= most:
+        return list(trials)
+    from optuna.trial import TrialState
+
+    ended = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+    finished: list[FrozenTrial] = []
+    unfinished: list[FrozenTrial] = []
+    for trial in trials:
+        (finished if trial.state in ended else unfinished).append(trial)
+    if len(finished) <= most:
+        return list(trials)
+    sign = -1.0 if maximize else 1.0
+    values = [(sign * (t.value or 0.0), i) for i, t in enumerate(finished) if t.state is TrialState.COMPLETE]
+    kept = {i for _, i in heapq.nsmallest(most // 4, values)}
+    others, room = [i for i in range(len(finished)) if i not in kept], most - len(kept)
+    kept.update(others[i * len(others) // room] for i in range(room))
+    shown = [finished[i] for i in kept] + unfinished
+    return sorted(shown, key=lambda trial: trial.number)
 
 
 class ThinningSampler(BaseSampler):
-    """A base of samplers that learn from at most `most` finished trials of an arm. The next base proposes."""
+    """A base of samplers that learn from at most `most` finished trials of an arm, as proposals are made under the lock
+    of the storage: while one takes seconds, all workers wait. The next base proposes."""
 
     most: int
     _thinned: ThinnedStudy | None = None
@@ -76,36 +116,6 @@ class CarefulGp(ThinningSampler, GPSampler):
         self, study: Study, completed_trials: list[FrozenTrial], *rest: Any, **more: Any
     ) -> dict[str, Any]:
         return super()._sample_relative_impl(study, replace_infinite(completed_trials), *rest, **more)
-
-
-class NumberedQmc(QMCSampler):
-    """The point `number` of a sequence, moved around by a random shift of each dimension (Cranley and Patterson 1976).
-    The shift depends on the seed and the name of what is searched: what an arm searches besides does not change it.
-    Optuna's own counts in the storage which points were asked for, so that a trial that was asked for twice loses one;
-    its first trial is random, its second the corner of the space, and each seed gives the same points.
-
-    Args:
-        seed: of the shifts.
-        number: of the trial.
-        arguments: Optuna's.
-    """
-
-    def __init__(self, *, seed: int, number: int, **arguments: Any) -> None:
-        super().__init__(seed=seed, warn_asynchronous_seeding=False, warn_independent_sampling=False, **arguments)
-        self.number, self.seed = number, seed
-
-    def _find_sample_id(self, study: Study, search_space: dict[str, BaseDistribution]) -> int:
-        return self.number
-
-    def _sample_qmc(self, study: Study, search_space: dict[str, BaseDistribution]) -> np.ndarray:
-        shifts = [np.random.default_rng([self.seed, zlib.crc32(path.encode())]).random() for path in search_space]
-        return (super()._sample_qmc(study, search_space) + shifts) % 1.0
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Return one dimension of the point: that of the first trial, before which no space is known."""
-        return self.sample_relative(study, trial, {param_name: param_distribution})[param_name]
 
 
 def replace_infinite(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

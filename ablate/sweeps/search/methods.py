@@ -22,8 +22,6 @@ class Rung:
 
     settings: int
     """Settings of the arm that train to it."""
-    seeds: int
-    """Seeds of each of them."""
     updates: int
     """Length of the runs that are compared."""
     shared: int
@@ -38,11 +36,6 @@ class SearchMethod(Kind):
 
     staged: ClassVar[bool] = False
     """Whether all settings are chosen before any is trained, and are trained rung by rung."""
-
-    @property
-    def most_seeds(self) -> int:
-        """The largest number of seeds that a setting is trained on."""
-        return 1
 
     def count_candidates(self, settings: int | None) -> int | None:
         """Return how many of so many settings may be compared before one is tested; None: it is not known."""

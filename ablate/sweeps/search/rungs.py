@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from ablate.config.errors import Problem
 from ablate.config.formatting import count_noun
@@ -23,31 +22,14 @@ if TYPE_CHECKING:
     from ablate.experiment.tree import Experiment
 
 MOST_RUNGS = 10
-MOST_SEEDS = 100
 SHORTEST = 0.09
 """The share of a run below which a rung is not compared unless it is asked for (docs/explanation/rungs.md)."""
-
-
-def _parse_seeds(value: object) -> int | tuple[int, ...]:
-    counts = value if isinstance(value, (list, tuple)) else (value,)
-    fits = all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= MOST_SEEDS for n in counts)
-    if not counts or not fits:
-        text = "must be a whole number from 1 to {most}, or one for each rung, such as [1, 1, 3]"
-        raise PydanticCustomError("rung_seeds", text, {"most": MOST_SEEDS})
-    return tuple(counts) if isinstance(value, (list, tuple)) else counts[0]
-
-
-RungSeeds = Annotated[
-    int | tuple[int, ...],
-    PlainValidator(_parse_seeds, json_schema_input_type=int | tuple[int, ...]),
-    PlainSerializer(lambda seeds: seeds if isinstance(seeds, int) else list(seeds), return_type=Any),
-]
 
 
 @methods.register
 class Rungs(SearchMethod):
     """All settings of every arm train to the first rung, the same share of each arm goes on from its checkpoint, to the
-    last rung. Needs a sampler that does not learn from trials: grid, qmc or random."""
+    last rung. Needs a sampler that does not learn from trials: grid or random."""
 
     kind: Literal["rungs"] = "rungs"
     staged: ClassVar[bool] = True
@@ -59,29 +41,6 @@ class Rungs(SearchMethod):
     """Length of the first rung as a share of the whole run; the others lie between at equal ratios. None: each rung is
     by `keep` shorter than the next, so that each takes about as many tokens, but the first no shorter than 9 % of the
     run: early comparisons favour high learning rates."""
-    seeds: RungSeeds = 1
-    """Seeds of each setting, by the mean of which it is judged: a number, or one for each rung, such as [1, 1, 3], for
-    more seeds where fewer settings are left. The first is the arm's own."""
-
-    @field_validator("seeds")
-    @classmethod
-    def _check_seeds(cls, seeds: int | tuple[int, ...], info: ValidationInfo) -> int | tuple[int, ...]:
-        rungs = info.data.get("rungs")
-        if isinstance(seeds, int) or rungs is None:
-            return seeds
-        if len(seeds) != rungs:
-            raise ValueError(f"has {count_noun(len(seeds), 'number')} for {rungs} rungs: give one for each rung")
-        if any(later < earlier for earlier, later in pairwise(seeds)):
-            raise ValueError("falls from rung to rung: a later rung has no fewer seeds")
-        return seeds
-
-    @property
-    def most_seeds(self) -> int:
-        return self.count_seeds(self.rungs - 1)
-
-    def count_seeds(self, rung: int) -> int:
-        """Return the seeds of each setting in the rung, from 0."""
-        return self.seeds if isinstance(self.seeds, int) else self.seeds[rung]
 
     def count_settings(self, settings: int) -> list[int]:
         """Return how many of so many settings train to each rung."""
@@ -104,12 +63,9 @@ class Rungs(SearchMethod):
         max_steps, schedule = experiment.trainer.max_steps, experiment.schedule
         counts, lengths = self.count_settings(settings), self.list_lengths(max_steps)
         rungs: list[Rung] = []
-        for i, (count, length) in enumerate(zip(counts, lengths, strict=True)):
-            seeds, before = self.count_seeds(i), rungs[-1] if rungs else None
+        for count, length in zip(counts, lengths, strict=True):
             shared = schedule.shorten(max_steps, length).count_shared(length)
-            resumed = count * before.seeds if before else 0
-            trained = count * seeds * length - resumed * (before.shared if before else 0)
-            rungs.append(Rung(count, seeds, length, shared, trained))
+            rungs.append(Rung(count, length, shared, count * (length - (rungs[-1].shared if rungs else 0))))
         return rungs
 
     def validate_arm(self, settings: int, experiment: Experiment) -> Iterator[Problem]:
@@ -171,5 +127,4 @@ class Rungs(SearchMethod):
 
     def describe(self) -> str:
         first = "" if self.first is None else f", first {self.first:g}"
-        seeds = "" if self.seeds == 1 else f", seeds {self.seeds if isinstance(self.seeds, int) else [*self.seeds]}"
-        return f"{self.rungs} rungs, keep {self.keep:g}{first}{seeds}"
+        return f"{self.rungs} rungs, keep {self.keep:g}{first}"

@@ -1,26 +1,17 @@
-"""The samplers of a sweep, which choose its next points: Optuna's, under short names and by Optuna's names."""
+"""The samplers of a sweep, which choose its next points: Optuna's, with this platform's defaults."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from ablate.config.base import Kind
 from ablate.config.bounds import MOST_SEED, MOST_TRIALS
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
-from ablate.sweeps.search.optuna_classes import (
-    NUMBERED,
-    PACKAGES,
-    instantiate,
-    learns,
-    learns_from_pruned,
-    refuse_space,
-)
-from ablate.sweeps.search.optuna_kind import NamedKind, OptunaKind
 from ablate.sweeps.search.space import Space, list_cells
 
 if TYPE_CHECKING:
@@ -29,6 +20,11 @@ if TYPE_CHECKING:
 
 class SamplerConfig(Kind):
     """A rule for choosing the next trial of an arm. The same seed gives every arm the same first points."""
+
+    learns: ClassVar[bool] = True
+    """Whether its proposals depend on trials that have ended."""
+    learns_from_pruned: ClassVar[bool] = True
+    """Whether it learns from trials that a pruner has stopped, where it learns at all."""
 
     seed: int = Field(0, ge=0, le=MOST_SEED)
     """Seed of the proposals, which also depend on the number of the trial and the finished trials."""
@@ -42,29 +38,9 @@ class SamplerConfig(Kind):
         the same points as an uninterrupted one."""
         raise NotImplementedError
 
-    def prepare(self) -> None:
-        """Get ready before the first trial. Raises ConfigError."""
-
-    def validate_arguments(self) -> list[Problem]:
-        """Return what is wrong with it, whatever it searches."""
-        return []
-
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
         """Return the reason that this sampler cannot search `space`."""
         return []
-
-    def describe(self) -> str:
-        """Return what a plan says of it."""
-        return self.kind
-
-    @property
-    def learns(self) -> bool:
-        """Whether its proposals depend on trials that have ended."""
-        return True
-
-    def learns_from_pruned(self) -> bool:
-        """Return whether it learns from trials that a pruner has stopped, where it learns at all."""
-        return True
 
 
 samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="gp")
@@ -72,84 +48,63 @@ samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="
 
 def choose_plain_sampler(space: Mapping[str, Any]) -> str:
     """Return the sampler for the entries of a file that does not learn from trials: the grid where each entry says its
-    values, otherwise qmc."""
-    lists = (not isinstance(entry, Mapping) or entry.get("num") or entry.get("step") for entry in space.values())
-    return "grid" if all(lists) else "qmc"
+    values, otherwise random."""
+    lists = (not isinstance(entry, Mapping) or entry.get("num") for entry in space.values())
+    return "grid" if all(lists) else "random"
 
 
-def build_sampler(name: str, arguments: Mapping[str, Any], config: SamplerConfig, number: int) -> BaseSampler:
-    """Return the sampler `name` of Optuna for the trial `number` of an arm."""
-    cls = PACKAGES["samplers"].find_adapted(name)
-    own = {"seed": config.seed, "number": number} if name in NUMBERED else {"seed": config.derive_seed(number)}
-    sampler: BaseSampler = instantiate(cls, **arguments, **own)
-    return sampler
+class LearningSampler(SamplerConfig):
+    """A sampler with a model of the objective."""
 
-
-class OptunaSampler(OptunaKind, SamplerConfig):
-    """A sampler of Optuna under a short name, with this platform's defaults."""
-
-    package = "samplers"
-    set_by_sweep = ("independent_sampler", "source_trials")
-    not_arguments = ("kind", "options", "seed")
-
-    def build(self, number: int) -> BaseSampler:
-        return build_sampler(self.optuna_class, self.list_arguments(), self, number)
-
-    def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
-        reason = refuse_space(self.optuna_class, space)
-        return [Problem("search", f"{self.kind} {reason}")] if reason else []
-
-    @property
-    def learns(self) -> bool:
-        return learns(self.optuna_class)
-
-    def learns_from_pruned(self) -> bool:
-        return learns_from_pruned(self.optuna_class)
-
-
-@samplers.register
-class Tpe(OptunaSampler):
-    """Tree-structured Parzen estimator, multivariate, taking running trials into account."""
-
-    kind: Literal["tpe"] = "tpe"
-    optuna_class = "TPESampler"
-    n_startup_trials: int = Field(5, ge=0, le=MOST_TRIALS)
-    """Number of random trials before the model is used."""
-
-
-@samplers.register
-class Gp(OptunaSampler):
-    """Gaussian process with expected improvement, taking running trials into account. It does not learn from pruned
-    trials."""
-
-    kind: Literal["gp"] = "gp"
-    optuna_class = "GPSampler"
     n_startup_trials: int = Field(5, ge=1, le=MOST_TRIALS)
     """Number of random trials before the model is used."""
 
 
 @samplers.register
-class Qmc(OptunaSampler):
-    """Quasi-Monte Carlo: points that fill the space evenly (Sobol's sequence), whatever is found."""
+class Tpe(LearningSampler):
+    """Tree-structured Parzen estimator, multivariate, taking running trials into account."""
 
-    kind: Literal["qmc"] = "qmc"
-    optuna_class = "QMCSampler"
+    kind: Literal["tpe"] = "tpe"
+
+    def build(self, number: int) -> BaseSampler:
+        from ablate.sweeps.search.adapted_samplers import ThriftyTpe
+
+        return ThriftyTpe(n_startup_trials=self.n_startup_trials, seed=self.derive_seed(number))
 
 
 @samplers.register
-class Random(OptunaSampler):
+class Gp(LearningSampler):
+    """Gaussian process with expected improvement, taking running trials into account. It does not learn from pruned
+    trials."""
+
+    kind: Literal["gp"] = "gp"
+    learns_from_pruned: ClassVar[bool] = False
+
+    def build(self, number: int) -> BaseSampler:
+        from ablate.sweeps.search.adapted_samplers import CarefulGp
+
+        return CarefulGp(n_startup_trials=self.n_startup_trials, seed=self.derive_seed(number))
+
+
+@samplers.register
+class Random(SamplerConfig):
     """Independent random points."""
 
     kind: Literal["random"] = "random"
-    optuna_class = "RandomSampler"
+    learns: ClassVar[bool] = False
+
+    def build(self, number: int) -> BaseSampler:
+        from optuna.samplers import RandomSampler
+
+        return RandomSampler(seed=self.derive_seed(number))
 
 
 @samplers.register
-class Grid(OptunaSampler):
-    """Every combination once, in order. Each entry of the search is a list, or a range with `num` or `step`."""
+class Grid(Random):
+    """Every combination once, in order. Each entry of the search is a list, or a range of whole numbers or
+    with `num`."""
 
-    kind: Literal["grid"] = "grid"
-    optuna_class = "RandomSampler"  # never drawn from: the cells are enqueued
+    kind: Literal["grid"] = "grid"  # type: ignore[assignment]  # its cells are given to Optuna: it never draws one
 
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
         problems = []
@@ -164,46 +119,3 @@ class Grid(OptunaSampler):
             except ValueError as error:
                 problems.append(Problem("search", str(error)))
         return problems
-
-
-@samplers.register
-class CmaEs(OptunaSampler):
-    """Covariance matrix adaptation, for two or more numbers."""
-
-    kind: Literal["cmaes"] = "cmaes"
-    optuna_class = "CmaEsSampler"
-    n_startup_trials: int = Field(5, ge=1, le=MOST_TRIALS)
-    """Number of random trials before the first generation."""
-
-
-@samplers.register
-class NamedSampler(NamedKind, SamplerConfig):
-    """A sampler of Optuna by its name, such as GPSampler; further keys are its arguments."""
-
-    model_config = ConfigDict(extra="allow")
-
-    kind: Literal["optuna"] = "optuna"
-    name: str
-    """Its name in Optuna: `ablate list library-samplers`."""
-    package = "samplers"
-
-    def build(self, number: int) -> BaseSampler:
-        return build_sampler(self.name, self.list_arguments(), self, number)
-
-    def build_example(self) -> BaseSampler:
-        return self.build(0)
-
-    def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
-        reason = refuse_space(self.name, space)
-        return [Problem("search", f"{self.name} {reason}")] if reason else []
-
-    @property
-    def learns(self) -> bool:
-        return learns(self.name)
-
-    def learns_from_pruned(self) -> bool:
-        return learns_from_pruned(self.name)
-
-    def describe(self) -> str:
-        limit = PACKAGES["samplers"].entries[self.name].limit
-        return f"{self.name} of Optuna" + (f" ({limit})" if limit else "")

@@ -29,8 +29,6 @@ class Range(Config):
     """Largest value."""
     log: bool = False
     """Whether to search the logarithm."""
-    step: int | float | None = None
-    """Distance between neighbouring values. None: any value."""
     num: int | None = Field(None, ge=2, le=MOST_TRIALS)
     """For the grid: number of values, evenly spaced (in the logarithm if `log`)."""
 
@@ -38,26 +36,22 @@ class Range(Config):
     def _check_ends(self) -> Range:
         if self.low >= self.high:
             raise ValueError(f"low ({self.low}) must be below high ({self.high})")
-        if self.step is not None and self.step <= 0:
-            raise ValueError(f"step ({self.step}) must be above 0")
         if self.log and self.low <= 0:
             raise ValueError(f"low ({self.low}) must be above 0 if log is true")
-        if self.log and self.step is not None:
-            raise ValueError("give either log or step, not both")
         return self
 
     @property
     def whole(self) -> bool:
         """True where the values are integers."""
-        return all(isinstance(number, int) for number in (self.low, self.high, self.step or 1))
+        return isinstance(self.low, int) and isinstance(self.high, int)
 
     def distribution(self) -> BaseDistribution:
         """Return Optuna's distribution for the range."""
         from optuna.distributions import FloatDistribution, IntDistribution
 
         if self.whole:
-            return IntDistribution(int(self.low), int(self.high), log=self.log, step=int(self.step or 1))
-        return FloatDistribution(float(self.low), float(self.high), log=self.log, step=self.step)
+            return IntDistribution(int(self.low), int(self.high), log=self.log)
+        return FloatDistribution(float(self.low), float(self.high), log=self.log)
 
     def ends(self) -> list[Choice]:
         """Return the two ends, for validation."""
@@ -66,26 +60,20 @@ class Range(Config):
     @property
     def count(self) -> int | None:
         """The number of values that samplers choose from; None: any between the ends. `num` is for the grid alone."""
-        step = self.step or (1 if self.whole else None)
-        return None if step is None else math.floor((self.high - self.low) / step + 1e-9) + 1
-
-    def find_value(self, index: int) -> int | float:
-        """Return the value at `index`, from 0, of those that `count` counts."""
-        step = self.step or 1
-        return min(self.high, self.low + index * step if self.whole else round(self.low + index * step, 12))
+        return int(self.high - self.low) + 1 if self.whole else None
 
     def grid(self) -> list[Choice]:
-        """Return the values of a grid. Raises ValueError if neither `num` nor `step` determines them."""
+        """Return the values of a grid. Raises ValueError if there is no end to them without `num`."""
         if self.num is not None:
             low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
             points = [low + (high - low) * i / (self.num - 1) for i in range(self.num)]
             values = [float(f"{math.exp(p) if self.log else p:.6g}") for p in points]
             return list(dict.fromkeys(round(v) if self.whole else v for v in values))
         if (count := self.count) is None:
-            raise ValueError("a grid needs a list of values, or num or step in addition to low and high")
+            raise ValueError("a grid needs a list of values, or num in addition to low and high")
         if count > MOST_TRIALS:
-            raise ValueError(f"{count:,} values, and a grid has at most {MOST_TRIALS:,}; set step higher, or num")
-        return [self.find_value(index) for index in range(count)]
+            raise ValueError(f"{count:,} values, and a grid has at most {MOST_TRIALS:,}; set num")
+        return [self.low + index for index in range(count)]
 
 
 def _parse_entry(value: Any) -> Range | list[Choice]:
@@ -123,19 +111,18 @@ def to_distributions(space: Space) -> dict[str, BaseDistribution]:
 
 
 def contains(entry: Range | Sequence[Choice], value: Choice) -> bool:
-    """Return whether `value` is one of a list, or within a range and on its steps."""
+    """Return whether `value` is one of a list, or within a range."""
     if not isinstance(entry, Range):
         return any(value == known and type(value) is type(known) for known in entry)
     if isinstance(value, bool) or not isinstance(value, int if entry.whole else (int, float)):
         return False
-    steps = (value - entry.low) / entry.step if entry.step else 0
-    return entry.low <= value <= entry.high and abs(steps - round(steps)) < 1e-9
+    return entry.low <= value <= entry.high
 
 
 def format_entry(entry: Any) -> str:
     """Return a short text for a range, a list or a single value."""
     if isinstance(entry, Range):
-        parts = f" step {entry.step:g}" if entry.step else f" in {entry.num}" if entry.num else ""
+        parts = f" in {entry.num}" if entry.num else ""
         return f"{entry.low:g} ... {entry.high:g}{' (log)' if entry.log else ''}{parts}"
     return "none" if entry is None else str(entry)
 
@@ -163,22 +150,13 @@ def replace_repeated(
     while _index_point(space, found) in known:
         for path in free:
             entry = space[path]
-            found[path] = (
-                entry.find_value(rng.randrange(entry.count or 1)) if isinstance(entry, Range) else rng.choice(entry)
-            )
+            found[path] = entry.low + rng.randrange(entry.count or 1) if isinstance(entry, Range) else rng.choice(entry)
     return found
 
 
 def _index_point(space: Space, point: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return the place of each value among those of its entry; of a continuous range the value itself."""
-    return tuple(
-        entry.index(point[path])
-        if not isinstance(entry, Range)
-        else round((point[path] - entry.low) / (entry.step or 1))
-        if entry.count
-        else point[path]
-        for path, entry in space.items()
-    )
+    """Return the place of each value in its list; of a range the value itself."""
+    return tuple(point[path] if isinstance(entry, Range) else entry.index(point[path]) for path, entry in space.items())
 
 
 def list_cells(space: Space) -> list[dict[str, Choice]]:

@@ -9,7 +9,6 @@ from ablate.config.formatting import count_noun, format_setting, format_settings
 from ablate.config.merging import Tree, find_registry, iterate_leaves
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import format_entry
-from ablate.sweeps.spec.parts import Change
 from ablate.sweeps.spec.sweep import Sweep
 
 MOST_LISTED = 8
@@ -17,18 +16,19 @@ IGNORED = ("name", "plugins")
 """Parts of a sweep that are not settings of it."""
 
 
-def list_changes(spec: Sweep, full: Sweep, overrides: Mapping[str, Any]) -> dict[str, Change]:
+def list_changes(spec: Sweep, full: Sweep, overrides: Mapping[str, Any]) -> dict[str, str]:
     """Return dotted path -> how the `overrides` of the command line changed `full`, the sweep of the file, into
-    `spec`; without those that changed nothing. Settings of an experiment are those of the first arm."""
+    `spec`: '8 instead of 512'; without those that changed nothing. Settings of an experiment are those of the first
+    arm."""
     now, before = _build_tree(spec), _build_tree(full)
-    changes: dict[str, Change] = {}
+    changes: dict[str, str] = {}
     for path, _ in iterate_leaves(overrides):
         if path.partition(".")[0] not in IGNORED:
             changes |= _compare(now, before, path.removeprefix("experiment.").removesuffix(".kind"))
     return changes
 
 
-def describe_changes(changes: Mapping[str, Change], told: Iterable[str] = ()) -> str:
+def describe_changes(changes: Mapping[str, str], told: Iterable[str] = ()) -> str:
     """Return a sentence on `changes`, the first eight by name; '' if there are none but those `told` elsewhere."""
     listed = [f"{path} {change}" for path, change in changes.items() if path not in {*told}]
     more = [count_noun(len(listed) - MOST_LISTED, "other")] if len(listed) > MOST_LISTED else []
@@ -43,21 +43,25 @@ def _build_tree(spec: Sweep) -> Tree:
     return {**own, **spec.base(next(iter(spec.all_arms))).to_tree(), **search}
 
 
-def _compare(now: Tree, before: Tree, path: str) -> dict[str, Change]:
+def _compare(now: Tree, before: Tree, path: str) -> dict[str, str]:
     """Return path -> change, of the setting at `path`, or of those below it: of a part that is of another kind or
     preset, only that."""
     names = [_name_kind(tree, path) for tree in (now, before)]
     if names[0] != names[1]:
-        return {path: Change(value=names[0] or "null", full=names[1])}
-    leaves, former = dict(iterate_leaves(now)), dict(iterate_leaves(before))
+        return {path: _describe(names[0] or "null", names[1])}
+    leaves, full = dict(iterate_leaves(now)), dict(iterate_leaves(before))
     return {
-        key: Change(value=format_setting(value), full=_format_former(former, key))
+        key: _describe(format_setting(value), _format_below(full, key))
         for key, value in leaves.items()
-        if (key == path or key.startswith(f"{path}.")) and (key not in former or value != former[key])
+        if (key == path or key.startswith(f"{path}.")) and (key not in full or value != full[key])
     }
 
 
-def _format_former(leaves: Mapping[str, Any], path: str) -> str | None:
+def _describe(value: str, full: str | None) -> str:
+    return value if full is None else f"{value} instead of {full}"
+
+
+def _format_below(leaves: Mapping[str, Any], path: str) -> str | None:
     """Return the value at `path`, or those below it; None if there is none."""
     if path in leaves:
         return format_setting(leaves[path])

@@ -6,12 +6,13 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from ablate.config import plugins
-from ablate.config.base import Config, Former, Names
+from ablate.config.base import Config, Names
 from ablate.config.bounds import MOST_TRIALS
 from ablate.config.errors import ConfigError
 from ablate.config.merging import Tree
@@ -19,7 +20,7 @@ from ablate.config.yaml import dump_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.methods import Rung, SearchMethod, describe_with_method, methods, move_method
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
-from ablate.sweeps.search.samplers import SamplerConfig, Tpe, choose_plain_sampler, samplers
+from ablate.sweeps.search.samplers import SamplerConfig, choose_plain_sampler, samplers
 from ablate.sweeps.search.space import Choice, Entry, Range, Space, count_points, list_cells
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components, list_paths
 from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
@@ -44,8 +45,6 @@ def _is_arm_name(name: str) -> bool:
 
 class SweepFields(Config):
     """The fields of `Sweep`, without checks between them."""
-
-    former: ClassVar[Mapping[str, Former]] = {"sampler": Former(Tpe(), until=3)}
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
     """Name of the sweep, its studies and its MLflow experiment."""
@@ -99,9 +98,9 @@ class SweepFields(Config):
     """Further paths or parts in which arms differ on purpose. Any other difference is refused; these are reported."""
     published: list[Published] = []
     """Results of papers, shown next to this sweep's."""
-    scale: Scale | None = None
-    """The full setting, if `--scale` made this a smaller one."""
-    family: int | None = Field(None, ge=0, le=MOST_TRIALS)
+    scale: SkipJsonSchema[Scale | None] = None
+    """The full setting, if `--scale` made this a smaller one; not for a file."""
+    family: SkipJsonSchema[int | None] = Field(None, ge=0, le=MOST_TRIALS)
     """Number of comparisons of the other sizes or stages of the same file; set when the file is read, since all
     comparisons of a file share one error of 5 %."""
     sizes: dict[str, Size] = Field({}, exclude=True)
@@ -120,7 +119,7 @@ class SweepFields(Config):
     @classmethod
     def _read_method(cls, data: Any) -> Any:
         """Take the method out of `search`. With rungs, which need one that does not learn, the sampler is by default
-        the grid, or else qmc."""
+        the grid, or else random."""
         if not isinstance(data, Mapping):
             return data
         data = move_method(data)
@@ -211,7 +210,7 @@ class SweepFields(Config):
         if not self.at_grid:
             return self.own_arms
         own = self.own_arms
-        return {name: own[cell.arm].model_copy(update={"search": {}, "fixed": []}) for name, cell in self.cells.items()}
+        return {name: own[cell.arm].model_copy(update={"search": {}}) for name, cell in self.cells.items()}
 
     @property
     def at_grid(self) -> bool:
@@ -351,7 +350,7 @@ class SweepFields(Config):
     @cached_property
     def _last_tuned_seed(self) -> int:
         """Return the largest seed that any arm is tuned on."""
-        tuned = [self.base(arm).seed + self.method.most_seeds - 1 for arm in self.all_arms]
+        tuned = [self.base(arm).seed for arm in self.all_arms]
         tuned += [int(v) for arm in self.all_arms for v in self.corners(arm).get("seed", []) if isinstance(v, int)]
         return max(tuned)
 
@@ -371,11 +370,11 @@ class SweepFields(Config):
 
     def trials(self, arm: str) -> int | None:
         """Return the number of finished trials that `arm` may have: the budget, or every point of a smaller space, as
-        each is trained once. None if only tokens or hours limit it."""
+        each is trained once. None if only tokens limit it."""
         if self.at_grid:
             return 0
         wanted, points = self.budget.trials, self.count_points(arm)
-        if self.sampler.kind != "grid" and not self.budget.limits_work:
+        if self.sampler.kind != "grid" and not self.budget.tokens:
             wanted = wanted or DEFAULT_TRIALS
         return wanted if points is None else min(wanted or points, points)
 
@@ -391,19 +390,9 @@ class SweepFields(Config):
         """Return the rungs of the search of `arm`; none where each trial is one run."""
         return () if self.at_grid else self.method.plan_rungs(self.trials(arm) or 0, self.base(arm))
 
-    def count_rung_seeds(self, arm: str) -> int:
-        """Return the runs on further seeds that the rungs of `arm` are planned with."""
-        rungs = self.plan_rungs(arm) if self.method.most_seeds > 1 else ()
-        before = [1, *(rung.seeds for rung in rungs)]
-        return sum(rung.settings * (rung.seeds - fewer) for rung, fewer in zip(rungs, before, strict=False))
-
     def find_share(self, arm: str) -> float:
         """Return the tokens that the search of `arm` takes, as a share of those of training its trials to the end."""
         return 1.0 if self.at_grid else self.method.find_share(self.trials(arm) or 0, self.base(arm))
-
-    def starts(self, arm: str) -> list[Point]:
-        """Return the points that the search of `arm` begins with."""
-        return [*self.all_arms[arm].fixed, *self.fixed]
 
     def corners(self, arm: str) -> dict[str, list[Choice]]:
         """Return dotted path -> the ends of its range, or all of its values, for everything that `arm` searches."""

@@ -58,7 +58,7 @@ def _check_what_is_left_out(sweep: SweepFields) -> Iterator[Problem]:
         if getattr(confirm, field) != getattr(usual, field):
             text = "cannot be combined with at: grid, where every point is tested and none is chosen"
             yield Problem(f"confirm.{field}", text, getattr(confirm, field))
-    if sweep.budget.model_copy(update={"cap": None}) != type(sweep.budget)():
+    if sweep.budget != type(sweep.budget)():
         text = (
             "cannot be combined with confirm.at: grid, where every arm is trained at every point on confirm.seeds seeds"
         )

@@ -21,20 +21,21 @@ def check_method(sweep: SweepFields) -> Iterator[Problem]:
     if not sweep.method.staged:
         return
     if sweep.sampler.learns:
-        text = f"learns from trials that have ended, and {kind} choose all settings before. Accepted: grid, qmc, random"
+        text = f"learns from trials that have ended, and {kind} choose all settings before. Accepted: grid, random"
         yield Problem("sampler", text, sweep.sampler.kind)
     if sweep.pruner.stops_trials:
         yield Problem("pruner", f"{kind} stop trials themselves: remove the pruner or search.method", sweep.pruner.kind)
-    for limit in ("tokens", "hours", "cap", "plateau"):
-        if (given := getattr(sweep.budget, limit)) is not None:
-            text = f"{kind} say themselves what each arm trains: remove it, and set budget.trials, rungs and keep"
-            yield Problem(f"budget.{limit}", text, given if isinstance(given, (int, float)) else None)
-    counts = {} if any(sweep.sampler.validate(sweep.space(a)) for a in sweep.all_arms) else _count_settings(sweep)
+    if sweep.budget.tokens is not None:
+        text = f"{kind} say themselves what each arm trains: remove it, and set budget.trials, rungs and keep"
+        yield Problem("budget.tokens", text, sweep.budget.tokens)
+    if any(sweep.sampler.validate(sweep.space(arm)) for arm in sweep.all_arms):
+        return
+    counts = {arm: sweep.trials(arm) or 0 for arm in sweep.all_arms}
     if len({*counts.values()}) > 1:
         numbers = join_words(f"{arm} has {count}" for arm, count in counts.items())
         text = (
             f"the arms train equally much at every rung, so each needs as many settings: {numbers}. Set budget.trials "
-            "to a number that all have, with sampler qmc for ranges"
+            "to a number that all have, with sampler random for ranges"
         )
         yield Problem("search", text)
 
@@ -48,10 +49,6 @@ def check_method_in_arm(sweep: SweepFields, arm: str) -> Iterator[Problem]:
         text = f"{method.kind} go on from checkpoints, which an {base.procedure} does not: remove it"
         yield Problem("search.method", text, method.kind)
         return
-    if method.most_seeds > 1 and "seed" in sweep.space(arm):
-        text = f"is searched, and search.seeds trains settings on {method.most_seeds} seeds: remove one of the two"
-        yield Problem("search.seed", text)
-        return
     for path in sweep.space(arm):
         if path in OF_LENGTH or path.startswith(tuple(f"{part}." for part in OF_LENGTH)):
             text = f"cannot be searched with {method.kind}: the runs of a rung are equally long and decay together"
@@ -60,8 +57,3 @@ def check_method_in_arm(sweep: SweepFields, arm: str) -> Iterator[Problem]:
     for problem in method.validate_arm(sweep.trials(arm) or 0, base):
         own = problem.path.removeprefix("experiment.")
         yield problem if own == problem.path else replace(problem, path=locate(sweep, arm, own))
-
-
-def _count_settings(sweep: SweepFields) -> dict[str, int]:
-    """Return arm -> the settings that it tries."""
-    return {arm: sweep.trials(arm) or 0 for arm in sweep.all_arms}

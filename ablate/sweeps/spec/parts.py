@@ -73,12 +73,10 @@ class _Settings(Config):
 class Arm(_Settings):
     """One level of the compared factor: settings that override the base experiment, and its own search space."""
 
-    beside = ("search", "fixed")
+    beside = ("search",)
 
     search: dict[str, Entry] = {}
     """Dotted path -> range or list of values, in addition to those that all arms search."""
-    fixed: list[Point] = []
-    """Points that the search of this arm starts from, before those of all arms."""
 
 
 MetricName = Annotated[str, AfterValidator(parse_metric)]
@@ -116,62 +114,15 @@ class Objective(Config):
         return "direction" in self.model_fields_set
 
 
-class Cap(Config):
-    """Limits of a whole sweep: of all runs of all arms together, on further seeds included. The search of each arm ends
-    so early that the selection and the first fresh seeds still fit, with equally many trials for all arms; these are
-    always run, further seeds and crossed runs only if all that are wanted fit."""
-
-    tokens: int | None = Field(None, gt=0, le=MOST_ITEMS)
-    """Tokens or images that all runs together may train on."""
-    hours: float | None = Field(None, gt=0)
-    """Hours that all runs together may take, summed over parallel workers: by the mean time of those that have
-    ended."""
-    gpu_hours: float | None = Field(None, gt=0)
-    """The same, times the GPUs that each run is trained on; of a GPU that workers share, each has its part."""
-
-    @model_validator(mode="after")
-    def _check_any(self) -> Self:
-        if self.tokens is None and self.hours is None and self.gpu_hours is None:
-            raise ValueError("needs a limit: tokens, hours or gpu_hours")
-        return self
-
-    def describe(self) -> str:
-        """Return its limits in words."""
-        limits = {"tokens or images": self.tokens, "hours": self.hours, "GPU hours": self.gpu_hours}
-        return " and ".join(f"{limit:,g} {unit}" for unit, limit in limits.items() if limit)
-
-
-class Plateau(Config):
-    """Where the search of an arm ends early, by the same rule for all arms: as soon as no settings can be expected to
-    gain more than `gain` over the best trial (the regret bound of Optuna's Terminator)."""
-
-    gain: float = Field(gt=0)
-    """In units of the objective. One below the noise of the objective over seeds seldom ends a search."""
-    trials: int = Field(8, ge=4)
-    """Trials that have to end before the rule is asked."""
-
-
 class Budget(Config):
-    """The budget of each arm's search, which ends at the first limit that is reached, and that of the whole sweep."""
+    """The budget of each arm's search, which ends at the first limit that is reached."""
 
     trials: int | None = Field(None, gt=0, le=MOST_TRIALS)
     """Finished trials (completed, diverged or pruned): a target, so that running again continues. None: every cell of a
-    grid; otherwise 10 if neither tokens nor hours are given, here or in `cap`."""
+    grid; otherwise 10 if `tokens` is not given."""
     tokens: int | None = Field(None, gt=0, le=MOST_ITEMS)
     """Tokens or images that all trials of the arm together may train on. A trial that might exceed the limit is not
     started."""
-    hours: float | None = Field(None, gt=0)
-    """Hours that all trials of the arm together may take, summed over parallel workers. A slower arm gets fewer
-    trials."""
-    cap: Cap | None = None
-    """Limits of the whole sweep."""
-    plateau: Plateau | None = None
-    """Where searches end early."""
-
-    @property
-    def limits_work(self) -> bool:
-        """Whether a search ends without a number of trials, by its tokens or hours."""
-        return bool(self.tokens or self.hours or (self.cap and (self.cap.tokens or self.cap.hours)))
 
 
 class SeedRange(Config):
@@ -197,14 +148,10 @@ def _parse_seeds(value: Any) -> int | SeedRange:
     raise PydanticCustomError("seeds", f"must be a whole number from 0 to {MOST_SEEDS}, or such as {{min: 3, max: 12}}")
 
 
-def _dump_seeds(seeds: int | SeedRange) -> Any:
-    return seeds if isinstance(seeds, int) else seeds.model_dump(mode="json")
-
-
 Seeds = Annotated[
     int | SeedRange,
     PlainValidator(_parse_seeds, json_schema_input_type=Annotated[int, Field(ge=0, le=MOST_SEEDS)] | SeedRange),
-    PlainSerializer(_dump_seeds, return_type=Any),
+    PlainSerializer(lambda seeds: seeds if isinstance(seeds, int) else seeds.model_dump(mode="json"), return_type=Any),
 ]
 
 
@@ -314,19 +261,6 @@ class Stages(Config):
     """Name -> stage."""
 
 
-class Change(Config):
-    """A setting that the command line gave another value than the file has, as text."""
-
-    value: str
-    """Its value."""
-    full: str | None = None
-    """The value of the full setting; None if that has no such setting."""
-
-    def __str__(self) -> str:
-        """Return both values, for a sentence after the name of the setting."""
-        return self.value if self.full is None else f"{self.value} instead of {self.full}"
-
-
 class Scale(Config):
     """Marks a sweep that is not at its full setting; written by `--scale`. The numbers below are those of the full
     setting."""
@@ -341,5 +275,5 @@ class Scale(Config):
     """Tokens or images of one trial."""
     parameters: int
     """Weights in the matrices of the layers."""
-    changed: dict[str, Change] = {}
-    """Dotted path -> what the command line set besides the scale; empty for sweeps of earlier versions."""
+    changed: dict[str, str] = {}
+    """Dotted path -> what the command line set besides the scale, such as '8 instead of 512'."""

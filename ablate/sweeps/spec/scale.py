@@ -11,7 +11,7 @@ from ablate.config.formatting import format_count
 from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.changed_settings import describe_changes, list_changes
-from ablate.sweeps.spec.parts import Arm, Cap, Scale
+from ablate.sweeps.spec.parts import Arm, Scale
 from ablate.sweeps.spec.references import list_references, rename_reference
 from ablate.sweeps.spec.sweep import Sweep
 
@@ -23,11 +23,11 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     """Return `spec` with `factor` (above 0, at most 1) of its tokens, and with `model` also of its layers' parameters.
 
     Updates, the text that is tokenised for them, the intervals of validations and downstream tasks, a warm-up in
-    updates, the pruner's first step and budgets in tokens shrink alike, so that warm-up and validations stay where they
+    updates and budgets in tokens shrink alike, so that warm-up and validations stay where they
     are in a run; batch, sequence length and what is searched stay. With `model` the layers keep `factor` of their
     weights by width at constant depth (`ModelConfig.narrowed`): tokens per parameter stay, and so do the layers that
-    Mix-LN's alpha and the factors of LNS and DeepNorm mean. A budget in hours shrinks with the compute. Embedding and
-    head go with the width alone, as the vocabulary is what it is.
+    Mix-LN's alpha and the factors of LNS and DeepNorm mean. Embedding and head go with
+    the width alone, as the vocabulary is what it is.
 
     The new sweep is called NAME-scaleX, or NAME-scaleX-model, and keeps what the full setting was in `scale`.
 
@@ -42,9 +42,9 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         return spec
     shortest = min(spec.base(arm).trainer.max_steps for arm in spec.all_arms)
     if factor * shortest < 1 - 1e-9:  # rounded
-        text = (
-            f"leaves less than one of the {shortest:,} updates of a trial. Smallest accepted: {_find_least(shortest)}"
-        )
+        digits = 2 - math.floor(math.log10(1 / shortest))
+        least = math.ceil(10**digits / shortest) / 10**digits  # rounded up to three digits
+        text = f"leaves less than one of the {shortest:,} updates of a trial. Smallest accepted: {least:g}"
         raise ConfigError([Problem("--scale", text, factor)], f"sweep {spec.name}")
     first = spec.base(next(iter(spec.all_arms)))
     resized = resize(
@@ -58,18 +58,9 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     plain = spec.without_grid()
     for arm in plain.all_arms:
         _rename_donors(resized, plain, arm, suffix)
-    budget, pruner = dict(resized.get("budget", {})), dict(resized["pruner"])
+    budget = dict(resized.get("budget", {}))
     if spec.budget.tokens:
         budget["tokens"] = max(1, round(spec.budget.tokens * factor))
-    if spec.budget.hours:
-        budget["hours"] = spec.budget.hours * factor ** (2 if model else 1)
-    if spec.budget.cap:
-        budget["cap"] = _scale_cap(spec.budget.cap, factor, factor ** (2 if model else 1))
-    if spec.pruner.first_step:
-        short = Experiment.from_mapping(resized["experiment"], spec.all_arms[next(iter(spec.all_arms))].settings)
-        steps = short.trainer.max_steps
-        earliest = spec.pruner.find_earliest_step(steps, short.schedule.warmup(steps))
-        pruner["first_step"] = min(steps, max(earliest, round(spec.pruner.first_step * factor)))
     scale = Scale(
         factor=factor,
         model=model,
@@ -77,20 +68,8 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         items=first.items,
         parameters=first.model.layer_parameters(),
     )
-    tree = {**resized, "name": f"{spec.name}{suffix}", "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
+    tree = {**resized, "name": f"{spec.name}{suffix}", "budget": budget, "scale": scale.model_dump()}
     return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
-
-
-def _scale_cap(cap: Cap, tokens: float, time: float) -> dict[str, Any]:
-    """Return a cap with these parts of its tokens and of its times."""
-    scaled: dict[str, Any] = {name: limit * time for name in ("hours", "gpu_hours") if (limit := getattr(cap, name))}
-    return scaled | ({"tokens": max(1, round(cap.tokens * tokens))} if cap.tokens else {})
-
-
-def _find_least(updates: int) -> str:
-    """Return the smallest factor that leaves one of so many updates, rounded up to three digits."""
-    digits = 2 - math.floor(math.log10(1 / updates))
-    return f"{math.ceil(10**digits / updates) / 10**digits:g}"
 
 
 def format_suffix(factor: float, model: bool = False) -> str:
@@ -137,7 +116,7 @@ def describe_scale(spec: Sweep) -> str:
         base = spec.base(next(iter(spec.all_arms)))
     except ConfigError:  # a plugin is missing
         return f"Not the full setting ({options}). {changes}".strip()
-    options += " and further settings" if full.changed or _has_another_length(base, full) else ""
+    options += " and further settings" if full.changed else ""
     text = (
         f"Not the full setting ({options}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
         f"{format_count(base.items)} of {format_count(full.items)} {base.unit}"
@@ -147,21 +126,10 @@ def describe_scale(spec: Sweep) -> str:
     return f"{text}. {changes}".strip()
 
 
-def _has_another_length(base: Experiment, full: Scale) -> bool:
-    """Return whether further settings changed the length, of which sweeps of earlier versions have no record."""
-    alone = base.trainer.max_steps == max(1, round(full.factor * full.max_steps))
-    items = full.items / full.max_steps * base.trainer.max_steps  # in as many updates of the full setting's batch
-    return not alone or round(items) != base.items
-
-
 def resize(spec: Sweep, changes: Changes) -> Tree:
     """Return `spec` as a tree in which `changes` are applied to every arm's experiment. Raises ConfigError if a setting
     to change is searched."""
-    tree = {
-        name: value
-        for name, value in spec.to_tree().items()
-        if name not in spec.former or name in spec.model_fields_set
-    }
+    tree = spec.to_tree()
     spec = spec.without_grid()
     wanted = {arm: dict(changes(spec.base(arm))) for arm in spec.all_arms}
     for arm, values in wanted.items():

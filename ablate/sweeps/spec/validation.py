@@ -17,7 +17,6 @@ from ablate.experiment.metrics import list_parts
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
-from ablate.sweeps.spec.budget_validation import validate_budget
 from ablate.sweeps.spec.design_validation import merge_alike, validate_design
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid_validation import validate_grid
@@ -52,7 +51,6 @@ def validate(sweep: SweepFields) -> list[Problem]:
         *_check_references(plain),
         *check_readings(plain),
         *audit.validate(plain),
-        *validate_budget(sweep),
     ]
 
 
@@ -100,12 +98,9 @@ def _check_seeds(sweep: SweepFields) -> Iterator[Problem]:
         "a seed is not a setting, and the best of several seeds is chance. Remove it; experiment.seed is the seed of "
         "the search, confirm.seeds sets the seeds for testing the arms"
     )
-    places = {"": (sweep.search, sweep.fixed)}
-    places |= {f"arms.{name}.": (arm.search, arm.fixed) for name, arm in sweep.arms.items()}
-    for where, (searched, fixed) in places.items():
-        if "seed" in searched:
-            yield Problem(f"{where}search.seed", text)
-        yield from (Problem(f"{where}fixed.{i}.seed", text) for i, point in enumerate(fixed) if "seed" in point)
+    searches = {"search": sweep.search, **{f"arms.{name}.search": arm.search for name, arm in sweep.arms.items()}}
+    yield from (Problem(f"{place}.seed", text) for place, searched in searches.items() if "seed" in searched)
+    yield from (Problem(f"fixed.{i}.seed", text) for i, point in enumerate(sweep.fixed) if "seed" in point)
 
 
 def _check_confirmation(sweep: SweepFields) -> Iterator[Problem]:
@@ -148,12 +143,9 @@ def _has_bad_grid(sweep: SweepFields, arm: str) -> bool:
 
 
 def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield the problems of the experiments of each arm, at the ends of everything that is searched, and those of the
-    sampler and the pruner."""
-    yield from (problem.within("pruner") for problem in sweep.pruner.validate_arguments())
+    """Yield the problems of the experiments of each arm, at the ends of everything that is searched, and what does not
+    go with the sampler, the pruner and the method."""
     yield from check_method(sweep)
-    sampler = [problem.within("sampler") for problem in sweep.sampler.validate_arguments()]
-    yield from sampler
     for arm in sweep.all_arms:
         where = f"arms.{arm}." if sweep.arms or sweep.designed else ""
         settings = sweep.all_arms[arm].settings
@@ -167,14 +159,11 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
                 yield Problem(f"arms.{arm}.{path}", "is set here and also searched; remove one of them")
         if not alone:
             yield from _check_combinations(sweep, arm, where)
-        if not sampler:
-            yield from (Problem(f"{where}{p.path}", p.message) for p in sweep.sampler.validate(sweep.space(arm)))
-        yield from _check_starts(sweep, arm, where)
+        yield from (Problem(f"{where}{p.path}", p.message) for p in sweep.sampler.validate(sweep.space(arm)))
+        yield from _check_starts(sweep, arm)
         if not sweep.space(arm) and sweep.trials(arm) != 1 and sweep.sampler.kind != "grid":
             trials = f"all {count} trials" if (count := sweep.trials(arm)) else "all trials"
             yield Problem(f"{where}search", f"nothing is searched, so {trials} would be identical")
-        if not alone:
-            yield from _check_pruner(sweep, sweep.base(arm))
         if not alone and not _has_bad_grid(sweep, arm):
             yield from check_method_in_arm(sweep, arm)
 
@@ -186,30 +175,15 @@ def _check_alone(sweep: SweepFields, arm: str, base: tuple[Problem, ...]) -> Ite
     yield from _check_each_path(sweep, arm, base)
 
 
-def _check_pruner(sweep: SweepFields, base: Experiment) -> Iterator[Problem]:
-    """Check the first rung, if it is given: early comparisons favour high learning rates."""
-    steps, first = base.trainer.max_steps, sweep.pruner.first_step
-    if first is None:
-        return
-    earliest = sweep.pruner.find_earliest_step(steps, base.schedule.warmup(steps))
-    if not earliest <= first <= steps:
-        text = (
-            f"must be from {earliest} (a third of trainer.max_steps, after the warm-up: earlier comparisons favour "
-            f"high learning rates) to trainer.max_steps ({steps})"
-        )
-        yield Problem("pruner.first_step", text, first)
-
-
-def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
+def _check_starts(sweep: SweepFields, arm: str) -> Iterator[Problem]:
     """Yield a problem for each fixed point that cannot be tried, or is there twice."""
-    space, starts = sweep.space(arm), sweep.starts(arm)
-    for i, point in enumerate(starts):
-        own = i < len(sweep.all_arms[arm].fixed)
-        place = f"{where}fixed.{i}" if own else f"fixed.{i - len(sweep.all_arms[arm].fixed)}"
+    space = sweep.space(arm)
+    for i, point in enumerate(sweep.fixed):
+        place = f"fixed.{i}"
         if sweep.sampler.kind == "grid":
             yield Problem(place, "a grid tries every cell anyway; remove the fixed points, or use sampler tpe")
             return
-        if point in starts[:i] and point.keys() >= space.keys():
+        if point in sweep.fixed[:i] and point.keys() >= space.keys():
             yield Problem(place, f"is there twice for {arm}, and the same run would be trained twice. Remove one")
         for path, value in point.items():
             if path == "seed":

@@ -8,8 +8,6 @@ import pytest
 from ablate.config.errors import DataError
 from ablate.data import Text, Topics
 from ablate.data.text.sources import BlockSplit, open_files
-from ablate.experiment.former import restore_former
-from ablate.experiment.tree import Experiment
 
 
 @pytest.fixture
@@ -99,19 +97,3 @@ def test_reading_goes_on_in_the_middle_of_a_piece(held_out, novel, tmp_path, mon
         for _ in range(done):
             next(reader)
         assert list(side.open(json.loads(json.dumps(reader.position())))) == whole[done:]
-
-
-@pytest.mark.parametrize(
-    ("tree", "value"),
-    [
-        ({}, "windows"),
-        ({"data": "topics"}, "windows"),
-        ({"data": {"kind": "topics", "seq_len": 9}}, "windows"),
-        ({"data.kind": "text", "data.files": "a.txt"}, "windows"),
-        ({"data": {"kind": "topics", "held_out": "blocks"}}, "blocks"),
-        ({"model": "vit"}, None),
-        ({"model": {"kind": "vit"}, "data": {"kind": "digits"}}, None),
-    ],
-)
-def test_a_stored_configuration_keeps_its_split(tree, value):
-    assert getattr(Experiment.from_mapping(restore_former(tree)).data, "held_out", None) == value

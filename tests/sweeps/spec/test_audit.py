@@ -60,7 +60,7 @@ def test_a_difference_besides_what_is_compared_is_refused_unless_it_is_declared(
         {"one": {"norm": "mix"}, "again": {}},  # as the experiment
         {"one": {"norm": "mix", "norm.layer": "rmsnorm"}, "again": {"norm": "mix", "optimizer.kind": "adamw"}},
         {"one": {"norm.alpha": 0.4}, "again": {"search": {"norm.alpha": [0.4]}}},
-        {"one": {"fixed": [{"optimizer.lr": 1e-3}]}, "again": {"trainer.profiler": "simple"}},
+        {"one": {}, "again": {"trainer.profiler": "simple"}},
     ],
 )
 def test_arms_that_are_the_same_are_refused_with_their_names(arms):

@@ -5,7 +5,6 @@ import yaml
 
 from ablate.sweeps.spec.changed_settings import describe_changes
 from ablate.sweeps.spec.files import load_sweeps
-from ablate.sweeps.spec.parts import Change
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 
@@ -75,14 +74,14 @@ def test_the_note_names_them_after_the_length(load):
 def test_fields_of_the_method_are_set_at_a_scale_too(load):
     """The scaled sweep has its method outside of `search`, where the file has it inside."""
     tree = {**TREE, "search": {"method": "rungs", "keep": 0.5, **TREE["search"]}}
-    seeded = load({"search.seeds": [1, 1, 2]}, tree=tree, factor=0.5)
-    assert (seeded.method.kind, seeded.method.seeds, seeded.method.keep) == ("rungs", (1, 1, 2), 0.5)
+    changed = load({"search.rungs": 4}, tree=tree, factor=0.5)
+    assert (changed.method.kind, changed.method.rungs, changed.method.keep) == ("rungs", 4, 0.5)
     assert load({"search.method": "trials"}, tree=tree, factor=0.5).method.kind == "trials"
     assert load({"search.optimizer.lr": [1e-3, 2e-3]}, factor=0.5).method.kind == "trials"
 
 
 def test_of_many_the_first_eight_are_named():
-    changes = {f"path.{i}": Change(value=str(i), full=None if i == 3 else "9") for i in range(11)}
+    changes = {f"path.{i}": str(i) if i == 3 else f"{i} instead of 9" for i in range(11)}
     text = describe_changes(changes, told=["path.0"])
     assert "path.1 1 instead of 9, path.2 2 instead of 9, path.3 3, path.4 4 instead of 9" in text
     assert text.endswith("path.8 8 instead of 9 and 2 others.")
@@ -92,4 +91,4 @@ def test_of_many_the_first_eight_are_named():
 def test_each_size_has_the_values_of_its_own_full_setting(load):
     tree = {**TREE, "sizes": {"9m": {"model": "llama-9m", "trainer.batch_size": 64}, "71m": None}}
     changed = [load({"trainer.batch_size": 8}, tree=tree, size=size).scale.changed for size in ("9m", "71m")]
-    assert [one["trainer.batch_size"].full for one in changed] == ["64", "512"]
+    assert [one["trainer.batch_size"] for one in changed] == ["8 instead of 64", "8 instead of 512"]
