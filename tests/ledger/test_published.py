@@ -19,7 +19,7 @@ from ablate.ledger.verify import verify
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 FOLDERS = sorted(file.parent for file in RESULTS.glob(f"*/{FILE}"))
-SHORTEST = RESULTS / "size-embedding"  # of those that were compiled: eight layers, 108 updates
+SHORTEST = RESULTS / "size-language"  # of those that were compiled: eight layers, 108 updates
 COMMIT = "mlflow.source.git.commit"
 
 
@@ -66,20 +66,20 @@ def bound_seeds(folder, label):
 
 def test_a_sensitivity_that_the_runs_do_not_show_is_found(tmp_path):
     folder = tmp_path / "bundle"
-    shutil.copytree(RESULTS / "transfer-width-lns", folder)
+    shutil.copytree(RESULTS / "tuning", folder)
     assert verify(folder, cells=0).holds
     values = json.loads((folder / FILE).read_text())
-    values["sweeps"][1]["verdict"]["sensitivities"]["rows"]["lns"]["estimate"]["mean"] *= 1.01
+    values["sweeps"][0]["verdict"]["sensitivities"]["rows"]["lns warmup_fraction=0"]["estimate"]["mean"] *= 1.01
     values["digest"] = compute_digest(values)
     (folder / FILE).write_text(json.dumps(values))
     (damage,) = verify(folder, cells=0).damage
-    assert "sensitivities.rows.lns.estimate.mean" in damage
+    assert "sensitivities.rows.lns warmup_fraction=0.estimate.mean" in damage
 
 
 def test_a_size_that_does_not_share_its_error_with_the_others_is_found(tmp_path):
     """Its intervals would be narrower."""
     folder = tmp_path / "bundle"
-    shutil.copytree(RESULTS / "size-embedding", folder)
+    shutil.copytree(RESULTS / "size-language", folder)
     assert verify(folder, cells=0).holds
     values = json.loads((folder / FILE).read_text())
     others = 4 * (len(values["sweeps"]) - 1)  # each size compares four arms with the baseline
@@ -88,5 +88,5 @@ def test_a_size_that_does_not_share_its_error_with_the_others_is_found(tmp_path)
     (folder / FILE).write_text(json.dumps(values))
     found = " ".join(verify(folder, cells=0).damage)
     told = "its verdict shares the error of 5 % with"
-    assert f"size-embedding-l8: {told} {others - 1} comparisons of other sweeps; this bundle has {others}" in found
-    assert f"size-embedding-l12: {told}" not in found
+    assert f"size-language-l8: {told} {others - 1} comparisons of other sweeps; this bundle has {others}" in found
+    assert f"size-language-l12: {told}" not in found
