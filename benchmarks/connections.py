@@ -27,8 +27,9 @@ def work(url: str, name: str, trials: int, barrier: object) -> None:
     """Take trials until none is left."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
-    from ablate.sweeps.simulated_losses import Valley
-    from ablate.sweeps.simulation import simulate
+    from simulation.losses import Valley
+    from simulation.sweeps import simulate
+
     from ablate.sweeps.spec.sweep import Sweep
     from ablate.sweeps.storage import open_storage
 

@@ -11,10 +11,10 @@ from cli.conftest import TINY
 from ablate.cli import VERBS, build_parser, main
 from ablate.cli.output import print_json
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.storage import open_storage, storage_url
 from ablate.training.procedures import Hooks
 from ablate.training.train import train
+from benchmarks.simulation.sweeps import simulate
 
 SAID = "a remark of a library"
 QUESTION = {"goal": "Boil an egg", "sol1": "# pot of water", "sol2": "@ dry pan", "label": 0}

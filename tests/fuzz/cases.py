@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.reports.mlflow_run import name_metrics
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 
 @dataclass(frozen=True)

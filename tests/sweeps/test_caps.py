@@ -12,13 +12,13 @@ from ablate.reports.findings import list_cautions
 from ablate.sweeps.caps import Amount, Ledger, Runs, open_ledger
 from ablate.sweeps.dry_run import outline
 from ablate.sweeps.search.plateau import bound_gain
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.parts import Cap
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import count_planned_runs, count_runs
 from ablate.verdict.outcomes import TrialRecord
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 ARMS = {"a": {"norm": "pre"}, "b": {"norm": "post"}}
 

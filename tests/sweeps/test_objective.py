@@ -13,8 +13,8 @@ from ablate.config.errors import ConfigError, DataError
 from ablate.reports.labels import label_metric
 from ablate.reports.report import report
 from ablate.sweeps.preparation import check_sweep
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.verdict_summary import name_unit
+from benchmarks.simulation.sweeps import simulate
 
 pytest.importorskip("lm_eval")
 PARTS = ["eval/piqa/acc_norm", "eval/winogrande/acc"]

@@ -8,9 +8,9 @@ import pytest
 from ablate.config.errors import ConfigError
 from ablate.sweeps.dry_run import outline
 from ablate.sweeps.search import hub
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 REF = "0123456789abcdef" * 2 + "01234567"
 OPTUNAHUB = """
