@@ -109,13 +109,14 @@ def test_what_only_reads(swept, document, words):
 
 
 def test_schema(document):
-    assert document("schema")["properties"]
+    assert document("config", "--schema")["properties"]
 
 
-def test_wordsim(swept, document, tmp_path, monkeypatch):
+def test_word_similarity(swept, document, tmp_path, monkeypatch):
     (tmp_path / "pairs.txt").write_text("a\tb\t7\nb\tc\t3\na\tc\t2\n")
-    words = ["wordsim", "sweep:demo/pre", "sweep:demo/mix", "--pairs", tmp_path / "pairs.txt", "--neighbours", 5]
-    monkeypatch.setattr("ablate.diagnostics.wordsim.find_token", lambda word, _: ord(word))
+    words = ["diagnose", "sweep:demo/pre", "sweep:demo/mix", "--what", "word_similarity", "--neighbours", 5]
+    words += ["--pairs", tmp_path / "pairs.txt"]
+    monkeypatch.setattr("ablate.diagnostics.word_similarity.find_token", lambda word, _: ord(word))
     assert len(document(*words, "--json")["similarities"]) == 4
 
 
@@ -182,8 +183,8 @@ def test_every_verb_with_json_is_run_here():
     verbs = next(action for action in build_parser()._actions if action.dest == "verb").choices
     assert len(verbs) == len(VERBS)
     with_json = {name for name, parser in verbs.items() if "--json" in parser._option_string_actions}
-    assert set(verbs) - with_json == {"ui", "schema", "completion", "work", "proxy"}
-    # servers, JSON as it is, code for a shell, and one process of many, whose results are the sweep's
+    assert set(verbs) - with_json == {"ui", "work", "proxy"}
+    # servers, and one process of many, whose results are the sweep's
 
 
 # ------------------------------------------------------------------ a run that goes on
