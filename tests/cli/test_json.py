@@ -123,7 +123,8 @@ def test_word_similarity(swept, document, tmp_path, monkeypatch):
 def test_evaluate(swept, document, tmp_path):
     pytest.importorskip("lm_eval")
     (tmp_path / "piqa").mkdir()
-    (tmp_path / "piqa" / "validation.jsonl").write_text(f"{json.dumps(QUESTION)}\n" * 2)
+    for split in ("train", "validation"):
+        (tmp_path / "piqa" / f"{split}.jsonl").write_text(f"{json.dumps(QUESTION)}\n" * 2)
     words = ["evaluate", "sweep:demo", "--tasks", "piqa", "--task-data", tmp_path]
     assert {one["model"].partition("/")[2] for one in document(*words, "--json")} == {"pre", "post", "mix"}
 

@@ -90,7 +90,7 @@ def test_what_the_runs_do_not_report_is_told_before_training_with_what_they_do(s
 
 def test_a_task_without_data_is_told_before_training(store, scored, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="questions of piqa"):
+    with pytest.raises(DataError, match=r"questions of baber/piqa.*\n.*questions of allenai/winogrande"):
         check_sweep(scored(task_data=str(tmp_path / "empty")))
 
 
