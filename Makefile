@@ -85,7 +85,7 @@ format: $(BIN)/.dev ## put the code into its format
 	$(BIN)/ruff check --fix .
 
 docs: $(BIN)/.dev ## write the reference pages from the code, and build docs/ into site/
-	$(BIN)/python -m ablate.cli.pages
+	$(BIN)/python -m docs.pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "Open site/index.html; with search: $(BIN)/mkdocs serve"
 

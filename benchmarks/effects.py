@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from simulation.losses import draw_normal
+from simulation.sweeps import Conclusions, replay_design
 from verdict import LOOKS, NOISES, OWN, SAMPLERS, TRIVIAL, Noisy
 
-from ablate.sweeps.simulated_losses import draw_normal
-from ablate.sweeps.simulation import Conclusions, replay_design
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.effects import CLAIMS
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
+from simulation.ladders import SIZES, Truth, build_converging, build_curve, count_claims, measure_coverage
 from timing import positive
-
-from ablate.scaling.simulation import SIZES, Truth, build_converging, build_curve, count_claims, measure_coverage
 
 TARGET = 1e9
 NOISES = {

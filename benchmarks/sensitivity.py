@@ -19,10 +19,10 @@ from functools import partial
 from typing import Any
 
 import optuna
+from simulation.sweeps import simulate
 
 from ablate.cli.arguments import parse_positive
 from ablate.reports.seed_sensitivity import compare_sensitivities
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 
 ARMS = ("pre", "post", "mix", "deepnorm")

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 
+from simulation.transfers import Truth, count_claims
+
 from ablate.cli.arguments import parse_positive
-from ablate.scaling.transfer.simulation import Truth, count_claims
 
 TRUTHS = {
     "stays": Truth(),

@@ -20,11 +20,11 @@ from typing import Any
 
 import optuna
 import yaml
+from simulation.losses import Valley
+from simulation.sweeps import simulate
 
 from ablate.cli.arguments import parse_positive
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.transferring import resolve_from

@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from simulation.losses import Valley, draw_normal, draw_uniform
+from simulation.sweeps import replay, simulate
+
 from ablate.sweeps.search.space import Range
-from ablate.sweeps.simulated_losses import Valley, draw_normal, draw_uniform
-from ablate.sweeps.simulation import replay, simulate
 from ablate.sweeps.spec.parts import Confirm
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.records import Compared

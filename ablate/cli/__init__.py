@@ -26,19 +26,16 @@ from ablate.cli import (
     diagnose,
     evaluate,
     export,
-    figure,
     ladder,
     plan,
     publish,
     report,
-    schema,
     status,
     sweep,
     train,
     transfer,
     ui,
     verify,
-    wordsim,
     work,
 )
 from ablate.cli import list as list_choices  # the module takes the place of the builtin in this file
@@ -48,8 +45,8 @@ from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
 VERBS = (
-    train, sweep, work, ladder, transfer, status, report, publish, verify, compare, plan, export, diagnose, figure,
-    wordsim, evaluate, align, ui, list_choices, config, schema, check, completion,
+    train, sweep, work, ladder, transfer, status, report, publish, verify, compare, plan, export, diagnose,
+    evaluate, align, ui, list_choices, config, check,
 )  # fmt: skip
 """In the order of `ablate --help`."""
 _EXAMPLES = """\
@@ -67,8 +64,7 @@ examples:
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
   ablate export RUN_ID --to hf --output exported
   ablate diagnose sweep:demo/pre sweep:demo/post
-  ablate figure removal demo
-  ablate wordsim RUN_ID --pairs SimLex-999.txt
+  ablate diagnose demo --what figure:removal
   ablate evaluate RUN_ID --tasks arc_easy,piqa
   ablate align RUN_ID --method dpo --pairs preferences.json
   ablate ui
@@ -97,6 +93,8 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="store_true", help="print the version")
+    text = 'print the code that completes commands in a shell: eval "$(ablate --completion bash)" in ~/.bashrc'
+    parser.add_argument("--completion", choices=completion.SHELLS, help=text)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for verb in VERBS:
         verb.add_parser(verbs)
@@ -118,6 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.words += after_options
     if options.version:
         print(ablate.__version__)
+        return 0
+    if options.completion:
+        completion.print_code(options.completion)
         return 0
     if not options.verb:
         parser.print_help()

@@ -1,4 +1,4 @@
-"""`ablate completion`: completion of verbs, options, settings and names, for bash, zsh and fish."""
+"""`ablate --completion`: completion of verbs, options, settings and names, for bash, zsh and fish."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, get_args
 
-from ablate.cli.arguments import Verbs, add_verb
 from ablate.config.errors import AblateError
 from ablate.config.lazy import LazyModule
 
@@ -22,22 +21,14 @@ else:
     merging, trees = LazyModule("ablate.config.merging"), LazyModule("ablate.experiment.tree")
     storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
 
-_EXAMPLE = 'eval "$(ablate completion bash)"        # in ~/.bashrc'
 SHELLS = ("bash", "zsh", "fish")
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb and its options."""
-    parser = add_verb(verbs, "completion", "print the code for completing ablate's commands in a shell", _EXAMPLE, run)
-    parser.add_argument("shell", choices=SHELLS)
-
-
-def run(options: argparse.Namespace) -> int:
+def print_code(shell: str) -> None:
     """Print the completion code for a shell."""
     import argcomplete
 
-    print(argcomplete.shellcode(["ablate"], shell=options.shell))
-    return 0
+    print(argcomplete.shellcode(["ablate"], shell=shell))
 
 
 def complete(parser: argparse.ArgumentParser) -> None:

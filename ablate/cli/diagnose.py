@@ -1,45 +1,68 @@
-"""`ablate diagnose`: measure the layers of models, and print means over thirds of the depth, since one line for each
-layer would be too many."""
+"""`ablate diagnose`: measure the layers of models, and draw figures of the papers of them."""
 
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ablate
-from ablate.cli.arguments import Verbs, add_verb, parse_names, parse_positive, parse_sizes
-from ablate.cli.measuring import MODELS, add_options, format_thirds, read_options
+from ablate.cli import diagnosed
+from ablate.cli.arguments import (
+    Verbs,
+    add_json,
+    add_plugins,
+    add_storage,
+    add_trust,
+    add_verb,
+    parse_names,
+    parse_positive,
+    parse_sizes,
+    take_plugins,
+)
 from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import build_table
-from ablate.config.formatting import count_noun, format_number, join_words
+from ablate.config.errors import AblateError
 from ablate.config.lazy import LazyModule
-from ablate.diagnostics.thirds import THIRDS
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ablate import Diagnosis
-    from ablate.diagnostics import measures
-    from ablate.diagnostics.coordinates import flatness
-    from ablate.diagnostics.coordinates.check import Coordinates
+    from ablate import Diagnosis, Drawing
+    from ablate.diagnostics import word_similarity
+    from ablate.evaluation import layer_removal
+    from ablate.sweeps import donors
 else:
-    measures = LazyModule("ablate.diagnostics.measures")
-    flatness = LazyModule("ablate.diagnostics.coordinates.flatness")
+    donors = LazyModule("ablate.sweeps.donors")
+    layer_removal = LazyModule("ablate.evaluation.layer_removal")
+    word_similarity = LazyModule("ablate.diagnostics.word_similarity")
 
+WORDS = "word_similarity"
+FIGURE = "figure:"
+"""Prefix of the name of a figure in --what."""
 _EXAMPLE = """\
 ablate diagnose sweep:demo/pre sweep:demo/post sweep:demo/mix
   ablate diagnose RUN_ID init:RUN_ID --what gradients,variance
   ablate diagnose LLaMA-2=hf:meta-llama/Llama-2-7b-hf hf:bert-large-uncased --data texts.jsonl --tokens 256000
   ablate diagnose hf:BERT_FOLDER --what pruning --tasks squad --task-data FOLDER
   ablate diagnose timm:vit_small_patch16_224 --data image_folder root=images
-  ablate diagnose sweeps/demo.yaml --what coordinates --widths 32,64,128 --depths 2,4,8"""
+  ablate diagnose sweeps/demo.yaml --what coordinates --widths 32,64,128 --depths 2,4,8
+  ablate diagnose depth --what figure:lns-4
+  ablate diagnose sweep:depth/pre sweep:depth/mix --what figure:spectral
+  ablate diagnose RUN_ID sweep:reuse-570m/baseline --what word_similarity --pairs SimLex-999.txt"""
 _WHAT = (  # a test compares them with the registry, whose import would take a second of each `ablate --help`
     "comma-separated list of angular, pruning, gradients, jacobian, spectral, block_jacobian, variance (default: all); "
     "or coordinates, which trains small models by the recipe of each MODEL, for which it may also be the file of an "
-    "experiment or a sweep"
+    "experiment or a sweep; or figure:NAME alone, a figure of the papers by its name or number, such as mixln-3 "
+    "(ablate list figures has them all), of models or the fresh seeds of a sweep, whose name is then a MODEL; or "
+    "word_similarity alone, of embedding and head beside human ratings, and between each two models"
 )
+MODELS = (
+    "a run's id, the path of a checkpoint, sweep:NAME/ARM, or hf:PATH or timm:NAME (a folder or a name on the hub); "
+    "the prefix init: selects a run's initial weights; the prefix LABEL= sets its name in the figures"
+)
+_DATA = (
+    "text files, a kind of data, a YAML file or settings such as tokenizer=tokenizer.json seq_len=128 "
+    "(default: the validation data of the model's own experiment)"
+)
+
+
 _SIZES = {
     "--widths": "widths of the models (default: 32,64,128,256,512)",
     "--depths": "their numbers of layers (default: 2,4,8,16,32)",
@@ -50,9 +73,12 @@ _COUNTS = {
 }
 
 
+_PAIRS = "SimLex-999 and WordSim-353 in their original formats, or word, word, score"
+
+
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "measure the layers of models: angular distance, layer removal and more"
+    text = "measure the layers of models: angular distance, layer removal and more; draw figures of the papers of them"
     parser = add_verb(verbs, "diagnose", text, _EXAMPLE, run)
     parser.add_argument("models", nargs="+", metavar="MODEL", help=MODELS)
     parser.add_argument("--what", type=parse_names, default=[], metavar="A,B,...", help=_WHAT)
@@ -60,68 +86,96 @@ def add_parser(verbs: Verbs) -> None:
         parser.add_argument(name, type=parse_sizes, metavar="N,N,...", help=f"of coordinates: {text}")
     for name, text in _COUNTS.items():
         parser.add_argument(name, type=parse_positive, metavar="N", help=f"of coordinates: {text}")
-    add_options(parser, "mlruns/diagnostics")
+    parser.add_argument("--pairs", nargs="+", metavar="FILE", help=f"of word_similarity: rated pairs, {_PAIRS}")
+    parser.add_argument(
+        "--neighbours",
+        type=parse_positive,
+        metavar="N",
+        help="of word_similarity: nearest tokens of each token to compare between each two models (default: 100)",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=parse_positive,
+        default=256_000,
+        metavar="N",
+        help=("tokens or images to measure on (default: 256000)"),
+    )
+    parser.add_argument("--data", nargs="+", default=[], metavar="FILE_OR_KEY=VALUE", help=_DATA)
+    parser.add_argument(
+        "--output",
+        metavar="FOLDER",
+        help="folder for figures and numbers (default: a folder in mlruns/diagnostics, of a figure in mlruns/figures)",
+    )
+    parser.add_argument(
+        "--tasks",
+        type=parse_names,
+        default=[],
+        metavar="A,B,...",
+        help=("also score these tasks with each layer removed in turn"),
+    )
+    parser.add_argument("--task-data", metavar="FOLDER", help="local files of the tasks (default: the hub)")
+    parser.add_argument(
+        "--limit", type=parse_positive, metavar="N", help="the first N questions of each task (default: all)"
+    )
+    parser.add_argument(
+        "--positions",
+        default="all",
+        metavar="all|last",
+        help=("tokens that the angular distance is measured on: all, or the last of each sequence"),
+    )
+    parser.add_argument(
+        "--batch-tokens", type=parse_positive, default=2048, metavar="N", help="tokens in a batch (default: 2048)"
+    )
+    parser.add_argument("--device", metavar="NAME", help="such as cuda:1 (default: a GPU if there is one)")
+    parser.add_argument("--dtype", default="float32", metavar="float32|bfloat16", help="precision of the weights")
+    add_trust(parser, "an hf: model")
+    add_plugins(parser)
+    add_json(parser)
+    add_storage(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure the models, draw the figures, and print the numbers."""
-    models, settings = read_options(options, options.models)
+    what = options.what
+    figure = next((name.removeprefix(FIGURE) for name in what if name.startswith(FIGURE)), None)
+    if len(what) > 1 and (figure is not None or WORDS in what):
+        raise AblateError(f"{WORDS} and {FIGURE}NAME are asked for alone, not as in --what {','.join(what)}.")
+    if figure is None and options.storage and what != [WORDS]:
+        raise AblateError(f"--storage is for the sweeps of a figure: --what {FIGURE}NAME.")
+    for option in ("pairs", "neighbours"):
+        if getattr(options, option) and what != [WORDS]:
+            raise AblateError(f"--{option} is for word similarity: --what {WORDS}.")
+    if what == [WORDS]:
+        return _compare_words(options)
+    models, data = take_plugins(options.words, options.models, options.data)
+    scores = layer_removal.Benchmarks(options.tasks, options.task_data, options.limit) if options.tasks else None
+    settings: dict[str, Any] = {"data": data, "benchmarks": scores} | {
+        name: getattr(options, name)
+        for name in ("tokens", "output", "positions", "batch_tokens", "device", "dtype", "trust_remote_code")
+    }
     sizes = {name: getattr(options, name) for name in ("widths", "depths", "updates", "seeds")}
-    diagnosis = ablate.diagnose(models, options.what, **settings, **sizes)
-    if options.json:
-        print_json(diagnosis.to_dict())
+    if figure is not None:
+        if given := next((name for name, value in sizes.items() if value is not None), None):
+            raise AblateError(f"--{given} is for the coordinate check: include coordinates in --what.")
+        found: Diagnosis | Drawing = ablate.figure(figure, models, storage=options.storage, **settings)
     else:
-        render(diagnosis, build_console())
+        found = ablate.diagnose(models, what, **settings, **sizes)
+    if options.json:
+        print_json(found.to_dict())
+    else:
+        diagnosed.render(found, build_console())
     return 0
 
 
-def render(diagnosis: Diagnosis, console: Console) -> None:
-    """Print one line for each model and measured number: its mean over the first, the middle and the last layers."""
-    for name, results in diagnosis.results.items():
-        kind = measures.measurements[name]
-        for column, label in kind.describe_columns(results.values()).items():
-            rows = [(model, *format_thirds(kind.per_layer(r)[column])) for model, r in results.items() if r.has(column)]
-            if rows:
-                console.print(f"\n{name}: {label}", style="bold")
-                console.print(build_table(["model", *THIRDS], rows, right=THIRDS))
-        for model, result in results.items():
-            if whole := result.facts.get("whole"):
-                text = ", ".join(f"{score.replace('_', ' ')} {format_number(value)}" for score, value in whole.items())
-                console.print(f"{model} with all layers: {text}")
-    if diagnosis.coordinates:
-        print_coordinates(diagnosis.coordinates, console)
-    for model, data in diagnosis.models.items():
-        console.print(f"\n{model}: measured on {data}", style="dim")
-    for note in diagnosis.notes:
-        console.print(note)
-    console.print(f"\nFigures and numbers are in {diagnosis.folder}")
-
-
-def print_coordinates(checks: Mapping[str, Coordinates], console: Console) -> None:
-    """Print how much the layers of each model differ between widths and between depths, and whether that is flat."""
-    rows = []
-    for model, own in checks.items():
-        judged = {(one.axis, one.quantity, one.group): one for one in own.judged}
-        for axis, quantity in dict.fromkeys((one.axis, one.quantity) for one in own.judged):
-            layers, *others = (judged.get((axis, quantity, group)) for group in flatness.GROUPS)
-            assert layers is not None
-            rest = ["-" if one is None else _format_ratio(one.ratio) for one in others]
-            numbers = [_format_ratio(layers.ratio), layers.part, _format_ratio(layers.ratio_without_smallest)]
-            rows.append([model, axis, quantity, *numbers, f"{layers.exponent:+.2f}", *rest])
-    facts = next(iter(checks.values())).facts
-    console.print("\ncoordinates: how much sizes differ, the largest root mean square over the smallest", style="bold")
-    header = ("model", "along", "of", "layers", "in", "without smallest", "exponent", "sublayers", "logits")
-    console.print(build_table(header, rows, right=(header[3], *header[5:])))
-    for model, own in checks.items():
-        words = join_words(f"{own.describe_flatness(axis)} along the {axis}" for axis in own.courses)
-        console.print(f"{model} ({own.facts['parametrization']}): {words}", markup=False)
-        if own.note:
-            console.print(own.note, markup=False)
-    console.print(
-        f"Activations are those at initialisation, and change that of {count_noun(facts['updates'], 'update')}. Flat: "
-        f"all layers within {flatness.FLAT - 1:.0%}, sublayers and logits aside."
-    )
-
-
-def _format_ratio(ratio: float) -> str:
-    return "-" if math.isnan(ratio) else f"{ratio:.2f}" if ratio < 100 else f"{ratio:,.0f}"
+def _compare_words(options: argparse.Namespace) -> int:
+    """Print the correlations of each model, and the share of nearest tokens that each two models have in common."""
+    if not options.pairs:
+        raise AblateError(f"--what {WORDS} needs --pairs FILE ...: {_PAIRS}.")
+    sources, pairs = take_plugins(options.words, options.models, options.pairs)
+    names = {donors.resolve_run(source, options.storage): source for source in sources}
+    found = word_similarity.measure_word_similarity(list(names), pairs, options.neighbours or 100)
+    if options.json:
+        print_json(word_similarity.to_dict(*found))
+    else:
+        diagnosed.render_word_similarity(*found, names, build_console())
+    return 0

@@ -102,7 +102,7 @@ def render(rows: list[Row], console: Console) -> None:
     if not rows:
         console.print(
             "No sweeps: there is no YAML file in sweeps/ of this folder, and none has been started. "
-            "Write one (`ablate schema --sweep` says what it takes) and start it with: ablate sweep FILE.yaml"
+            "Write one (`ablate config --schema --sweep` says what it takes) and start it with: ablate sweep FILE.yaml"
         )
         return
     numbers = [column for column, value in rows[0].items() if isinstance(value, int)]
@@ -229,7 +229,7 @@ def _measurements() -> list[Row]:
 
 
 def _figures() -> list[Row]:
-    """Figures of the papers on the layers: `ablate figure`. With their numbers there."""
+    """Figures of the papers on the layers: `ablate diagnose --what figure:NAME`. With their numbers there."""
     return [
         {
             "figure": name,

@@ -1,22 +1,20 @@
-"""Tasks of lm-evaluation-harness, with the data of the hub or of local files."""
+"""Tasks of lm-evaluation-harness, with the data of the hub or of local files in the form of the hub."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ablate.config.errors import AblateError, DataError
+from ablate import tracking
+from ablate.config.errors import AblateError, DataError, did_you_mean
+from ablate.config.extras import import_library
 from ablate.config.logs import silence
-from ablate.evaluation.catalog import index_tasks
-from ablate.evaluation.localize import LocalTasks
 from ablate.tracking.scores import name_metrics
-
-_log = logging.getLogger(__name__)
 
 SEED = 1234
 """Seed of the choice of solved examples: the harness's own."""
@@ -34,25 +32,20 @@ def load_tasks(
 
     Args:
         names: such as arc_easy, or mmlu.
-        task_data: a folder with their data; None: the hub.
-        shots: solved examples before each question; None: the task's own number.
+        task_data: a folder with their data (see `load_local`); None: the hub.
+        shots: solved examples before each question; None: the task's own number, mostly 0.
         limit: number of local questions of each task that are checked, from its start; None: all.
 
     Raises AblateError for an unknown task and without the extra, DataError where its data is missing or unusable.
     """
-    notes: list[str] = []
     with silence_harness():
-        manager = index_tasks(names)
+        manager = _find_manager(names)
         if task_data is None:
-            loaded = _load(manager, list(names))
+            loaded = _load(manager, names)
         else:
-            local = LocalTasks(manager.task_index, Path(task_data).expanduser(), shots)
-            loaded = _load(manager, local.localize(names), local)
-            del loaded["groups"]["local"], loaded["group_map"]["local"]
+            with _read_from(Path(task_data).expanduser()):
+                loaded = _load(manager, names, task_data)
             _check_questions(loaded["tasks"], task_data, limit)
-            notes = local.list_notes()
-    for note in notes:
-        _log.warning(note)
     for task in loaded["tasks"].values():
         default = task.get_config("num_fewshot")
         if shots is not None and default != 0:  # 0 in a task's own file means that it has none
@@ -60,6 +53,12 @@ def load_tasks(
         elif default is None:
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=SEED)
+    if task_data is not None:
+        for name, task in loaded["tasks"].items():
+            count = int(task.get_config("num_fewshot"))
+            if count > (there := len(list(task.fewshot_docs() or ()))):
+                text = f"{there} solved examples of {name} under {task_data} are not enough for --shots {count}."
+                raise DataError(text)
     return loaded
 
 
@@ -84,26 +83,98 @@ def list_leaves(group: str, children: Mapping[str, Sequence[str]]) -> Iterator[s
             yield child
 
 
-def _load(manager: Any, names: Any, local: LocalTasks | None = None) -> dict[str, Any]:
-    """Return what the harness loads. Raises DataError for what it raises."""
+def load_local(folder: Path, dataset: str, subset: str | None = None, **options: Any) -> Any:
+    """Return what `datasets` reads of a dataset of the hub in `folder`: there a folder with the last part of its name
+    is laid out as its repository on the hub. Without the repository's README, which names the files of each subset,
+    those of a subset are in a folder of its name. Raises DataError if there is no folder of the dataset."""
+    from datasets.load import load_dataset  # what `_read_from` does not replace
+
+    place = folder / dataset.rpartition("/")[2]
+    if not place.is_dir():
+        raise DataError(
+            f"There are no questions of {dataset} under {folder}: no folder {place}. On a machine with a network: "
+            f"hf download {dataset} --repo-type dataset --local-dir {place}"
+        )
+    if subset and not (place / "README.md").exists() and (place / subset).is_dir():
+        place, subset = place / subset, None
+    options.setdefault("cache_dir", str(tracking.cache_folder() / "tasks"))
+    return load_dataset(str(place), subset, **options)
+
+
+@contextlib.contextmanager
+def _read_from(folder: Path) -> Iterator[None]:
+    """Let the harness, which has no setting for it, load its datasets from `folder` in this context."""
+    import datasets
+
+    load_from_hub = datasets.load_dataset
+    datasets.load_dataset = lambda path, name=None, **options: load_local(folder, path, name, **options)
     try:
-        return dict(manager.load(names))
-    except (MemoryError, AblateError):
+        yield
+    finally:
+        datasets.load_dataset = load_from_hub
+
+
+def _find_manager(names: Sequence[str]) -> Any:
+    """Return the harness's TaskManager that has these tasks, groups or tags. Its index of all takes 10 to 25 seconds;
+    tasks in folders that begin their names, as arc begins arc_easy, are found without it. Raises AblateError for an
+    unknown name."""
+    root = Path(import_library("lm_eval.tasks", "eval").__file__ or "").parent
+    folders = [place for place in root.iterdir() if place.is_dir()]
+    own = {
+        max(
+            (place for place in folders if name.startswith(place.name)), key=lambda place: len(place.name), default=root
+        )
+        for name in names
+    }
+    if root not in own:
+        manager = _index(tuple(sorted(own)))
+        if all(name in manager.all_subtasks for name in names):
+            return manager
+    manager = _index((root,))
+    if unknown := [name for name in names if name not in manager.task_index]:
+        guesses = "".join(did_you_mean(name, manager.all_tasks) for name in unknown)
+        if "squad" in unknown:
+            guesses += " ablate diagnose MODEL --what pruning --tasks squad scores models with a span head."
+        raise AblateError(f"unknown task {', '.join(map(repr, unknown))}.{guesses} lm_eval ls tasks lists all.")
+    return manager
+
+
+@cache
+def _index(folders: tuple[Path, ...]) -> Any:
+    import lm_eval.tasks
+
+    return lm_eval.tasks.TaskManager(include_path=list(folders), include_defaults=False)
+
+
+def _load(manager: Any, names: Sequence[str], task_data: str | Path | None = None) -> dict[str, Any]:
+    """Return what the harness loads. Raises DataError for what it raises, of local data with the problems of all
+    tasks."""
+    try:
+        return dict(manager.load(list(names)))
+    except MemoryError:
         raise
     except Exception as error:  # whatever the templates and the code of a task, datasets and the network raise
+        if task_data is not None and len(names) > 1:
+            problems = []
+            for name in names:
+                try:
+                    _load(manager, [name], task_data)
+                except DataError as problem:
+                    problems.append(str(problem))
+            if problems:
+                raise DataError("\n".join(problems)) from error
+        if isinstance(error, AblateError):
+            raise
         text = " ".join(str(error).split()).rstrip(".")
-        if local is None:
-            hint = (
-                " To read local files: --task-data FOLDER, in training evaluation.task_data=FOLDER."
-                if isinstance(error, OSError)
-                else ""
-            )
-            raise DataError(f"The questions cannot be loaded: {text}.{hint}") from error
-        task = local.opened[-1] if local.opened else ", ".join(map(str, names))
+        if task_data is not None:
+            raise DataError(
+                f"The questions of {', '.join(names)} under {task_data} are not as lm-evaluation-harness expects them: "
+                f"{type(error).__name__}: {text}. It needs all splits and columns of the hub's dataset, and on loading "
+                "builds the prompt and the answers of the first question."
+            ) from error
+        hint = " To read local files: --task-data FOLDER, in training evaluation.task_data=FOLDER."
         raise DataError(
-            f"The questions of {task} under {local.folder.folder} are not as lm-evaluation-harness expects them: "
-            f"{type(error).__name__}: {text}. On loading, the harness builds the prompt and the answers of the first "
-            "question: check its columns, and that its answer is among its choices."
+            f"The questions cannot be loaded: {text}.{hint if isinstance(error, OSError) else ''}"
         ) from error
 
 

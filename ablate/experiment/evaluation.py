@@ -19,7 +19,7 @@ class EvaluationConfig(Config):
     every_n_steps: int | None = Field(None, gt=0, le=MOST_STEPS)
     """Updates between two evaluations; there is always one after the last update. None: only that one."""
     task_data: str | None = None
-    """A folder with the data of the tasks. None: the Hugging Face hub."""
+    """A folder with the data of the tasks, each laid out as its repository on the hub. None: the Hugging Face hub."""
     shots: int | None = Field(None, ge=0, le=MOST_BATCH)
     """Solved examples before each question. None: the task's own number, mostly 0."""
     limit: int | None = Field(None, gt=0, le=MOST_ITEMS)

@@ -3,14 +3,6 @@
 
 from __future__ import annotations
 
-import atexit
-import hashlib
-import importlib.util
-import sys
-import tempfile
-from functools import cache
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ablate.config.extras import import_library
@@ -30,10 +22,11 @@ def to_hf(source: TrainedModel, auto: str = "AutoModelForCausalLM") -> Any:
     """
     transformers: Any = import_library("transformers", "hf")
     files = transformers_files.build_files(source)
-    if code := files.texts.get(transformers_files.CODE):
-        module = _import_code(code)
-        config = module.AblateConfig(**files.config)
-        model = getattr(module, transformers_files.AUTO[auto])(config)
+    if transformers_files.CODE in files.texts:
+        from ablate.export import modeling_ablate  # imports transformers
+
+        config = modeling_ablate.AblateConfig(**files.config)
+        model = getattr(modeling_ablate, transformers_files.AUTO[auto])(config)
         type(model).register_for_auto_class(auto)  # so that save_pretrained writes the code beside the weights
     else:
         fields = dict(files.config)
@@ -49,29 +42,3 @@ def to_hf(source: TrainedModel, auto: str = "AutoModelForCausalLM") -> Any:
     assert set(unexpected) <= {transformers_files.HEAD}, unexpected
     model.tie_weights()
     return model.to(next(iter(weights.values())).dtype).eval()
-
-
-def _import_code(code: str) -> ModuleType:
-    """Return the code as an imported module, one for each source text: it may be pickled, and `save_pretrained` finds
-    its file."""
-    package = f"ablate_exported_{hashlib.sha256(code.encode()).hexdigest()[:16]}"
-    name = f"{package}.{Path(transformers_files.CODE).stem}"
-    if name not in sys.modules:
-        file = _make_code_folder() / package / transformers_files.CODE
-        file.parent.mkdir()
-        file.write_text(code, encoding="utf-8")
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-@cache
-def _make_code_folder() -> Path:
-    """Return the folder of such code, which lives as long as this process."""
-    folder = tempfile.TemporaryDirectory(prefix="ablate-")
-    atexit.register(folder.cleanup)
-    return Path(folder.name)

@@ -1,9 +1,8 @@
-"""A language model in the format of `transformers`: as one of its architectures if it is equal to one, otherwise with
-the model's code."""
+"""A language model in the format of `transformers`: as one of its architectures if it is equal to one, otherwise as a
+class of our own that `transformers` finds by a file beside the weights."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,22 +15,19 @@ from ablate.config.errors import AblateError
 from ablate.export import tokenizer
 from ablate.export.architectures import HEAD, Architecture, find_architecture
 from ablate.export.families import FOR_ALL, check_family
-from ablate.export.sources import Sources, describe_module
 from ablate.training.trained import TrainedModel
 
-TEMPLATE = Path(__file__).with_name("modeling_template.py")
 CODE = "modeling_ablate.py"
-MARK = """\
-LlamaModel: Any = nn.Module  # the code of the trained model takes the place of these two
-causal: Any = None
-"""
-TABLE = "CLASSES: dict[str, type[nn.Module]] = {}"
+_PREFIX = "model.net."  # of our model's weights in that file's classes
 AUTO = {
     "AutoConfig": "AblateConfig",
     "AutoModel": "AblateModel",
     "AutoModelForCausalLM": "AblateForCausalLM",
     "AutoModelForSequenceClassification": "AblateForSequenceClassification",
 }
+
+_BUILDING = ("plugins", "model", "norm", "init", "parametrization")
+"""The parts of an experiment that make its model."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +42,15 @@ class Files:
 
 
 def build_files(source: TrainedModel) -> Files:
-    """Return the files of an architecture of `transformers` if the model is one, otherwise files with its own code.
+    """Return the files of an architecture of `transformers` if the model is one, otherwise those of our own class.
 
-    Raises AblateError for a model that is not a language model, or whose code cannot be written.
+    Raises AblateError for a model that is not a language model, or that computes a tensor which no checkpoint has.
     """
     if source.experiment.model.kind == "hf":
         return convert_library(source)
     check_family("hf", source.experiment.model)
     architecture = find_architecture(source.experiment)
-    return convert_to_native(source, architecture) if architecture else write_own_code(source)
+    return convert_to_native(source, architecture) if architecture else describe_own(source)
 
 
 def convert_library(source: TrainedModel) -> Files:
@@ -94,7 +90,7 @@ def restore_weights(source: TrainedModel, weights: Mapping[str, Tensor]) -> dict
     """Return weights that `transformers` trained from `build_files(source)`, with Ablate's names."""
     architecture = find_architecture(source.experiment)
     if architecture is None:
-        state = {name if name == HEAD else name.removeprefix("model."): value for name, value in weights.items()}
+        state = {name.removeprefix(_PREFIX): value for name, value in weights.items()}
     else:
         state = {}
         for name in source.state:
@@ -106,30 +102,26 @@ def restore_weights(source: TrainedModel, weights: Mapping[str, Tensor]) -> dict
     return state
 
 
-def write_own_code(source: TrainedModel) -> Files:
-    """Return the model with a file of the code of its modules, whose tree the configuration describes."""
-    template = TEMPLATE.read_text(encoding="utf-8")
-    sources = Sources(_list_definitions(template))
-    tree = describe_module(source.model(), sources, "hidden_state")
-    del tree["children"]["lm_head"], tree["class"]
-    text = template.replace(MARK, sources.format_code().strip() + "\n").replace(TABLE, sources.format_table())
+def describe_own(source: TrainedModel) -> Files:
+    """Return the files of a model that transformers does not have: its experiment, and the code that builds it."""
+    for module in source.blank().modules():  # transformers builds without values, and fills in what the files have
+        tensors = [name for name, value in vars(module).items() if isinstance(value, Tensor)]
+        if computed := sorted({*tensors, *module._non_persistent_buffers_set}):
+            text = f"{type(module).__name__} computes {', '.join(computed)}, which no checkpoint has"
+            raise AblateError(f"{text}; it cannot be exported for transformers. Accepted: {', '.join(FOR_ALL)}.")
+    tree = source.experiment.to_tree()
     config = {
         "architectures": ["AblateForCausalLM"],
         "model_type": "ablate",
         "auto_map": {auto: f"{Path(CODE).stem}.{name}" for auto, name in AUTO.items()},
         **_common_fields(source),
-        "norm": source.experiment.norm.model_dump(mode="json"),
-        "modules": tree,
+        "experiment": {name: tree[name] for name in _BUILDING if name in tree},
     }
-    weights = {name if name == HEAD else f"model.{name}": value for name, value in source.state.items()}
+    weights = {name if name == HEAD else f"{_PREFIX}{name}": value for name, value in source.state.items()}
     if config["tie_word_embeddings"]:
         del weights[HEAD]
-    return Files(config, weights, "with its own code: trust_remote_code=True", {CODE: text})
-
-
-def _list_definitions(code: str) -> set[str]:
-    """Return the names of the functions and classes of a file."""
-    return {part.name for part in ast.parse(code).body if isinstance(part, (ast.FunctionDef, ast.ClassDef))}
+    code = Path(__file__).with_name(CODE).read_text(encoding="utf-8")
+    return Files(config, weights, "built by Ablate: trust_remote_code=True", {CODE: code})
 
 
 def _common_fields(source: TrainedModel) -> dict[str, Any]:

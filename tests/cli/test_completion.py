@@ -12,7 +12,7 @@ from ablate.norms import placements
 
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_the_code_for_a_shell_is_printed(shell, capsys):
-    assert main(["completion", shell]) == 0
+    assert main(["--completion", shell]) == 0
     code = capsys.readouterr().out
     assert "ablate" in code
     if shell == "bash":

@@ -1,4 +1,4 @@
-"""`ablate figure` on a sweep that the command line has run."""
+"""`ablate diagnose --what figure:NAME` on a sweep that the command line has run."""
 
 import json
 
@@ -6,7 +6,10 @@ from ablate.cli import main
 
 
 def test_a_sweep_without_fresh_seeds_is_drawn_of_one_trial_of_each_arm(swept, tmp_path, capsys):
-    assert main(["figure", "variance", "demo", "--tokens", "64", "--output", str(tmp_path), "--json"]) == 0
+    assert (
+        main(["diagnose", "demo", "--what", "figure:variance", "--tokens", "64", "--output", str(tmp_path), "--json"])
+        == 0
+    )
     drawing = json.loads(capsys.readouterr().out)
     assert set(drawing["rows"]["variance"]) == {"pre", "post", "mix"}
     assert all(len(one["seeds"]) == 1 for one in drawing["rows"]["variance"].values())
@@ -15,12 +18,12 @@ def test_a_sweep_without_fresh_seeds_is_drawn_of_one_trial_of_each_arm(swept, tm
 
 
 def test_an_unknown_sweep(swept, capsys):
-    assert main(["figure", "variance", "dem"]) == 2
+    assert main(["diagnose", "dem", "--what", "figure:variance"]) == 2
     assert "Did you mean demo" in capsys.readouterr().err
 
 
 def test_a_sweep_that_was_not_measured_in_training(swept, capsys):
-    assert main(["figure", "lns-4", "demo"]) == 2
+    assert main(["diagnose", "demo", "--what", "figure:lns-4"]) == 2
     assert "trainer.diagnose.what=variance" in " ".join(capsys.readouterr().err.split())
 
 

@@ -11,10 +11,10 @@ from cli.conftest import TINY
 from ablate.cli import VERBS, build_parser, main
 from ablate.cli.output import print_json
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.storage import open_storage, storage_url
 from ablate.training.procedures import Hooks
 from ablate.training.train import train
+from benchmarks.simulation.sweeps import simulate
 
 SAID = "a remark of a library"
 QUESTION = {"goal": "Boil an egg", "sol1": "# pot of water", "sol2": "@ dry pan", "label": 0}
@@ -109,20 +109,22 @@ def test_what_only_reads(swept, document, words):
 
 
 def test_schema(document):
-    assert document("schema")["properties"]
+    assert document("config", "--schema")["properties"]
 
 
-def test_wordsim(swept, document, tmp_path, monkeypatch):
+def test_word_similarity(swept, document, tmp_path, monkeypatch):
     (tmp_path / "pairs.txt").write_text("a\tb\t7\nb\tc\t3\na\tc\t2\n")
-    words = ["wordsim", "sweep:demo/pre", "sweep:demo/mix", "--pairs", tmp_path / "pairs.txt", "--neighbours", 5]
-    monkeypatch.setattr("ablate.diagnostics.wordsim.find_token", lambda word, _: ord(word))
+    words = ["diagnose", "sweep:demo/pre", "sweep:demo/mix", "--what", "word_similarity", "--neighbours", 5]
+    words += ["--pairs", tmp_path / "pairs.txt"]
+    monkeypatch.setattr("ablate.diagnostics.word_similarity.find_token", lambda word, _: ord(word))
     assert len(document(*words, "--json")["similarities"]) == 4
 
 
 def test_evaluate(swept, document, tmp_path):
     pytest.importorskip("lm_eval")
     (tmp_path / "piqa").mkdir()
-    (tmp_path / "piqa" / "validation.jsonl").write_text(f"{json.dumps(QUESTION)}\n" * 2)
+    for split in ("train", "validation"):
+        (tmp_path / "piqa" / f"{split}.jsonl").write_text(f"{json.dumps(QUESTION)}\n" * 2)
     words = ["evaluate", "sweep:demo", "--tasks", "piqa", "--task-data", tmp_path]
     assert {one["model"].partition("/")[2] for one in document(*words, "--json")} == {"pre", "post", "mix"}
 
@@ -182,8 +184,8 @@ def test_every_verb_with_json_is_run_here():
     verbs = next(action for action in build_parser()._actions if action.dest == "verb").choices
     assert len(verbs) == len(VERBS)
     with_json = {name for name, parser in verbs.items() if "--json" in parser._option_string_actions}
-    assert set(verbs) - with_json == {"ui", "schema", "completion", "work"}
-    # servers, JSON as it is, code for a shell, and one process of many, whose results are the sweep's
+    assert set(verbs) - with_json == {"ui", "work"}
+    # servers, and one process of many, whose results are the sweep's
 
 
 # ------------------------------------------------------------------ a run that goes on

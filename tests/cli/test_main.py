@@ -68,7 +68,7 @@ def test_help_imports_nothing_heavy():
     assert not {"torch", "lightning", "mlflow", "optuna", "pydantic", "rich"} & loaded
 
 
-@pytest.mark.parametrize("verb", ["train", "sweep", "status", "report", "ui", "list", "config", "schema"])
+@pytest.mark.parametrize("verb", ["train", "sweep", "status", "report", "ui", "list", "config"])
 def test_each_verb_has_help_with_an_example(verb, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([verb, "--help"])
@@ -165,7 +165,7 @@ def test_a_sweep_from_the_file_to_the_report(swept, capsys):
 
 
 def test_schema_describes_experiments_and_sweeps(ablate):
-    experiment, sweep = (json.loads(ablate("schema", *flag)[1]) for flag in ([], ["--sweep"]))
+    experiment, sweep = (json.loads(ablate("config", "--schema", *flag)[1]) for flag in ([], ["--sweep"]))
     assert "norm" in experiment["properties"]
     assert "arms" in sweep["properties"]
 

@@ -47,7 +47,7 @@ CALLS = [
     ["list", "metrics"],
     ["config", "model=vit-tiny", "data=imagenet", "trainer.callbacks=LearningRateMonitor", "trainer.loggers=wandb"],
     ["train", "norm=mix", "norm.alfa=1"],
-    ["schema"],
+    ["config", "--schema"],
     ["status", "none-of-this-name"],
 ]
 

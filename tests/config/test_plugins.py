@@ -79,7 +79,7 @@ def test_the_commands_of_the_page_do_what_it_says(folder, capsys):
         if file:
             (folder / file).write_text(out)
     assert [re.sub(r"\d+$", "", name) for name in answers] == [
-        "check", "list", "list", "train", "train", "config", "schema", "sweep", "report", "check", "train", "plan",
+        "check", "list", "list", "train", "train", "config", "config", "sweep", "report", "check", "train", "plan",
         "check", "train", "list", "train",
     ]  # fmt: skip
     assert re.search(r"^gradient_noise +Gaussian noise .* my_callbacks\.py", answers["list14"], re.MULTILINE)
@@ -127,7 +127,7 @@ def test_an_installed_package_needs_no_plugins_setting(folder, tmp_path):
     tree = {key: value for key, value in yaml.safe_load(block("yaml")).items() if key != "plugins"}
     tree["arms"] = {"meanabs": tree["arms"]["meanabs"]}
     (tmp_path / "installed.yaml").write_text(yaml.safe_dump(tree))
-    done = run("list placements", "schema", "sweep installed.yaml")
+    done = run("list placements", "config --schema", "sweep installed.yaml")
     assert done.returncode == 0, done.stderr
     assert "damped" in done.stdout.split("{")[0]
     assert '"damped"' in done.stdout
@@ -273,7 +273,7 @@ def test_two_files_with_the_same_kind(folder):
 def test_the_command_line_tells_all_broken_files_at_once(folder, capsys):
     (folder / "one.py").write_text("x = 1\n")
     (folder / "two.py").write_text("1 / 0\n")
-    for words in (["train"], ["config"], ["list", "norms"], ["schema"]):
+    for words in (["train"], ["config"], ["list", "norms"], ["config", "--schema"]):
         assert main([*words, "plugins=[one.py, two.py]"]) == 2
         told = capsys.readouterr().err
         assert told.startswith(f"ablate {words[0]}: 2 problems")

@@ -36,8 +36,9 @@ def likes():
 
 @pytest.fixture
 def task_data(tmp_path):
-    """A folder with the validation questions of piqa."""
+    """A folder with the questions of piqa."""
     folder = tmp_path / "tasks" / "piqa"
     folder.mkdir(parents=True)
-    (folder / "validation.jsonl").write_text("".join(json.dumps(question) + "\n" for question in QUESTIONS))
+    for split in ("train", "validation"):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(question) + "\n" for question in QUESTIONS))
     return folder.parent

@@ -1,11 +1,14 @@
-"""Two questions of each of the tasks of two-stage pre-training, in local files with the columns of the hub."""
+"""Two questions of each of the tasks of two-stage pre-training, in local files in the form of the hub."""
 
 import json
 
 CHOICES = {"text": ["sun", "moon"], "label": ["A", "B"]}
 TASKS = {
-    "lambada": [{"text": "He sat on the chair. She took the other chair"}, {"text": "It rained. They stayed at home"}],
-    "winogrande": [
+    "lambada_openai": [
+        {"text": "He sat on the chair. She took the other chair"},
+        {"text": "It rained. They stayed at home"},
+    ],
+    "winogrande/winogrande_xl": [
         {"sentence": "The cup fell off the bar as the _ was weak.", "option1": "cup", "option2": "bar", "answer": "2"},
         {"sentence": "Ann thanked Eve as _ had helped.", "option1": "Ann", "option2": "Eve", "answer": "2"},
     ],
@@ -22,7 +25,7 @@ TASKS = {
     ],
     "ai2_arc/ARC-Easy": [{"question": "What is hot?", "choices": CHOICES, "answerKey": key} for key in "AB"],
     "ai2_arc/ARC-Challenge": [{"question": "What is cold?", "choices": CHOICES, "answerKey": key} for key in "BA"],
-    "openbookqa": [{"question_stem": "A day has a", "choices": CHOICES, "answerKey": key} for key in "AB"],
+    "openbookqa/main": [{"question_stem": "A day has a", "choices": CHOICES, "answerKey": key} for key in "AB"],
 }  # fmt: skip
 
 
@@ -31,5 +34,6 @@ def write_tasks(folder):
     for name, questions in TASKS.items():
         (folder / name).mkdir(parents=True)
         text = "".join(json.dumps(question) + "\n" for question in questions)
-        (folder / name / "validation.jsonl").write_text(text)
+        for split in ("train", "validation", "test"):
+            (folder / name / f"{split}.jsonl").write_text(text)
     return folder

@@ -30,7 +30,7 @@ def test_a_task_without_each_layer_is_scored_as_a_shorter_model(trained, task_da
     words = ["diagnose", run, "--what", "pruning", "--task-data", str(task_data), "--limit", "2", "--tasks"]
     assert main([*words, "piqa"]) == 0
     assert main([*words, "sciq"]) == 2
-    assert "There are no questions of sciq" in capsys.readouterr().err
+    assert "There are no questions of allenai/sciq" in capsys.readouterr().err
 
 
 def test_what_has_no_tasks(trained, task_data, capsys):  # noqa: F811

@@ -139,9 +139,9 @@ def test_mistakes_are_told(task_data, likes, tmp_path, monkeypatch):
             score(likes({}), BYTES, tasks, length=32, **options)
         return str(caught.value)
 
-    assert "Did you mean piqa?" in said("pica", task_data=task_data)
-    assert "not enough for --shots 5" in said("piqa", task_data=task_data, shots=5)
-    with pytest.raises(DataError, match="There are no questions of winogrande"):
+    assert "Did you mean piqa?" in said("piqaa", task_data=task_data)
+    assert "not enough for --shots 6" in said("piqa", task_data=task_data, shots=6)
+    with pytest.raises(DataError, match="There are no questions of allenai/winogrande"):
         score(likes({}), BYTES, ["winogrande"], length=32, task_data=task_data)
     (tmp_path / "nowhere").mkdir()
     with pytest.raises(AblateError, match="nowhere is not a model that transformers can load"):

@@ -142,7 +142,7 @@ def write_squad(folder, questions):
 
 def write_hub(folder, questions):
     """The columns of the hub."""
-    folder = folder / "rajpurkar___squad"
+    folder = folder / "squad"
     folder.mkdir(parents=True)
     lines = [
         {**one, "answers": {key: [answer[key] for answer in one["answers"]] for key in ("text", "answer_start")}}
@@ -202,7 +202,8 @@ def write_piqa(folder):
     folder.mkdir()
     rows = [{"goal": f"w{n}", "sol1": "yes", "sol2": "no", "label": n % 2} for n in range(4)]
     (folder / "piqa").mkdir()
-    (folder / "piqa" / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split in ("train", "validation"):
+        (folder / "piqa" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
 
@@ -229,9 +230,9 @@ def test_questions_that_cannot_be_scored(store, bert, questions, tmp_path, capsy
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        (None, "", "no questions of squad (in squad) under .*validation.jsonl.*squad/dev-v1.1.json is read, too"),
-        ("squad/train-v1.1.json", '{"data": []}', "no questions of squad"),
-        ("squad/dev-v1.1.json", '{"data": []}', "has no id, question, context, answers"),
+        (None, "", "no questions of rajpurkar/squad under .*: no folder .*/squad"),
+        ("squad/train.jsonl", '{"id": "a"}', "squad cannot be read: Unknown split"),
+        ("squad/dev-v1.1.json", '{"data": []}', "no questions in squad under"),
         ("squad/dev-v1.1.json", '{"data": [{"paragraphs": 3}]}', "dev-v1.1.json cannot be read: article 1"),
         ("squad/dev-v1.1.json", '{"data": [', "dev-v1.1.json cannot be read"),
         ("squad/validation.jsonl", '{"id": "a", "question": "b", "context": "c"}', "has no answers"),

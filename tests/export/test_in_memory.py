@@ -112,7 +112,7 @@ def test_loss_and_gradient_are_those_of_our_model(recompute, tmp_path):
     loss = theirs(tokens, labels=labels).loss
     loss.backward()
     torch.testing.assert_close(loss, expected)
-    found = {name.removeprefix("model."): p.grad for name, p in theirs.named_parameters()}
+    found = {name.removeprefix("model.net."): p.grad for name, p in theirs.named_parameters()}
     for name, p in ours.named_parameters():
         torch.testing.assert_close(found[name], p.grad, msg=name)
 
@@ -154,7 +154,7 @@ def test_a_model_of_this_process_is_saved_and_found_by_the_auto_classes(tmp_path
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved", trust_remote_code=True)
     tokens = draw(1, SEQ)
     assert torch.equal(again(tokens).logits, theirs(tokens).logits)
-    assert again.lm_head.weight is again.model.embed_tokens.weight
+    assert again.lm_head.weight is again.get_input_embeddings().weight
     options = {"trust_remote_code": True, "num_labels": 1}
     scorer = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", **options)
     assert scorer(tokens).logits.shape == (1, 1)

@@ -16,10 +16,10 @@ from fuzz.calls import call
 
 from ablate import tracking
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 SIZES = {
     "llama": {"model": {"hidden": 16, "layers": 2, "heads": 2, "mlp": 32}, "data": {"kind": "topics", "seq_len": 16}},

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.reports.mlflow_run import name_metrics
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _read_by(name: str, file: Path, bench: Bench) -> list[str]:
         start = [f"warm_start.from={bench.checkpoint('llama')}", "warm_start.copy=all", "align.method=reward"]
         return ["train", *TINY, "data=preferences", f"data.files={file}", "data.seq_len=32", *start]
     if name.startswith("words"):
-        return ["wordsim", str(bench.checkpoint("llama")), "--pairs", str(file)]
+        return ["diagnose", str(bench.checkpoint("llama")), "--what", "word_similarity", "--pairs", str(file)]
     return [*text, f"data.files={file}", "data.val_fraction=0.3"]
 
 
@@ -191,7 +191,7 @@ def _list_readers(file: Path, family: str, bench: Bench) -> list[list[str]]:
         ["export", str(file), "--to", "timm" if family == "vit" else "hf", "--output", out],
         ["export", str(file), "--to", "consolidated", "--output", out, "--not-finite"],
         ["diagnose", str(file), "--tokens", "64", "--what", "angular,variance", "--output", out],
-        ["wordsim", str(file), "--pairs", str(bench.file("words.csv"))],
+        ["diagnose", str(file), "--what", "word_similarity", "--pairs", str(bench.file("words.csv"))],
         ["train", *own, *sizes, f"warm_start.from={file}", "warm_start.copy=all"],
     ]
 

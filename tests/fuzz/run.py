@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 def run_batch(name: str, seed: int, count: int, folder: Path) -> int:
     """The life of a child: `count` examples of the fuzzer `name`. The number of examples is its last line."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
     import torch
     from fuzz.bench import Bench
     from fuzz.cases import CASES

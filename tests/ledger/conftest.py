@@ -8,10 +8,10 @@ import pytest
 from optuna.storages import InMemoryStorage
 
 from ablate.ledger import publish as publishing
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, storage_url
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 TRIVIAL = 3.3
 RATES = [1e-3, 3e-3, 9e-3]

@@ -10,9 +10,9 @@ from sweeps.small import run_here, spec_tree
 
 from ablate.config.errors import SweepError
 from ablate.ledger.compare import compare
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, storage_url
+from benchmarks.simulation.sweeps import simulate
 
 
 def test_a_sweep_and_a_bundle_of_it_do_not_differ(run_sweep, bundle):

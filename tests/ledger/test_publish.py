@@ -23,10 +23,10 @@ from ablate.ledger.verify import verify
 from ablate.reports.columns import word_table
 from ablate.reports.table import Section
 from ablate.sweeps.comparison import compare_record
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.storage import open_storage, storage_url
 from ablate.sweeps.verdict_summary import summarise_verdict
+from benchmarks.simulation.sweeps import simulate
 
 
 def read_texts(folder):

@@ -22,9 +22,9 @@ from ablate.ledger.records import judge
 from ablate.ledger.reproduction import bound_distance, compare_cell
 from ablate.ledger.retraining import Trained
 from ablate.ledger.verify import verify
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
+from benchmarks.simulation.sweeps import simulate
 
 
 def repeat(cell):

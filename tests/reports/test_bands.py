@@ -10,8 +10,8 @@ from ablate.reports import bands
 from ablate.reports.bands import MOST_ARMS, collect_band, collect_bands, draw_bands
 from ablate.reports.charts.curves import chart_curves
 from ablate.sweeps.comparison import compare_record
-from ablate.sweeps.simulation import simulate
 from ablate.verdict.looks import Looks
+from benchmarks.simulation.sweeps import simulate
 
 from .hand_built import add_curves, build_record
 from .test_seed_sensitivity import RATES, sweep

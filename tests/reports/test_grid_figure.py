@@ -5,7 +5,7 @@ from optuna.storages import InMemoryStorage
 from ablate.reports.charts.parameters import chart_grid
 from ablate.reports.grid_figure import draw_grid, find_axis
 from ablate.sweeps.comparison import compare_record
-from ablate.sweeps.simulation import simulate
+from benchmarks.simulation.sweeps import simulate
 
 from .test_seed_sensitivity import RATES, WARMUPS, bend, sweep
 

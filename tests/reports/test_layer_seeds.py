@@ -17,8 +17,8 @@ from ablate.ledger.verify import verify
 from ablate.reports.layer_seeds import compare_layers
 from ablate.reports.layers_section import draw_layers_over_seeds, layers_to_plain, tabulate_layers
 from ablate.reports.report import assemble
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
+from benchmarks.simulation.sweeps import simulate
 
 TRIVIAL = 3.3
 SEEDS = range(1, 6)

@@ -9,9 +9,9 @@ import pytest
 from ablate.reports.report import assemble
 from ablate.reports.seed_sensitivity import compare_sensitivities
 from ablate.reports.sensitivity_section import sensitivities_to_plain, tabulate_seed_sensitivities
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 RATES = [1e-3, 1e-2, 1e-1]
 WARMUPS = [0.0, 0.1]

@@ -18,8 +18,8 @@ from ablate.scaling.report import report_ladder
 from ablate.scaling.rungs import build_rungs, count_parameters
 from ablate.scaling.statements import list_caveats, state_findings
 from ablate.scaling.tables import tabulate
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import load_sweeps
+from benchmarks.simulation.sweeps import simulate
 
 FILE = {
     "name": "toy",

@@ -3,7 +3,7 @@ rarely."""
 
 import pytest
 
-from ablate.scaling.simulation import SIZES, Truth, build_converging, build_curve, count_claims, measure_coverage
+from benchmarks.simulation.ladders import SIZES, Truth, build_converging, build_curve, count_claims, measure_coverage
 
 LADDERS = 80
 

@@ -14,12 +14,12 @@ from ablate.sweeps.comparison import (
     plan_record,
     plan_round,
 )
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome, TrialRecord
 from ablate.verdict.records import FreshOutcomes
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 FIVE = {"optimizer.lr": [3e-4, 1e-3, 3e-3, 1e-2, 3e-2]}
 ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}

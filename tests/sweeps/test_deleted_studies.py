@@ -8,10 +8,10 @@ from ablate.config.errors import SweepError
 from ablate.reports.report import report
 from ablate.sweeps import dry_run
 from ablate.sweeps.preparation import open_sweep
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.worker import Worker
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
 from ablate.sweeps.records import list_rows
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
-from ablate.sweeps.simulated_losses import Valley, draw_normal
-from ablate.sweeps.simulation import replay_design, simulate
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.verdict_summary import summarise_verdict
+from benchmarks.simulation.losses import Valley, draw_normal
+from benchmarks.simulation.sweeps import replay_design, simulate
 
 FORK = multiprocessing.get_context("fork")
 RATES = [1e-3, 3e-3, 1e-2]

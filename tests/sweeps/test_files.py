@@ -13,12 +13,12 @@ from ablate.experiment.metrics import list_parts, read_metric
 from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers, placements
 from ablate.sweeps.dry_run import describe_cost, outline
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.objective_validation import find_reading
 from ablate.sweeps.spec.references import find_donor, list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.train import train as run_experiment
+from benchmarks.simulation.sweeps import simulate
 
 FOLDER = Path(__file__).parents[2] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -11,9 +11,9 @@ from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.attempts import open_trial
 from ablate.sweeps.dry_run import plan
 from ablate.sweeps.search.space import Range, count_points, replace_repeated
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create_study, name_study, read_generation
+from benchmarks.simulation.sweeps import simulate
 
 RATES = [1e-3, 3e-3]
 ARMS = {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.34, 0.5]}}}

@@ -7,9 +7,9 @@ from rich.console import Console
 
 from ablate.sweeps.follow import Follower
 from ablate.sweeps.progress import Display
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 
 def follow():

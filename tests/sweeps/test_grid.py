@@ -12,13 +12,13 @@ from ablate.config.errors import SweepError
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.donors import find_settled_run, resolve_run
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import replay, simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.verdict_summary import summarise_verdict
 from ablate.training.runs import measure_checkpoint
 from ablate.verdict.comparison import compare
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import replay, simulate
 
 ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}, "mix": {"norm": "mix"}}
 LOW, HIGH = 3e-3, 2.5e-2

@@ -13,8 +13,8 @@ from ablate.config.errors import ConfigError, DataError
 from ablate.reports.labels import label_metric
 from ablate.reports.report import report
 from ablate.sweeps.preparation import check_sweep
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.verdict_summary import name_unit
+from benchmarks.simulation.sweeps import simulate
 
 pytest.importorskip("lm_eval")
 PARTS = ["eval/piqa/acc_norm", "eval/winogrande/acc"]
@@ -90,7 +90,7 @@ def test_what_the_runs_do_not_report_is_told_before_training_with_what_they_do(s
 
 def test_a_task_without_data_is_told_before_training(store, scored, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="questions of piqa"):
+    with pytest.raises(DataError, match=r"questions of baber/piqa.*\n.*questions of allenai/winogrande"):
         check_sweep(scored(task_data=str(tmp_path / "empty")))
 
 

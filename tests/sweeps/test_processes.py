@@ -17,13 +17,13 @@ from sqlalchemy.orm import Session
 from ablate.config.errors import StoreError
 from ablate.sweeps import leases
 from ablate.sweeps.comparison import compare_record
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.storage_lock import do_locked
 from ablate.tracking import databases
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 FORK = multiprocessing.get_context("fork")  # what is imported here need not be imported eight times
 RATES = [1e-4 * 1.2**i for i in range(12)]

@@ -11,12 +11,12 @@ from ablate.reports.findings import list_cautions
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.leases import OWNER
 from ablate.sweeps.rung_trials import build_arm
-from ablate.sweeps.simulated_losses import Valley, draw_uniform
-from ablate.sweeps.simulation import replay, simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create_study
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.training.procedures import Result
+from benchmarks.simulation.losses import Valley, draw_uniform
+from benchmarks.simulation.sweeps import replay, simulate
 
 TRIVIAL = 3.3
 NINE = {"low": 3e-4, "high": 3e-2, "log": True, "num": 9}

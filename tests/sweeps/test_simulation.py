@@ -11,11 +11,11 @@ from sweeps.searchers import PRUNERS, SAMPLERS
 from ablate.reports.confirmation import explain_comparison
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import compare_record, list_candidates, list_earlier_pairs
-from ablate.sweeps.simulated_losses import Valley, draw_uniform
-from ablate.sweeps.simulation import replay, simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, read_trial
 from ablate.training.procedures import Result
+from benchmarks.simulation.losses import Valley, draw_uniform
+from benchmarks.simulation.sweeps import replay, simulate
 
 ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
 THREE = {**ARMS, "mix": {"norm": "mix"}}

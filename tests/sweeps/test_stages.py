@@ -8,13 +8,13 @@ from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
 from ablate.experiment.lora import Lora
 from ablate.sweeps.run import sweep
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps, select_passed_on
 from ablate.sweeps.spec.references import find_donor, list_earlier_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.training.checkpoints import hash_weights
 from ablate.training.trained import open_trained
+from benchmarks.simulation.sweeps import simulate
 
 SMALL = {
     "model": {"kind": "llama", "hidden": 16, "layers": 2, "heads": 2, "mlp": 32},

@@ -14,13 +14,13 @@ from ablate.config.errors import ConfigError, SweepError
 from ablate.scaling.rungs import build_rungs
 from ablate.sweeps.dry_run import outline_all
 from ablate.sweeps.preparation import list_differences
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.transferring import describe_check, judge, resolve, resolve_from
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 FILE = {
     "name": "toy",

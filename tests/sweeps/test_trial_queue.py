@@ -9,10 +9,10 @@ from sweeps.test_processes import spec_of
 from ablate.sweeps import arms
 from ablate.sweeps import storage as sweep_storage
 from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.storage import create_study, name_study, open_storage
 from ablate.sweeps.trial_queue import TrialQueue
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 
 @pytest.mark.parametrize("looks", range(6))

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from ablate.sweeps.progress import Display
-from ablate.sweeps.simulated_losses import Valley
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, is_open, summarise_verdict
+from benchmarks.simulation.losses import Valley
+from benchmarks.simulation.sweeps import simulate
 
 
 def run(floors, trials=None, seeds=3, objective=None):

@@ -14,10 +14,10 @@ from ablate.reports import failures_figure
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.dry_run import outline
-from ablate.sweeps.simulated_losses import draw_normal
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
+from benchmarks.simulation.losses import draw_normal
+from benchmarks.simulation.sweeps import simulate
 
 COMPONENTS = {
     "norm": ["pre", "mix"],

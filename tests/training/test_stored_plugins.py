@@ -78,7 +78,7 @@ def test_a_run_of_this_store_is_opened_without_being_asked(own, store, tmp_path)
         ["export", "{file}", "--to", "safetensors", "--output", "exported"],
         ["diagnose", "{file}", "--what", "angular", "--tokens", "100"],
         ["diagnose", "init:{file}", "--what", "angular", "--tokens", "100"],
-        ["wordsim", "{file}", "--pairs", "pairs.txt"],
+        ["diagnose", "{file}", "--what", "word_similarity", "--pairs", "pairs.txt"],
         ["evaluate", "{file}", "--tasks", "piqa"],
         ["align", "{file}", "--method", "dpo", "--pairs", "pairs.json"],
         ["train", "warm_start.from={file}", "warm_start.copy=all"],

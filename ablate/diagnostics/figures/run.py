@@ -1,4 +1,4 @@
-"""`ablate figure`: measure the models of a figure, average them over seeds, and draw them."""
+"""Figures of the papers: measure the models of a figure, average them over seeds, and draw them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ablate figure` on a sweep with two seeds of each arm."""
+"""`ablate diagnose --what figure:NAME` on a sweep with two seeds of each arm."""
 
 import csv
 import json
@@ -100,7 +100,7 @@ def test_a_course_is_that_of_the_training_of_each_seed(sweep, runs, tmp_path):
 
 @pytest.mark.parametrize("name", figures)
 def test_every_figure_is_one_command(sweep, tmp_path, capsys, name):
-    assert main(["figure", name, "small", "--tokens", "64", "--output", str(tmp_path)]) == 0
+    assert main(["diagnose", "small", "--what", f"figure:{name}", "--tokens", "64", "--output", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert f"Figure and numbers are in {tmp_path}" in text
     assert {file.suffix for file in tmp_path.glob(f"{name}.*")} == {".png", ".svg", ".csv", ".json"}
@@ -143,7 +143,10 @@ def test_the_figures_5_and_6_of_mix_ln_have_the_panels_of_the_paper():
 
 
 def test_a_number_of_a_paper_says_which_tasks_it_measures(sweep, tmp_path, capsys):
-    assert main(["figure", "mixln-3", "sweep:small/pre", "--tokens", "32", "--output", str(tmp_path)]) == 0
+    assert (
+        main(["diagnose", "sweep:small/pre", "--what", "figure:mixln-3", "--tokens", "32", "--output", str(tmp_path)])
+        == 0
+    )
     assert "There the performance is that on arc_easy: --tasks arc_easy." in capsys.readouterr().out
 
 
@@ -162,13 +165,14 @@ def test_a_number_of_a_paper_says_which_tasks_it_measures(sweep, tmp_path, capsy
     ],
 )
 def test_mistakes_are_told(sweep, tmp_path, capsys, words, message):
-    assert main(["figure", *words, "--output", str(tmp_path)]) == 2
+    name, *models = words
+    assert main(["diagnose", *models, "--what", f"figure:{name}", "--output", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_course_needs_measurements_in_training(sweep, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("ablate.diagnostics.figures.courses.read_measurements", lambda run, files: iter(()))
-    assert main(["figure", "lns-4", "small", "--output", str(tmp_path)]) == 2
+    assert main(["diagnose", "small", "--what", "figure:lns-4", "--output", str(tmp_path)]) == 2
     text = " ".join(capsys.readouterr().err.split())
     assert "pre, post: variance-course shows what is measured in training" in text
     assert "trainer.diagnose.what=variance" in text
@@ -178,3 +182,19 @@ def test_images_have_no_tasks(trained, tmp_path):
     run = trained("vit")
     with pytest.raises(Exception, match="a model of images, which --tasks cannot score"):
         figure("removal", run.run_id, output=tmp_path, benchmarks=Benchmarks(["arc_easy"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--what", "figure:variance,angular"], "are asked for alone, not as in --what figure:variance,angular"),
+        (["--what", "word_similarity,angular"], "are asked for alone, not as in --what word_similarity,angular"),
+        (["--what", "word_similarity"], "--what word_similarity needs --pairs FILE"),
+        (["--what", "angular", "--pairs", "pairs.txt"], "--pairs is for word similarity: --what word_similarity"),
+        (["--what", "angular", "--storage", "sqlite:///x.db"], "--storage is for the sweeps of a figure"),
+        (["--what", "figure:variance", "--widths", "32"], "--widths is for the coordinate check"),
+    ],
+)
+def test_options_of_another_kind_are_refused(words, message, capsys):
+    assert main(["diagnose", "any", *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -17,9 +17,9 @@ from ablate.scaling.transfer.report import report_transfer
 from ablate.scaling.transfer.sizes import build_chain
 from ablate.scaling.transfer.tables import state_findings, tabulate_losses, tabulate_optima
 from ablate.scaling.transfer.transfer import fit_transfer
-from ablate.sweeps.simulation import simulate
 from ablate.verdict.intervals import find_t_limit
 from ablate.verdict.looks import Looks, nominal_levels
+from benchmarks.simulation.sweeps import simulate
 
 RATES = [2.0**k / 1000 for k in range(-2, 5)]
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from ablate.scaling.transfer.simulation import Truth, count_claims
 from ablate.scaling.transfer.transfer import bound_cost, choose_rate, compare_rates, judge_arm
+from benchmarks.simulation.transfers import Truth, count_claims
 
 LEVEL = 0.05
 WIDTHS = (32, 64, 128)

@@ -4,12 +4,12 @@ import pytest
 from optuna.storages import InMemoryStorage
 
 from ablate.config.errors import ConfigError
-from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_generation
+from benchmarks.simulation.sweeps import simulate
 
 TWO = {"norm": ["pre", "lns"], "final_norm": {"setting": "norm.final_norm", "levels": [True, False]}}
 

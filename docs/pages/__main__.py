@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ablate.cli.pages import PAGES
+from . import PAGES
 
 docs = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
 for file, build_page in PAGES.items():

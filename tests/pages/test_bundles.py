@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.cli.pages import bundles
+from docs.pages import bundles
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 
 from ablate.cli import main
 from ablate.config.errors import AblateError, DataError, shorten_value
-from ablate.diagnostics.wordsim import compute_overlap, compute_similarity, find_token, read_pairs
+from ablate.diagnostics.word_similarity import compute_overlap, compute_similarity, find_token, read_pairs
 from ablate.experiment.tree import Experiment
 from ablate.training.train import train
 from ablate.training.trained import open_trained
@@ -117,7 +117,17 @@ def test_the_command_compares_each_two_models_with_a_tokenizer_of_their_own(stor
     }
     runs = [train(Experiment.from_mapping(tree, {"seed": seed})).run_id for seed in (0, 1, 2)]
     other = train(Experiment.from_mapping(tree, {"data.tokenizer": "bpe-280"})).run_id
-    words = ["wordsim", *runs, other, "--pairs", str(tmp_path / "pairs.txt"), "--neighbours", "20"]
+    words = [
+        "diagnose",
+        *runs,
+        other,
+        "--what",
+        "word_similarity",
+        "--pairs",
+        str(tmp_path / "pairs.txt"),
+        "--neighbours",
+        "20",
+    ]
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {(s["model"], s["layer"], s["used"], s["dropped"]) for s in found["similarities"]} == {
@@ -139,12 +149,12 @@ def test_the_command_compares_each_two_models_with_a_tokenizer_of_their_own(stor
 def test_bytes_have_no_words(trained, tmp_path, capsys):
     run = trained("llama").run_id
     (tmp_path / "pairs.txt").write_text("cat\tdog\t7\n")
-    assert main(["wordsim", run, "--pairs", str(tmp_path / "pairs.txt")]) == 2
+    assert main(["diagnose", run, "--what", "word_similarity", "--pairs", str(tmp_path / "pairs.txt")]) == 2
     assert "In no pair of" in capsys.readouterr().err
 
 
 def test_a_vision_transformer_has_no_words(trained, tmp_path, capsys):
     run = trained("vit").run_id
     (tmp_path / "pairs.txt").write_text("cat\tdog\t7\n")
-    assert main(["wordsim", run, "--pairs", str(tmp_path / "pairs.txt")]) == 2
+    assert main(["diagnose", run, "--what", "word_similarity", "--pairs", str(tmp_path / "pairs.txt")]) == 2
     assert "word similarity needs a language model" in capsys.readouterr().err

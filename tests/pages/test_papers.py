@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ablate.cli.pages.papers import list_sweeps
+from docs.pages.papers import list_sweeps
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PAPERS = {paper["title"][0]: paper for paper in yaml.safe_load((ROOT / "docs/papers.yaml").read_text())}
 PARTS = [(key, part) for key, paper in PAPERS.items() for part in paper["parts"]]
 NUMBERED = {  # as they stand in the papers, of C in version 5

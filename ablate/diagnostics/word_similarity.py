@@ -170,7 +170,7 @@ def _find_nearest(vectors: Tensor, neighbours: int, block: int) -> Iterator[Tens
 # ---------------------------------------------------------------------------------------------------- models
 
 
-def wordsim(
+def measure_word_similarity(
     names: Sequence[str], files: Sequence[str | Path], neighbours: int = 100
 ) -> tuple[list[Similarity], list[Overlap]]:
     """Return the similarities of each model on each file, and the neighbours that each two models share, both for

@@ -24,7 +24,6 @@ from ablate.sweeps.comparison import (
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.rung_trials import build_arm
 from ablate.sweeps.search.promotion import climb, rank_reached
-from ablate.sweeps.simulated_losses import Objective, Staged
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create_study, name_study, read_generation
 from ablate.sweeps.trial_queue import TrialQueue
@@ -33,6 +32,8 @@ from ablate.verdict.effects import Effect
 from ablate.verdict.outcomes import LOSS, Outcome, classify
 from ablate.verdict.records import Compared, Crossed, FreshOutcomes
 from ablate.verdict.selection import choose_candidate
+
+from .losses import Objective, Staged
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage

@@ -9,12 +9,12 @@ import pytest
 
 import ablate
 from ablate.cli import VERBS, build_parser
-from ablate.cli.pages import PAGES
 from ablate.config.merging import iterate_leaves
 from ablate.config.registry import Registry
 from ablate.experiment.tree import Experiment
+from docs.pages import PAGES
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")

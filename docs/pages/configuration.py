@@ -1,5 +1,5 @@
 """reference/configuration.md and reference/sweep-file.md: every field of an experiment and of a sweep file, from the
-JSON schema that `ablate schema` prints."""
+JSON schema that `ablate config --schema` prints."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Schema = Mapping[str, Any]
 _EXPERIMENT = """\
 # Configuration of an experiment
 
-Written from the schema by `make docs`; `ablate schema` prints it as JSON for editors, and `ablate config key=value ...`
-prints a whole configuration with its defaults filled in. A setting is a dotted path: `optimizer.lr` below is
-`optimizer.lr=1e-3` on the command line, and `optimizer: {lr: 1.0e-3}` in YAML.
+Written from the schema by `make docs`; `ablate config --schema` prints it as JSON for editors, and
+`ablate config key=value ...` prints a whole configuration with its defaults filled in. A setting is a dotted path:
+`optimizer.lr` below is `optimizer.lr=1e-3` on the command line, and `optimizer: {lr: 1.0e-3}` in YAML.
 Write `null` in YAML where the table says None. The kind of a part may be given alone: `norm=mix` is `norm.kind=mix`.
 """
 _SWEEP = """\
 # Sweep file
 
-Written from the schema by `make docs`; `ablate schema --sweep` prints it as JSON for editors.
+Written from the schema by `make docs`; `ablate config --schema --sweep` prints it as JSON for editors.
 [How to write one](../how-to/sweep.md).
 """
 _LARGE = 1_000_000

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from ablate.cli.pages.norms import build_page
 from ablate.norms import initializations, norm_layers, placements
+from docs.pages.norms import build_page
 
 
 def test_everything_is_on_it():

@@ -1,16 +1,18 @@
-"""Tasks on local files: the requests and scores are those of the harness's own loader on the same files; averages of
-groups; what is told of files that are missing or wrong."""
+"""Tasks on local files in the form of the hub: requests and scores are those of the harness's own loader on the same
+files; averages of groups; what is told of files that are missing or wrong; tasks by name."""
 
-import logging
+import json
 import math
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
-from evaluation.test_local import write
+import yaml
+from pyarrow import csv, parquet
 
 from ablate.cli import main
-from ablate.config.errors import DataError
+from ablate.config.errors import AblateError, DataError
 from ablate.data.text.tokenizers import load_tokenizer
 from ablate.experiment.tree import Experiment
 
@@ -19,13 +21,22 @@ import datasets
 import lm_eval.tasks as harness
 from lm_eval import simple_evaluate
 
-from ablate.evaluation.catalog import index_tasks
 from ablate.evaluation.harness import OwnModel
 from ablate.evaluation.layer_removal import _choose_metrics
 from ablate.evaluation.scoring import score
-from ablate.evaluation.tasks import load_tasks
+from ablate.evaluation.tasks import _find_manager, load_tasks
 
 BYTES = load_tokenizer("bytes")
+
+
+def write(file, *questions):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".parquet":
+        parquet.write_table(pa.Table.from_pylist(list(questions)), file)
+    elif file.suffix == ".csv":
+        csv.write_csv(pa.Table.from_pylist(list(questions)), file)
+    else:
+        file.write_text("".join(json.dumps(question) + "\n" for question in questions))
 
 
 def number(n, **more):
@@ -51,13 +62,22 @@ def common(n):
     return {"question": f"Where is {n}?", "choices": choices, "answerKey": "ABCDE"[n % 5]}
 
 
+README = """\
+---
+configs:
+  - config_name: anatomy
+    data_files:
+      - {split: test, path: anatomy/test-*}
+      - {split: dev, path: anatomy/dev-*}
+---
+"""
 CASES = {
-    "mmlu_anatomy": ("mmlu/default", "cais/mmlu/anatomy", {"test": "parquet", "dev": "jsonl"}, subject, 2),
-    "piqa": ("piqa", "piqa", {"train": "csv", "validation": "csv", "test": "jsonl"}, pair, 2),
-    "hellaswag": ("hellaswag", "hellaswag", {"train": "jsonl", "validation": "parquet"}, ending, 1),
-    "commonsense_qa": ("commonsense_qa", "commonsense_qa", {"train": "json", "validation": "jsonl"}, common, 0),
+    "mmlu_anatomy": ("mmlu", "mmlu/anatomy", ("test", "dev"), "-00000-of-00001.parquet", subject, 2),
+    "piqa": ("piqa", "piqa", ("train", "validation", "test"), ".csv", pair, 2),
+    "hellaswag": ("hellaswag", "hellaswag/data", ("train", "validation"), "-00000-of-00001.parquet", ending, 1),
+    "commonsense_qa": ("commonsense_qa", "commonsense_qa", ("train", "validation"), ".jsonl", common, 0),
 }
-"""Task -> (folder of the harness, of the data, split -> suffix of its file, a question, solved examples)."""
+"""Task -> (folder of the harness, of the data, its splits, the ends of their files, a question, solved examples)."""
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +89,19 @@ def model():
 
 @pytest.mark.parametrize("task", CASES)
 def test_the_scores_are_those_of_the_harness_on_the_same_files(task, tmp_path, model, monkeypatch):
-    folder, place, splits, question, shots = CASES[task]
-    for start, (split, suffix) in enumerate(splits.items()):
-        write(tmp_path / place / f"{split}.{suffix}", *[question(100 * start + n) for n in range(7)])
+    folder, place, splits, end, question, shots = CASES[task]
+    for start, split in enumerate(splits):
+        write(tmp_path / place / f"{split}{end}", *[question(100 * start + n) for n in range(7)])
+    if task == "mmlu_anatomy":
+        (tmp_path / "mmlu" / "README.md").write_text(README)
     loaded = load_tasks([task], tmp_path, shots)
     ours = score(model, BYTES, loaded, length=512)[task]
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    kind = end.rpartition(".")[2].replace("jsonl", "json")
     files = {
-        split: datasets.load_dataset(
-            suffix.replace("jsonl", "json"), data_files=str(tmp_path / place / f"{split}.{suffix}"), split="train"
-        )
-        for split, suffix in splits.items()
+        split: datasets.load_dataset(kind, data_files=str(tmp_path / place / f"{split}{end}"), split="train")
+        for split in splits
     }
     manager = harness.TaskManager(include_path=Path(harness.__file__).parent / folder, include_defaults=False)
     their_task = {"task": task, "custom_dataset": lambda **_: files}
@@ -103,11 +124,18 @@ def test_the_scores_are_those_of_the_harness_on_the_same_files(task, tmp_path, m
 @pytest.fixture
 def subjects(tmp_path):
     """All subjects of MMLU, of two to five questions each; (the folder, subject -> its questions)."""
-    index = index_tasks(["mmlu"]).task_index
-    names = [entry.cfg["dataset_name"] for entry in index.values() if entry.kind.name == "TASK"]
+    index = _find_manager(["mmlu"]).task_index
+    stems = [index[group].cfg["task"][0] for group in index["mmlu"].cfg["task"]]
+    names = [index[task].cfg["dataset_name"] for stem in stems for task in sorted(index[stem].tags)]
     contents = {name: [subject(i + n, name) for n in range(2 + i % 4)] for i, name in enumerate(names)}
     for name, questions in contents.items():
         write(tmp_path / "tasks" / "mmlu" / name / "test.jsonl", *questions)
+        write(tmp_path / "tasks" / "mmlu" / name / "dev.jsonl", *questions)
+    configs = [
+        {"config_name": name, "data_files": [{"split": s, "path": f"{name}/{s}.jsonl"} for s in ("test", "dev")]}
+        for name in contents
+    ]
+    (tmp_path / "tasks" / "mmlu" / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n")
     return tmp_path / "tasks", contents
 
 
@@ -121,108 +149,75 @@ def test_mmlu_is_the_average_over_questions(subjects, likes):
     every = [value for values in right.values() for value in values]
     assert found["mmlu"].metrics["acc"] == pytest.approx(sum(every) / len(every))
     assert found["mmlu"].stderr["acc"] == pytest.approx(torch.tensor(every).std().item() / math.sqrt(len(every)))
-    index = index_tasks(["mmlu"]).task_index
+    index = _find_manager(["mmlu"]).task_index
     stem = [task.removeprefix("mmlu_") for task in index["mmlu_stem_tasks"].tags]
     values = [value for name in stem for value in right[name]]
     assert found["mmlu_stem"].metrics["acc"] == pytest.approx(sum(values) / len(values))
     assert [metric[:2] for metric in _choose_metrics("mmlu", load_tasks(["mmlu"], folder))] == [("mmlu", "acc")]
 
 
-def test_all_missing_subjects_are_named(subjects, tmp_path):
-    folder, _ = subjects
-    for name in ("anatomy", "world_religions"):
-        (folder / "mmlu" / name / "test.jsonl").unlink()
-    text = r"^There are no questions of .*mmlu_anatomy \(in mmlu/anatomy\), .*mmlu_world_religions \(in mmlu/world_"
-    with pytest.raises(DataError, match=text + r"religions\) under .*tasks: test\.jsonl.*cais/mmlu") as caught:
-        load_tasks(["mmlu"], folder)
-    assert str(caught.value).count("mmlu_") == 2
-
-
 def test_layers_are_removed_for_a_tag_and_a_group(tmp_path):
     """A tag has no score of its own: each of its tasks is scored."""
     for name in ("ARC-Easy", "ARC-Challenge"):
-        write(tmp_path / "ai2_arc" / name / "test.jsonl", *[common(n) for n in range(2)])
+        for split in ("train", "validation", "test"):
+            write(tmp_path / "ai2_arc" / name / f"{split}.jsonl", *[common(n) for n in range(2)])
     parts = [*_choose_metrics("ai2_arc", load_tasks(["ai2_arc"], tmp_path))]
     assert [part[:2] for part in parts] == [("arc_challenge", "acc_norm"), ("arc_easy", "acc_norm")]
     assert [list(loaded["tasks"]) for _, _, loaded in parts] == [["arc_challenge"], ["arc_easy"]]
 
 
-def test_a_split_in_place_of_another_is_told(tmp_path, caplog):
-    write(tmp_path / "ai2_arc" / "ARC-Easy" / "validation.jsonl", *[common(n) for n in range(4)])
-    with caplog.at_level(logging.WARNING):
-        loaded = load_tasks(["arc_easy"], tmp_path, 2)["tasks"]["arc_easy"]
-    assert caplog.messages == [
-        f"arc_easy: scored on the validation questions, since there are no test questions under {tmp_path}."
-    ]
-    assert len(loaded.eval_docs) == 4
-    for question in loaded.eval_docs:
-        assert question["question"] not in loaded.fewshot_context(question, 2).rpartition("Question: ")[0]
+def test_all_folders_that_are_missing_are_told(tmp_path):
+    write(tmp_path / "piqa" / "train.jsonl", pair(1))
+    with pytest.raises(DataError, match=r"(?s)^There are no questions of allenai/ai2_arc under .*no folder .*/ai2_arc.*"
+        r"hf download allenai/ai2_arc .*\nThere are no questions of allenai/sciq under ") as caught:  # fmt: skip
+        load_tasks(["arc_easy", "piqa", "sciq"], tmp_path)
+    assert "baber/piqa" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("tasks", "files", "shots", "text"),
+    ("tasks", "files", "text"),
     [
         (
-            ["mmlu_anatomy", "piqa"],
-            {"piqa/validation.jsonl": [{"goal": "x"}]},
-            None,
-            r"mmlu_anatomy \(in mmlu/anatomy\).*with the columns choices, question, answer\..*\n.*of piqa \(in piqa\).*"
-            r"validation.jsonl has no label, sol1, sol2\.",
-        ),
-        (
-            ["mmlu_anatomy"],
-            {"mmlu/anatomy/test.jsonl": [subject(1), {**subject(2), "answer": 4}, {**subject(3), "answer": -1}]},
-            None,
-            "2 questions of mmlu_anatomy .* cannot be scored: question 2 has the answer 4, which is none of its 4 choi",
-        ),
-        (
-            ["mmlu_anatomy"],
-            {"mmlu/anatomy/test.jsonl": [{**subject(n), "choices": ["a", "b", "c", "d"][: 5 - n]} for n in range(3)]},
-            None,
-            r"1 questions of mmlu_anatomy .* question 3 has another form .*\(UndefinedError: list object has no elem",
-        ),
-        (
-            ["mmlu_anatomy"],
-            {"mmlu/anatomy/test.jsonl": [subject(1)], "mmlu/anatomy/dev.jsonl": [{"question": "x"}]},
-            1,
-            r"no dev questions of mmlu_anatomy .* for the 1 solved examples: no mmlu/anatomy with dev\.jsonl.* "
-            r".*mmlu/anatomy/dev\.jsonl has no choices, answer",
+            ["piqa"],
+            {"piqa/train.jsonl": [pair(1)], "piqa/validation.jsonl": [pair(2), {**pair(3), "label": 4}]},
+            "1 questions of piqa .* cannot be scored: question 2 has the answer 4, which is none of its 2 choices",
         ),
         (
             ["piqa"],
-            {"piqa/train.jsonl": [pair(1)], "piqa/validation.jsonl": [pair(2)]},
-            2,
-            "The train questions of piqa .* are not enough for --shots 2",
-        ),
-        (["squadv2"], {}, None, "squadv2 loads its questions by code of its own. Omit --task-data for it"),
-        (
-            ["gsm8k"],
-            {"gsm8k/test.jsonl": [{"question": "1+1?", "answer": "2"}]},
-            None,
-            r"gsm8k \(in gsm8k/main\).*question, answer",
+            {"piqa/train.jsonl": [pair(1)]},
+            "The questions of piqa under .* KeyError: 'validation'.*all splits",
         ),
         (
             ["commonsense_qa"],
-            {"commonsense_qa/validation.jsonl": [{**common(1), "choices": {"text": ["a"]}}]},
-            None,
-            r"The questions of commonsense_qa under .* are not as lm-evaluation-harness expects them: "
-            r"UndefinedError.*of the first question",
+            {f"commonsense_qa/{s}.jsonl": [{**common(1), "choices": {"text": ["a"]}}] for s in ("train", "validation")},
+            "The questions of commonsense_qa under .* are not as lm-evaluation-harness expects them: UndefinedError",
         ),
     ],
 )
-def test_mistakes_in_files_are_told(tmp_path, tasks, files, shots, text):
+def test_mistakes_in_files_are_told(tmp_path, tasks, files, text):
     for place, questions in files.items():
         write(tmp_path / place, *questions)
     with pytest.raises(DataError, match=f"(?s){text}"):
-        load_tasks(tasks, tmp_path, shots)
+        load_tasks(tasks, tmp_path)
 
 
 def test_the_command_and_the_training_run_say_it_in_words(trained, tmp_path, capsys):
-    write(tmp_path / "mmlu" / "anatomy" / "test.jsonl", subject(1), {**subject(2), "answer": 9})
-    words = ["--tasks", "mmlu_anatomy", "--task-data", str(tmp_path)]
+    for split in ("train", "validation"):
+        write(tmp_path / "piqa" / f"{split}.jsonl", pair(1), {**pair(2), "label": 9})
+    words = ["--tasks", "piqa", "--task-data", str(tmp_path)]
     run = trained("llama").run_id
     assert main(["evaluate", run, *words]) == 2
     assert "question 2 has the answer 9" in capsys.readouterr().err
-    settings = [f"evaluation.task_data={tmp_path}", "evaluation.tasks=mmlu_anatomy", "trainer.max_steps=1"]
+    settings = [f"evaluation.task_data={tmp_path}", "evaluation.tasks=piqa", "trainer.max_steps=1"]
     assert main(["train", *settings]) == 2
     assert "question 2 has the answer 9" in capsys.readouterr().err
+
+
+def test_all_unknown_names_are_told():
+    with pytest.raises(AblateError, match=r"unknown task 'piqaa', 'gsm9k'\. Did you mean piqa\?.*gsm8k"):
+        load_tasks(["piqaa", "piqa", "gsm9k"])
+
+
+def test_common_tasks_are_found_without_the_index_of_all():
+    names = ["arc_easy", "arc_challenge", "hellaswag", "lambada_openai", "openbookqa", "piqa", "sciq", "winogrande"]
+    assert len(_find_manager(names).all_tasks) < 1000

@@ -1,4 +1,4 @@
-"""The pages of docs/ that are written from the code: `python -m ablate.cli.pages`, or `make docs`.
+"""The pages of docs/ that are written from the code: `python -m docs.pages`, or `make docs`.
 
 They are committed, so that docs/ can be read without building the site; a test compares them with the code.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ablate.cli.pages import bundles, configuration, norms, notebook, papers, verbs
+from . import bundles, configuration, norms, notebook, papers, verbs
 
 PAGES: Mapping[str, Callable[[Path], str]] = {
     "reference/cli.md": lambda docs: verbs.build_page(),

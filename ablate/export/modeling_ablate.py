@@ -1,7 +1,7 @@
 """A language model trained with Ablate, for `AutoModelForCausalLM.from_pretrained(..., trust_remote_code=True)`.
 
-Needs torch and transformers alone. The classes with a `forward` are those of the trained model, without their
-constructors: which of them is where, and with which factors, is in `config.json` under `modules`.
+An exported folder has a copy of this file. It builds the model from the experiment in `config.json`, so Ablate has to
+be installed where the folder is loaded.
 """
 
 from __future__ import annotations
@@ -21,41 +21,27 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutputWithPast,
 )
 
-LlamaModel: Any = nn.Module  # the code of the trained model takes the place of these two
-causal: Any = None
-
-CLASSES: dict[str, type[nn.Module]] = {}
-
-
-def build(tree: dict[str, Any]) -> nn.Module:
-    """The module that `tree` describes, with parameters of the right shapes and any values."""
-    kind = CLASSES[tree["class"]]
-    module = kind.__new__(kind)
-    nn.Module.__init__(module)
-    return fill(module, tree)
-
-
-def fill(module: nn.Module, tree: dict[str, Any]) -> nn.Module:
-    """Gives `module` the attributes, parameters, buffers and children of `tree`."""
-    for name, value in tree.get("attributes", {}).items():
-        setattr(module, name, value)
-    for name, shape in tree.get("parameters", {}).items():
-        module.register_parameter(name, None if shape is None else nn.Parameter(torch.ones(shape)))
-    for name, (shape, dtype) in tree.get("buffers", {}).items():
-        module.register_buffer(name, torch.ones(shape, dtype=getattr(torch, dtype)))
-    for name, child in tree.get("children", {}).items():
-        module.add_module(name, build(child))
-    return module
+try:
+    from ablate import tracking
+    from ablate.config import plugins
+    from ablate.experiment.tree import Experiment
+    from ablate.models.llama import causal
+except ImportError as error:
+    raise ImportError(
+        "This model has norms that transformers does not have, and is built by Ablate, which is not installed here. "
+        "Type, in a clone of Ablate: pip install . (the project called ablate on the package index is another one)"
+    ) from error
 
 
 class AblateConfig(PretrainedConfig):
-    """`modules` describes the tree of modules; the other fields are what others ask of a language model."""
+    """`experiment` has the parts of Ablate's configuration that make the model; the other fields are what others ask of
+    a language model."""
 
     model_type = "ablate"
     keys_to_ignore_at_inference = ["past_key_values"]
 
-    def __init__(self, modules: dict[str, Any] | None = None, use_cache: bool = True, **fields: Any) -> None:
-        self.modules, self.use_cache = modules, use_cache
+    def __init__(self, experiment: dict[str, Any] | None = None, use_cache: bool = True, **fields: Any) -> None:
+        self.experiment, self.use_cache = experiment, use_cache
         super().__init__(**fields)
 
 
@@ -82,20 +68,25 @@ class AblatePreTrainedModel(PreTrainedModel):
         return self.get_input_embeddings()
 
 
-class AblateModel(AblatePreTrainedModel, LlamaModel):
+class AblateModel(AblatePreTrainedModel):
     """Token ids to the hidden state after the final norm, with a cache of keys and values, padded on either side."""
 
     _keys_to_ignore_on_load_unexpected = [r"lm_head\.", r"score\."]
 
     def __init__(self, config: AblateConfig) -> None:
         super().__init__(config)
-        assert config.modules is not None
-        fill(self, config.modules)
+        assert config.experiment is not None
+        with plugins.restrict(tracking.has_plugin, f"the configuration of {config.name_or_path or 'the model'}"):
+            experiment = Experiment.from_mapping(config.experiment)
+        length = getattr(config, "max_position_embeddings", None) or 0
+        with torch.random.fork_rng(devices=[]):  # its initial weights are replaced
+            self.net: Any = experiment.build_model(config.vocab_size, (length,))
+        del self.net.lm_head  # that of the classes below, or none
         self.gradient_checkpointing = False
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.embed_tokens
+        return self.net.embed_tokens
 
     def forward(
         self,
@@ -112,21 +103,24 @@ class AblateModel(AblatePreTrainedModel, LlamaModel):
         [batch, 1, seq, keys] as attention takes it. `position_ids` count from the first token that is no padding."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
-        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        x = self.net.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         recompute = self.gradient_checkpointing and self.training
         cache = past_key_values
         if cache is None and (self.config.use_cache if use_cache is None else use_cache) and not recompute:
             cache = DynamicCache()
         past = 0 if cache is None else int(cache.get_seq_length())
-        position, mask = positions(attention_mask if len(self.layers) else None, past, x)  # without, nothing attends
+        position, mask = positions(
+            attention_mask if len(self.net.layers) else None, past, x
+        )  # without, nothing attends
 
         states: list[Tensor] | None = [] if output_hidden_states else None
         layers = [
-            partial(step, layer, partial(attend, cache, index, mask), states) for index, layer in enumerate(self.layers)
+            partial(step, layer, partial(attend, cache, index, mask), states)
+            for index, layer in enumerate(self.net.layers)
         ]
         if recompute:
             layers = [partial(self._gradient_checkpointing_func, layer) for layer in layers]
-        x = self.hidden_state(x, position if position_ids is None else position_ids, layers)
+        x = self.net.hidden_state(x, position if position_ids is None else position_ids, layers)
         return BaseModelOutputWithPast(
             last_hidden_state=x,
             past_key_values=cache,
@@ -175,7 +169,7 @@ def step(layer: nn.Module, how: Callable[..., Tensor], states: list[Tensor] | No
 class AblateForCausalLM(AblatePreTrainedModel, GenerationMixin):
     """Token ids to logits."""
 
-    _tied = {"lm_head.weight": "model.embed_tokens.weight"}
+    _tied = {"lm_head.weight": "model.net.embed_tokens.weight"}
     _tied_weights_keys = _tied if int(transformers.__version__.split(".")[0]) >= 5 else list(_tied)
 
     def __init__(self, config: AblateConfig) -> None:
@@ -185,7 +179,7 @@ class AblateForCausalLM(AblatePreTrainedModel, GenerationMixin):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.model.embed_tokens
+        return self.model.get_input_embeddings()
 
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
@@ -235,7 +229,7 @@ class AblateForSequenceClassification(AblatePreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.model.embed_tokens
+        return self.model.get_input_embeddings()
 
     def forward(
         self,

@@ -1,0 +1,1 @@
+"""Sweeps, ladders and transfers without training: objectives with known true values, for benchmarks and tests."""
