@@ -26,7 +26,7 @@ from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.attempts import locate_traceback
 from ablate.sweeps.devices import cap_memory, read_sharing
 from ablate.sweeps.leases import TAKEN_OVER, Lease, describe_process, has_ended, read_owner
-from ablate.sweeps.preparation import list_changed_plugins
+from ablate.sweeps.preparation import list_changed_plugins, read_compilation
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.seed_studies import INPUTS
 from ablate.sweeps.sessions import load_arms
