@@ -47,8 +47,8 @@ class TrainerConfig(Config):
     """Arithmetic of the model; the loss is always computed in float32. bf16-mixed: bfloat16 autocast; bf16-true:
     weights and moments are bfloat16 as well. auto: autocast if it is faster."""
     compile: Literal["auto", "reduce-overhead"] | bool = "auto"
-    """Whether to compile layers, and head with loss, with torch.compile. auto: if it saves more time than it takes, in
-    a sweep over all of its trials. reduce-overhead: also with CUDA graphs, for models so small that a GPU waits for
+    """Whether to compile layers, and head with loss, with torch.compile. auto: on a GPU, in a run of 2,000 updates or
+    more. reduce-overhead: also with CUDA graphs, for models so small that a GPU waits for
     kernel launches; on one device."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How the processes of a group share the training. ddp: each has the whole model and a part of each batch; fsdp: a

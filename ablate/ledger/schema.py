@@ -194,7 +194,8 @@ class PublishedSweep(Config):
     trivial_loss: float | None
     search_limit: int | None
     compilation: Compiled | None
-    """None: each run chose for itself."""
+    """Whether its runs were compiled, where one choice was made for all of them. None: the surroundings of each run say
+    it."""
     verdict: Verdict
     cautions: list[str]
     """What the report warns about."""

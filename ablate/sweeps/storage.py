@@ -20,7 +20,6 @@ from ablate.experiment.former import restore_arm, restore_former
 from ablate.experiment.tree import DEFAULTS
 from ablate.sweeps.attempts import RUNGS, read_trial_notes, trial_number
 from ablate.sweeps.caps import limit_searches
-from ablate.sweeps.compilation import NOTE, parse_note
 from ablate.sweeps.leases import is_free, is_orphan, is_paused
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.seed_studies import INPUTS, STUDIES, StoredStudy, find_plateau, read_after_search
@@ -159,7 +158,6 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         initial_loss=any_notes.get("initial_loss"),
         trivial_loss=_find_largest([known.get("trivial_loss") for known in notes.values() if known]),
         deleted=deleted,
-        compilation=parse_note(any_notes.get(NOTE)),
     )
     return replace(record, search_limit=limit_searches(record))
 

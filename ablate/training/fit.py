@@ -25,7 +25,6 @@ from ablate.tracking.facts import log_facts
 from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Interrupt, Pause, RunCallback, Stop, Validations
 from ablate.training.checkpoints import Earlier, find_newest, remove
-from ablate.training.compilation import describe_shapes
 from ablate.training.errors import translate_errors
 from ablate.training.loaders import Loaders
 from ablate.training.loggers import RunLogger
@@ -161,7 +160,7 @@ def _prepare(
     with translate_errors():
         model, recipes = strategies.build_model(experiment, corpus)
     if speed.compile is True and recipes is None:
-        compiling.keep_programs(describe_shapes(experiment))
+        compiling.keep_programs(compiling.describe_shapes(experiment))
     elif speed.compile:  # CUDA graphs and sharded layers are of one run
         compiling.forget_programs()
     copied = _start(model, experiment, recipes, fills=updates is None)

@@ -1,8 +1,7 @@
-"""The fast mode: bfloat16 autocast and torch.compile, chosen if they save time.
+"""The fast mode: bfloat16 autocast and torch.compile, by rules.
 
-`auto` depends on the size of the model, the number of updates and the machine, and not on the placement, so that all
-arms of a comparison use the same precision; a sweep chooses once whether it compiles. The choice and its reason are
-tags of the run.
+`auto` depends on the size of the model, the number of updates and the kind of device, and not on the placement, so that
+all arms of a comparison compute alike. What was chosen, and why, are tags of the run.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ablate.training.compilation import Compilation, Runs, choose_compilation, has_compiler
-
 if TYPE_CHECKING:
-    from ablate.data import Corpus
     from ablate.experiment.tree import Experiment
     from ablate.parallel.sharing import Compiled
 
 # Measured with benchmarks/step.py: bfloat16 is 1.5 times as fast as float32 where the CPU has matrix tiles for it
 # (AMX), slower where it has not, and no faster below this width, where the conversions cost what the products save.
 BF16_WIDTH = 256
+COMPILED_FROM = 2_000
+"""Updates of a run from which `compile: auto` compiles on a GPU: compiling the layers of a model takes half a minute, and
+saves about a fifth of each update (docs/benchmarks.md), which pays from here on where an update takes 75 ms. Runs on a
+CPU are short, and its compiler is slower: there only `compile: true` compiles."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,15 @@ class Speed:
         }
 
 
-def choose_speed(experiment: Experiment, corpus: Corpus, chosen: Compilation | None = None) -> Speed:
-    """Return the precision and the compilation of this run on this machine, with `auto` resolved: as `chosen` for a
-    whole sweep, else for this run alone."""
+def choose_speed(experiment: Experiment) -> Speed:
+    """Return the precision and the compilation of this run on this machine, with `auto` resolved."""
     config = experiment.trainer
     precision, why_precision = str(config.precision), "as set"
     if config.precision == "auto":
         precision, why_precision = _choose_precision(experiment.model.hidden)
     compiled: Compiled
     if config.compile == "auto":
-        choice = chosen or choose_compilation([Runs(experiment, corpus)])
-        compiled, why_compiled = choice.compiles, choice.why
-        if compiled and not has_compiler():  # which the machine that chose for the sweep has
-            compiled, why_compiled = False, "there is no C++ compiler"
+        compiled, why_compiled = _choose_compilation(experiment)
     else:
         compiled, why_compiled = config.compile, "as set"
     if compiled == "reduce-overhead" and not torch.cuda.is_available():
@@ -78,6 +74,15 @@ def _choose_precision(width: int) -> tuple[str, str]:
     if width < BF16_WIDTH:
         return "32-true", f"bfloat16 is faster only from a width of {BF16_WIDTH}"
     return "bf16-mixed", "the CPU has AMX tiles"
+
+
+def _choose_compilation(experiment: Experiment) -> tuple[bool, str]:
+    if not torch.cuda.is_available():
+        return False, "there is no GPU"
+    if experiment.model.unrolls:
+        return False, f"compiling would write out the steps of model {experiment.model.title}"
+    updates = experiment.trainer.max_steps
+    return updates >= COMPILED_FROM, f"{updates:,} updates on a GPU; it compiles from {COMPILED_FROM:,} on"
 
 
 def has_gpu_bfloat16() -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ablate.data import Corpus
 from ablate.experiment.tree import Experiment
 from ablate.tracking.tracker import Tracker
-from ablate.training.compilation import Compilation
 from ablate.training.precision import Speed
 
 if TYPE_CHECKING:
@@ -48,15 +47,13 @@ class Result:
 @dataclass(frozen=True)
 class Place:
     """The place of a run in MLflow: `experiment`, its parent run, its name and extra tags; or `run_id`, to continue
-    one. In a sweep also what the sweep has chosen for all of its trials."""
+    one."""
 
     experiment: str = "train"
     name: str = ""
     parent: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     run_id: str | None = None
-    compilation: Compilation | None = None
-    """Whether trials are compiled whose settings leave it open; None: each run chooses for itself."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +98,8 @@ class Procedure:
     pin: Callable[[Experiment, Corpus], Experiment]
     """Returns the experiment with the SHA-256 of the weights that it starts from. Raises AblateError if they do not
     fit."""
-    choose_speed: Callable[[Experiment, Corpus, Compilation | None], Speed]
-    """Returns the precision and compilation; a sweep may have chosen whether to compile."""
+    choose_speed: Callable[[Experiment], Speed]
+    """Returns the precision and whether it compiles."""
     run: Callable[[Experiment, Corpus, Speed, Tracker, Hooks], Ended]
     """Runs it, for an open MLflow run."""
     count_validation_items: Callable[[Experiment, Corpus], int]

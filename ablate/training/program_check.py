@@ -24,9 +24,8 @@ from ablate.experiment.extensions import restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import strategies
-from ablate.parallel.compiling import CompiledParts, keep_programs
+from ablate.parallel.compiling import CompiledParts, describe_shapes, keep_programs
 from ablate.parallel.sharing import sharing_of
-from ablate.training.compilation import describe_shapes
 from ablate.training.errors import translate_errors
 from ablate.training.precision import Speed
 from ablate.training.timing import compute_in, read_batches

@@ -34,7 +34,7 @@ def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: f
     alone = device.type == "cpu" and not count_workers(experiment.trainer, corpus.train)
     with translate_errors():
         model = experiment.build_model(corpus.classes, corpus.shape)
-        training = train(model.to(device), experiment, corpus, choose_speed(experiment, corpus).precision)
+        training = train(model.to(device), experiment, corpus, choose_speed(experiment).precision)
         return _time_updates(training, device, time.thread_time if alone else time.perf_counter, updates, seconds)
 
 

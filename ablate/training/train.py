@@ -64,7 +64,7 @@ def train(
         hooks.loaded(inputs)
     if place.run_id and tracking.find_active_run(place.run_id):
         _refuse_changes(place.run_id, inputs, corpus)
-    speed = procedure.choose_speed(experiment, corpus, place.compilation)
+    speed = procedure.choose_speed(experiment)
     made_with = _gather_facts(experiment, corpus, speed)
     watched = system_metrics.check_wanted()
     with contextlib.ExitStack() as stack:
