@@ -38,6 +38,7 @@ from ablate.sweeps.storage_lock import do_locked
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
+from ablate.training.named import check_named
 from ablate.training.runs import shorten_settings
 from ablate.training.train import check_corpus, choose_procedure
 from ablate.training.trainer import check_ranks
@@ -70,7 +71,7 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
         searched = [(path, value) for path, values in spec.corners(arm).items() for value in values]
         for trained in [base, *(spec.at(arm, {p: value}) for p, value in searched if p.startswith("trainer."))]:
             check_ranks(trained.trainer, f"sweep {spec.name}")
-            if problems := trained.trainer.list_missing():
+            if problems := check_named(trained):
                 raise ConfigError(problems, f"sweep {spec.name}")
             if trained.trainer.copy_to:
                 remote_files.check_url(trained.trainer.copy_to)

@@ -18,7 +18,6 @@ from ablate.distributed import ranks
 from ablate.tracking.tracker import Tracker
 from ablate.training import random_states
 from ablate.training.checkpoints import PART, move_into_place, remove, sync_to_disk
-from ablate.training.loggers import RunLogger
 from ablate.training.module import TrainingModule
 from ablate.training.runs import CHECKPOINT
 
@@ -57,8 +56,8 @@ class Curves(Callback):
     target has no loss.
     """
 
-    def __init__(self, logger: RunLogger | None, progress: Callable[[int, float], None] | None = None) -> None:
-        self.logger, self.progress = logger, progress
+    def __init__(self, progress: Callable[[int, float], None] | None = None) -> None:
+        self.progress = progress
         self.first_loss: float | None = None
         self.training_seconds = 0.0
         self._since = 0.0
@@ -127,9 +126,9 @@ class Curves(Callback):
             raise Stop("diverged", f"training loss {loss:.4g} at update {step} (limit {limit:.4g})")
 
     def record(self, trainer: Trainer, values: Mapping[str, float]) -> None:
-        """Log one point; values that are not finite cannot be drawn and are left out."""
-        if self.logger:
-            self.logger.record(values, trainer.global_step)
+        """Log one point, to MLflow and to the loggers of `trainer.loggers`."""
+        for logger in trainer.loggers:
+            logger.log_metrics(dict(values), trainer.global_step)
 
     @staticmethod
     def _due(trainer: Trainer, module: LightningModule, step: int) -> bool:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 # (AMX), slower where it has not, and no faster below this width, where the conversions cost what the products save.
 BF16_WIDTH = 256
 COMPILED_FROM = 2_000
-"""Updates of a run from which `compile: auto` compiles on a GPU: compiling the layers of a model takes half a minute, and
-saves about a fifth of each update (docs/benchmarks.md), which pays from here on where an update takes 75 ms. Runs on a
-CPU are short, and its compiler is slower: there only `compile: true` compiles."""
+"""Updates of a run from which `compile: auto` compiles on a GPU. Compiling a model takes half a minute and saves some
+fifth of each update (docs/benchmarks.md): from here on it pays where an update takes 75 ms. Runs on a CPU are short,
+and its compiler is slower: there only `compile: true` compiles."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from ablate.tracking.datasets import log_dataset
 from ablate.tracking.facts import log_facts, pick_shown, read_facts, read_texts
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
 from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
+from ablate.training.named import check_named
 from ablate.training.precision import Speed, choose_speed
 from ablate.training.procedures import Ended, Hooks, Place, Procedure, Result
 from ablate.training.runs import (
@@ -51,7 +52,7 @@ def train(
     begin = time.perf_counter()
     place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or choose_procedure(experiment)
     check_ranks(experiment.trainer)
-    if problems := [*validate_sharing(experiment), *experiment.trainer.list_missing()]:
+    if problems := [*validate_sharing(experiment), *check_named(experiment)]:
         raise ConfigError(problems)
     if experiment.trainer.copy_to:
         remote_files.check_url(experiment.trainer.copy_to)

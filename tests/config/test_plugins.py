@@ -145,10 +145,10 @@ def test_an_installed_package_needs_no_plugins_setting(folder, tmp_path):
 def test_a_callback_that_changes_training_is_a_factor_of_the_sweep_on_the_page(folder):
     tree = yaml.safe_load(block("yaml", "noise-sweep"))
     spec = Sweep.from_tree(tree)
-    (noise,) = spec.base("noise").trainer.changing_callbacks
-    assert (noise.kind, noise.scale) == ("gradient_noise", 0.01)
+    (noise,) = spec.base("noise").trainer.callbacks
+    assert (noise.kind, noise.arguments) == ("my_callbacks.GradientNoise", {"scale": 0.01})
     with pytest.raises(
-        ConfigError, match=r"differ in trainer\.callbacks: none \(plain\), gradient_noise \(scale=0\.01\)"
+        ConfigError, match=r"differ in trainer\.callbacks: none \(plain\), my_callbacks\.GradientNoise \(scale=0\.01\)"
     ):
         Sweep.from_tree({key: value for key, value in tree.items() if key != "factor"})
 
@@ -238,7 +238,7 @@ def test_a_missing_file(folder):
         ("import json\njson.loads('{')\n", r"^broken\.py, line 2: JSONDecodeError: "),
         ("import sys\nsys.exit('no')\n", r"^broken\.py, line 2: SystemExit: no$"),
         ("import no_such_module\n", r"line 1: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("x = 1\n", r"^broken\.py registers nothing\. .*placement.*, callback.* or .*`@placements\.register` above"),
+        ("x = 1\n", r"^broken\.py registers nothing\. .*placement.* or .*`@placements\.register` above .*callback"),
         ("import ablate.sweeps.search.samplers\nfrom ablate.norms import Placement\n", "registers nothing"),
         (EXAMPLE.replace("@norm_layers.register", "1 / 0"), "ZeroDivisionError"),
         (
