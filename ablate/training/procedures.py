@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ablate.data import Corpus
 from ablate.experiment.tree import Experiment
@@ -91,6 +91,9 @@ class Ended(NamedTuple):
     """Number -> its value for each layer at the end."""
 
 
+Run: TypeAlias = Callable[[Experiment, Corpus, Speed, Tracker, Hooks], Ended]
+
+
 @dataclass(frozen=True)
 class Procedure:
     """The steps from an experiment's data to its result; the tracking around them is always the same."""
@@ -100,8 +103,8 @@ class Procedure:
     fit."""
     choose_speed: Callable[[Experiment], Speed]
     """Returns the precision and whether it compiles."""
-    run: Callable[[Experiment, Corpus, Speed, Tracker, Hooks], Ended]
-    """Runs it, for an open MLflow run."""
+    load_run: Callable[[], Run]
+    """Imports what it needs, and returns the function that runs it, for an open MLflow run."""
     count_validation_items: Callable[[Experiment, Corpus], int]
     """Returns the number of sequences, images or pairs for validation."""
     resumes: bool = True

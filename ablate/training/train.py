@@ -28,7 +28,7 @@ from ablate.training.checkpoints import PREVIOUS, lock_run, remove
 from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
 from ablate.training.named import check_named
 from ablate.training.precision import Speed, choose_speed
-from ablate.training.procedures import Ended, Hooks, Place, Procedure, Result
+from ablate.training.procedures import Hooks, Place, Procedure, Result, Run
 from ablate.training.runs import (
     copy_run,
     count_epochs,
@@ -48,7 +48,7 @@ INPUTS = "inputs.json"
 def train(
     experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None, procedure: Procedure | None = None
 ) -> Result:
-    """Run `experiment` and return how it ended, as `ablate.training.shown.train` does, and show nothing."""
+    """Run `experiment` and return how it ended, as `ablate.train` does, and show nothing."""
     begin = time.perf_counter()
     place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or choose_procedure(experiment)
     check_ranks(experiment.trainer)
@@ -77,7 +77,8 @@ def train(
             stack.enter_context(lock_run(folder))
         try:
             with system_metrics.watch_system(tracker, watched):
-                status, reason, step, metrics, facts, layers = procedure.run(experiment, corpus, speed, tracker, hooks)
+                run = procedure.load_run()
+                status, reason, step, metrics, facts, layers = run(experiment, corpus, speed, tracker, hooks)
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
                 tracker.set_tags({"ablate.copy": copy_run(experiment, tracker.run_id)})
         except TakenOverError:  # the run is another process's now
@@ -135,19 +136,19 @@ def pin_sources(experiment: Experiment, corpus: Corpus) -> Experiment:
     return experiment
 
 
-def _fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
-    """Train by Lightning, which takes seconds to import."""
+def _load_fit() -> Run:
+    """Import Lightning, which takes seconds."""
     with postpone_collection():
         from ablate.training.fit import fit
 
-    return fit(experiment, corpus, speed, tracker, hooks)
+    return fit
 
 
 def _count_validation_items(experiment: Experiment, corpus: Corpus) -> int:
     return experiment.validation.count_samples(len(corpus.val))
 
 
-LIGHTNING = Procedure(pin_sources, choose_speed, _fit, _count_validation_items)
+LIGHTNING = Procedure(pin_sources, choose_speed, _load_fit, _count_validation_items)
 """Training with Lightning."""
 
 

@@ -54,8 +54,10 @@ def everything():
     return 7
 
 
-status = groups.lead(everything)
-print(f"rank {ranks.rank()} of {ranks.world_size()} ends with {status}", flush=True)
+with groups.lead() as ending:
+    if ending.leads:
+        ending.status = everything()
+print(f"rank {ranks.rank()} of {ranks.world_size()} ends with {ending.status}", flush=True)
 """
 
 
@@ -156,12 +158,16 @@ def test_a_batch_that_the_ranks_cannot_share_is_refused(monkeypatch):
 def test_without_a_group_nothing_is_asked_of_anyone(monkeypatch):
     for name in ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    assert groups.lead(lambda: 5) == 5
+    with groups.lead() as ending:
+        assert ending.leads
+        ending.status = 5
+    assert ending.status == 5
     assert (ranks.rank(), ranks.world_size(), ranks.local_size()) == (0, 1, 1)
     assert groups.describe_command() == "ablate"
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "1")  # torchrun with one process
-    assert groups.lead(ranks.world_size) == 1
+    with groups.lead() as ending:
+        assert (ending.leads, ranks.world_size()) == (True, 1)
     assert not torch.distributed.is_initialized()
 
 

@@ -41,7 +41,7 @@ def build_procedure(reward: measures.Reward | None = None) -> Procedure:
     the start. A resumed run starts from the beginning: TRL's trainers keep no state of a stopped run.
     """
     pin, run = partial(_pin, has_reward=reward is not None), partial(_align, reward=reward)
-    return Procedure(pin, _choose_speed, run, _count_held, resumes=False)
+    return Procedure(pin, _choose_speed, lambda: run, _count_held, resumes=False)
 
 
 def _pin(experiment: Experiment, corpus: Corpus, has_reward: bool) -> Experiment:
