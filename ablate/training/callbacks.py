@@ -265,26 +265,25 @@ class Checkpoint(Callback):
 
     def __init__(self, folder: Path, tracker: Tracker | None) -> None:
         self.folder, self.tracker = folder, tracker
-        self._random: torch.Tensor | None = None
         self._states: Sequence[random_states.States] = ()
         self._begun = False
 
     def state_dict(self) -> dict[str, Any]:
         unsent = self.tracker.unsent if self.tracker else []
-        return {"random": torch.get_rng_state(), "generators": self._states, "unsent": unsent}
+        return {"generators": self._states, "unsent": unsent}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._random, self._states = state_dict["random"], state_dict.get("generators", ())
+        self._states = state_dict["generators"]
         if self.tracker:
-            self.tracker.keep(state_dict.get("unsent", []))
+            self.tracker.keep(state_dict["unsent"])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
         seed = pl_module.experiment.seed
-        if self._random is None:
-            random_states.begin_states(trainer.strategy, seed)
+        if self._states:
+            random_states.restore_states(trainer.strategy, seed, trainer.global_step, self._states)
         else:
-            random_states.restore_states(trainer.strategy, seed, trainer.global_step, self._random, self._states)
+            random_states.begin_states(trainer.strategy, seed)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.save(trainer)

@@ -94,14 +94,12 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
         tree, step = content["experiment"], int(content["global_step"])
         experiment = _read_experiment(tree, str(file))
         weights = _gather_weights(file, experiment, content) if file.is_dir() else content["state_dict"]
-        average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights")
+        average = content["callbacks"].get("WeightAverage", {}).get("weights")
         problem = find_misshapen(average if ema and average is not None else weights)
     except (MemoryError, AblateError):
         raise
     except KeyError as error:
-        raise AblateError(
-            f"{file} is not a checkpoint of Ablate, or is from an earlier version: it has no {error}."
-        ) from None
+        raise AblateError(f"{file} is not a checkpoint of this version of Ablate: it has no {error}.") from None
     except Exception as error:
         raise AblateError(
             f"The checkpoint {file} is damaged ({error}). The previous one may be in the same folder."
