@@ -110,7 +110,8 @@ def restrict(is_known: Callable[[str], bool], source: str, refusal: str = _STORE
 
 def _refuse(file: str, content: _Content) -> str:
     """Return why a file may not be run here; "" if it may."""
-    for guard in () if _is_loaded(content) else _guards:
+    known = _files.get(content.real)
+    for guard in () if known is not None and known.text == content.text else _guards:
         if not guard.is_known(content.sha256):
             return f"it needs the plugin {file}, and {guard.refusal.format(file=file, sha256=content.sha256)}"
     return ""
@@ -157,7 +158,11 @@ def find(name: str, files: Iterable[str]) -> Any:
 def read_copies(files: Iterable[str]) -> dict[str, str]:
     """Return file name next to a stored configuration -> content, so that the stored files are enough to repeat a
     run."""
-    return {"/".join(_below(file)): plugin.text for file, plugin in load(files).items()}
+    copies = {}
+    for file, plugin in load(files).items():
+        below = [part for part in Path(file).parts if part not in (os.sep, os.pardir, "~")]  # not out of the folder
+        copies["/".join(below)] = plugin.text
+    return copies
 
 
 def list_installed() -> dict[str, str]:
@@ -210,11 +215,6 @@ def _read(file: str) -> _Content | str:
     except (OSError, ValueError) as error:  # not UTF-8, or a path with a NUL character
         return f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
     return _Content(os.path.realpath(where), re.sub(r"\W", "_", where.stem), raw, text)
-
-
-def _is_loaded(content: _Content) -> bool:
-    known = _files.get(content.real)
-    return known is not None and known.text == content.text
 
 
 def _iterate_named(value: Any, inside: bool) -> Iterator[str]:
@@ -303,11 +303,6 @@ def _words(error: BaseException) -> str:
             text = text.replace(f"{plugin.module}.{name}", f"{name} in {real}")
         text = text.replace(plugin.module, real)
     return text if isinstance(error, NameTaken) else f"{type(error).__name__}: {text}"
-
-
-def _below(file: str) -> list[str]:
-    """Return the parts of a path without those that lead out of a folder."""
-    return [part for part in Path(file).parts if part not in (os.sep, os.pardir, "~")]
 
 
 # ---------------------------------------------------------------------------------------------------- packages

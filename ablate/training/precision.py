@@ -59,8 +59,9 @@ def choose_speed(experiment: Experiment) -> Speed:
         compiled, why_compiled = True, "as set, without CUDA graphs: there is no GPU"
     how = "CUDA graphs" if compiled == "reduce-overhead" else "compiled" if compiled else "eager"
     words = f"{precision} ({why_precision}), {how} ({why_compiled})"
-    if compiled:
-        _share_compilations()
+    if compiled:  # in the user's cache, from which other trials and later sweeps load the programs
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ablate" / "inductor"
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
     return Speed(precision, compiled, words)
 
 
@@ -94,9 +95,3 @@ def has_tiles() -> bool:
     """Return whether the CPU multiplies bfloat16 matrices in tiles (AMX)."""
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return bool(supported and supported())
-
-
-def _share_compilations() -> None:
-    """Keep compiled programs in the user's cache, from which other trials and later sweeps load them."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ablate" / "inductor"
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))

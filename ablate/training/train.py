@@ -64,7 +64,7 @@ def train(
     if hooks.loaded:
         hooks.loaded(inputs)
     if place.run_id and tracking.find_active_run(place.run_id):
-        _refuse_changes(place.run_id, inputs, corpus)
+        _refuse_changes(place.run_id, inputs)
     speed = procedure.choose_speed(experiment)
     made_with = _gather_facts(experiment, corpus, speed)
     watched = system_metrics.check_wanted()
@@ -84,7 +84,9 @@ def train(
         except TakenOverError:  # the run is another process's now
             raise
         except OutOfMemory as error:
-            advised = OutOfMemory(f"{error} {_advise(experiment, corpus, speed)}")
+            classes = experiment.model.vocabulary(corpus.classes)
+            planned = advise(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
+            advised = OutOfMemory(f"{error} {planned or advise_less_memory(experiment.trainer)}")
             tracker.end("failed", describe_error(advised))
             raise advised from error
         except BaseException as error:
@@ -93,7 +95,8 @@ def train(
             raise
         facts = {**made_with, **facts}
         log_facts(tracker, facts)
-        tracker.end(status, reason, {**pick_shown(facts), **_show_loss(metrics)})
+        loss = metrics.get("val/loss", math.nan)  # at three decimals: columns of metrics show all digits
+        tracker.end(status, reason, pick_shown(facts) | ({"ablate.loss": f"{loss:.3f}"} if math.isfinite(loss) else {}))
         if status != "interrupted":
             remove(folder / PREVIOUS)
     seconds = time.perf_counter() - begin
@@ -152,13 +155,6 @@ LIGHTNING = Procedure(pin_sources, choose_speed, _load_fit, _count_validation_it
 """Training with Lightning."""
 
 
-def _advise(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
-    """Return the plan's advice on memory or, without a plan, the settings that need less."""
-    classes = experiment.model.vocabulary(corpus.classes)
-    text = advise(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
-    return text or advise_less_memory(experiment.trainer)
-
-
 def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[str, Any]:
     """Return the facts about the run: data, hardware, versions, precision."""
     return {
@@ -175,18 +171,9 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
     }
 
 
-def _show_loss(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return the tag with the last validation loss at three decimals: columns of metrics show all digits."""
-    loss = metrics.get("val/loss")
-    return {} if loss is None or not math.isfinite(loss) else {"ablate.loss": f"{loss:.3f}"}
-
-
-def _refuse_changes(run_id: str, inputs: Mapping[str, str], corpus: Corpus) -> None:
+def _refuse_changes(run_id: str, inputs: Mapping[str, str]) -> None:
     """Raise ChangedInputsError if a run that goes on began with other inputs."""
-    before, now = read_texts(run_id, INPUTS), inputs
-    if not before and corpus.fingerprint:  # of an earlier version
-        before, now = {"data": read_facts(run_id).get(CORPUS, corpus.fingerprint)}, {"data": corpus.fingerprint}
-    if changes := list_changed_inputs(before, now):
+    if changes := list_changed_inputs(read_texts(run_id, INPUTS), inputs):
         raise ChangedInputsError(
             f"Run {run_id} began with other data or another model. What changed:\n  "
             + "\n  ".join(changes)
