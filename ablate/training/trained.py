@@ -98,7 +98,7 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
             weights = sharded.read_weights(file, change)
         else:
             weights = content["state_dict"]
-        average = content["callbacks"].get("WeightAverage", {}).get("weights")
+        average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights")
         problem = find_misshapen(average if ema and average is not None else weights)
     except (MemoryError, AblateError):
         raise
