@@ -23,7 +23,7 @@ from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.tracking import provenance, remote_files, system_metrics
 from ablate.tracking.datasets import log_dataset
-from ablate.tracking.facts import log_facts, pick_shown, read_facts, read_texts
+from ablate.tracking.facts import log_facts, pick_shown, read_texts
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
 from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
 from ablate.training.named import check_named
@@ -40,7 +40,6 @@ from ablate.training.runs import (
 )
 from ablate.training.trainer import advise_less_memory, check_ranks
 
-CORPUS = "ablate.corpus"
 INPUTS = "inputs.json"
 """What a run began with, among its artifacts."""
 
@@ -162,7 +161,7 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
         **{f"version.{package}": version for package, version in plugins.list_installed().items()},
         **({tracking.PLUGINS: describe_plugins(experiment)} if experiment.plugins else {}),
         **{tag: value for extension in load_extensions(experiment) for tag, value in extension.gather_facts().items()},
-        **({CORPUS: corpus.fingerprint} if corpus.fingerprint else {}),
+        **({"ablate.corpus": corpus.fingerprint} if corpus.fingerprint else {}),
         "ablate.corpus_description": corpus.description,
         "ablate.epochs": count_epochs(experiment, corpus),
         **speed.list_facts(),
