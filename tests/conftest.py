@@ -161,7 +161,10 @@ def everything():
     return 0
 
 
-sys.exit(groups.lead(everything))
+with groups.lead() as ending:
+    if ending.leads:
+        ending.status = everything()
+sys.exit(ending.status)
 """
 
 

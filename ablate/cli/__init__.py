@@ -102,18 +102,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
+    """Run one command, print its errors as messages, and return its exit status."""
     parser = build_parser()
     completion.complete(parser)
-    verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
-    names = [module.__name__.rpartition(".")[2] for module in VERBS]
-    if verb and verb not in names and not verb.startswith("-"):
-        parser.error(f"unknown verb {verb!r}. Accepted: {', '.join(names)}.{did_you_mean(verb, names)}")
-    options, after_options = parser.parse_known_args(arguments)
-    if after_options:  # key=value words that stand behind an option, which argparse does not take
-        if not hasattr(options, "words") or any(word.startswith("-") for word in after_options):
-            parser.error(tracking.redact(f"unrecognized arguments: {' '.join(after_options)}"))
-        options.words += after_options
+    options = _parse(parser, arguments)
     if options.version:
         print(ablate.__version__)
         return 0
@@ -125,29 +117,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     atexit.register(gc.freeze)  # at its end Python looks for garbage among all that was imported, for two seconds
     replace_unprintable()
-    with log_to_stderr():
-        return groups.lead(lambda: _call(options))
+    with log_to_stderr(), groups.lead() as ending:
+        try:
+            with reserve_stdout() if getattr(options, "json", False) else contextlib.nullcontext():
+                if ending.leads:
+                    ending.status = options.call(options)
+        except (AblateError, KeyboardInterrupt, OSError) as error:
+            if (status := _explain(error, options.verb)) is None:
+                raise
+            ending.status = status
+    return ending.status
 
 
-def _call(options: argparse.Namespace) -> int:
-    """Run the verb, print its errors as messages, and return the exit status."""
-    try:
-        with reserve_stdout() if getattr(options, "json", False) else contextlib.nullcontext():
-            status: int = options.call(options)
-        return status
-    except AblateError as error:
-        message = f"ablate {options.verb}: {tracking.redact(str(error))}"
-        print(wrap_for(sys.stderr, message), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options. Exits with status 2 for what is none."""
+    verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    names = [module.__name__.rpartition(".")[2] for module in VERBS]
+    if verb and verb not in names and not verb.startswith("-"):
+        parser.error(f"unknown verb {verb!r}. Accepted: {', '.join(names)}.{did_you_mean(verb, names)}")
+    options, after_options = parser.parse_known_args(arguments)
+    if after_options:  # key=value words that stand behind an option, which argparse does not take
+        if not hasattr(options, "words") or any(word.startswith("-") for word in after_options):
+            parser.error(tracking.redact(f"unrecognized arguments: {' '.join(after_options)}"))
+        options.words += after_options
+    return options
+
+
+def _explain(error: BaseException, verb: str) -> int | None:
+    """Print an error of the user or of the system as a message, and return the exit status; None for any other."""
+    if isinstance(error, KeyboardInterrupt):
         print("stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader, such as head, has gone: nothing to tell, unless work was cut short
+    if isinstance(error, BrokenPipeError):  # the reader, such as head, has gone: nothing to tell, unless work was cut
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141 if options.verb in ("train", "sweep", "work") else 0
-    except OSError as error:
-        if error.errno not in _DISK:
-            raise
+        return 141 if verb in ("train", "sweep", "work") else 0
+    if isinstance(error, AblateError):
+        message = tracking.redact(str(error))
+    elif isinstance(error, OSError) and error.errno in _DISK:
         place = f"{error.filename}: " if error.filename else "a file cannot be written: "
-        print(wrap_for(sys.stderr, f"ablate {options.verb}: {place}{error.strerror}."), file=sys.stderr)
-        return 2
+        message = f"{place}{error.strerror}."
+    else:
+        return None
+    print(wrap_for(sys.stderr, f"ablate {verb}: {message}"), file=sys.stderr)
+    return 2

@@ -1,20 +1,20 @@
-"""Train one experiment interactively: show progress, and handle Ctrl-C without losing work."""
+"""Stopping a run that a person waits for, without losing work."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ablate import tracking
+from ablate.config.logs import print_wrapped
 from ablate.distributed import groups, ranks, slurm
 from ablate.distributed.signals import handle_signals
 from ablate.experiment.tree import Experiment
-from ablate.training.procedures import Hooks, Place, Result
-from ablate.training.shown import RunDisplay
-from ablate.training.train import choose_procedure, train
+from ablate.training.procedures import Hooks, Result
+from ablate.training.train import choose_procedure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,68 +31,57 @@ STOPPING_WITHOUT_CHECKPOINT = (
 )
 
 
-def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
-    """Train with a progress bar on `console`, or with occasional lines if it is not a terminal. Ctrl-C writes a
-    checkpoint and ends the run as interrupted; a second Ctrl-C, and one before the first update, stops at once (a group
-    of processes ends in order).
+class Foreground:
+    """Within this context Ctrl-C, or another signal, writes a checkpoint of the run that has these `hooks` and ends it
+    as interrupted. A second Ctrl-C, and one before the first update, raises KeyboardInterrupt (a group of processes
+    ends in order).
+
+    Args:
+        experiment: what the run trains.
+        console: where it is told that the run stops, and how it is continued.
     """
-    procedure, place = choose_procedure(experiment), Place(run_id=run_id)
-    display = RunDisplay(console, experiment)
-    run_ids: list[str] = []
 
-    def started(run: str, text: str, before: Earlier) -> None:
-        stop.training = True
-        slurm.remember(tracking.open_store(), run)
-        run_ids.append(run)
-        display.show_start(run, text, before)
-        if run_id and not before.updates and procedure.resumes:
-            display.say("the run has no complete checkpoint and starts from the beginning")
-
-    def validated(step: int, metrics: Mapping[str, float]) -> bool:
-        display.show_validation(step, metrics)
-        return True
-
-    stopping = STOPPING if procedure.resumes else STOPPING_WITHOUT_CHECKPOINT
-    with display.show(), _StopSignals(stopping, display.say) as stop:
-        hooks = Hooks(started, display.progress.advance, validated, lambda: bool(stop.signals))
-        try:
-            result = train(experiment, place, hooks, procedure)
-        except ranks.Lost as error:
-            again = f" Continue with: {groups.describe_command()} train --resume {run_ids[0]}" if run_ids else ""
-            raise ranks.Lost(f"{error}{again}") from None
-    display.show_end(result, place)
-    if result.status == "interrupted":
-        display.say(f"Continue with: {groups.describe_command()} train --resume {result.run_id}")
-        if message := slurm.requeue(stop.signals):
-            display.say(message)
-    return result
-
-
-class _StopSignals:
-    """Records the signals that request a stop; if stopping at once loses nothing, a signal raises KeyboardInterrupt
-    instead."""
-
-    def __init__(self, text: str, note: Callable[[str], None]) -> None:
-        self.text, self.note = text, note
-        self.training = False
+    def __init__(self, experiment: Experiment, console: Console) -> None:
+        self.console = console
+        self.text = STOPPING if choose_procedure(experiment).resumes else STOPPING_WITHOUT_CHECKPOINT
+        self.hooks = Hooks(started=self._start, asked_to_stop=lambda: bool(self.signals))
         self.signals: list[int] = []
+        self._run_id = ""  # once it trains
         self._ending = contextlib.ExitStack()
 
-    def __enter__(self) -> _StopSignals:
+    def __enter__(self) -> Foreground:
         self._ending.enter_context(handle_signals(self._stop))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._ending.close()
+        if isinstance(error, ranks.Lost) and self._run_id:
+            raise ranks.Lost(f"{error} {self._describe_continuing()}") from None
+
+    def explain(self, result: Result) -> int:
+        """Tell how a run that was interrupted is continued, and return the exit status."""
+        if result.status != "interrupted":
+            return 0
+        print_wrapped(self.console, self._describe_continuing())
+        if message := slurm.requeue(self.signals):
+            print_wrapped(self.console, message)
+        return 130
+
+    def _describe_continuing(self) -> str:
+        return f"Continue with: {groups.describe_command()} train --resume {self._run_id}"
+
+    def _start(self, run_id: str, text: str, before: Earlier) -> None:
+        slurm.remember(tracking.open_store(), run_id)
+        self._run_id = run_id
 
     def _stop(self, number: int, frame: object) -> None:
         # a closed terminal and `timeout` send theirs twice; torchrun passes on what has reached us
-        at_once = not self.training or (self.signals and number == signal.SIGINT)
+        at_once = not self._run_id or (self.signals and number == signal.SIGINT)
         if at_once and ranks.world_size() == 1:
             raise KeyboardInterrupt
         self.signals.append(number)
         if len(self.signals) == 1:
             # in a thread of its own: the signal may have come while a line is written, which nothing may interrupt
-            telling = threading.Thread(target=self.note, args=(self.text,))
+            telling = threading.Thread(target=print_wrapped, args=(self.console, self.text))
             telling.start()
             self._ending.callback(telling.join)

@@ -43,7 +43,7 @@ _NAMES = {"norm layer": "norms", "data": "data"}
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     parser = add_verb(verbs, "list", "list the available choices", "ablate list placements", run)
-    text = "the list to print, such as placements, data or callbacks (default: the available lists)"
+    text = "the list to print, such as placements, data or optimizers (default: the available lists)"
     parser.add_argument("what", nargs="?", metavar="LIST", help=text)
     parser.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=PLUGINS)
     add_json(parser)
@@ -88,8 +88,6 @@ def _iterate_settings(cls: type[Any], prefix: str = "", above: tuple[type[Any], 
     own = []
     for name in cls.model_fields if cls not in above else ():
         known, part = merging.find_part(cls, {}, name)
-        if isinstance(part, merging.Several):
-            known = part.registry
         path = f"{prefix}{name}"
         own += [(known.name, path)] if known else []
         for kind in (known[kind] for kind in known) if known else [part] if isinstance(part, type) else []:

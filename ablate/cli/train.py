@@ -18,12 +18,12 @@ from ablate.distributed import launching, slurm
 if TYPE_CHECKING:
     from ablate.cli import foreground
     from ablate.sweeps import donors
-    from ablate.training import progress, runs, trainer
+    from ablate.training import procedures, progress, runs, trainer
 else:
     foreground = LazyModule("ablate.cli.foreground")
     donors = LazyModule("ablate.sweeps.donors")
     progress, runs = LazyModule("ablate.training.progress"), LazyModule("ablate.training.runs")
-    trainer = LazyModule("ablate.training.trainer")
+    procedures, trainer = LazyModule("ablate.training.procedures"), LazyModule("ablate.training.trainer")
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -54,7 +54,9 @@ def run(options: argparse.Namespace) -> int:
     if devices := trainer.count_launches(experiment.trainer):
         return launching.launch(devices)
     experiment = donors.resolve_donors(experiment)
-    result = foreground.train_in_foreground(experiment, console, run_id)
+    with foreground.Foreground(experiment, console) as waiting:
+        result = ablate.train(experiment, procedures.Place(run_id=run_id), waiting.hooks, progress=console)
+    status = waiting.explain(result)
     if options.json:
         print_json(result.to_dict())
-    return 130 if result.status == "interrupted" else 0
+    return status

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from importlib.util import find_spec
 from types import ModuleType
 
-from ablate.config.errors import AblateError, Problem
+from ablate.config.errors import AblateError
 
 
 def import_library(name: str, extra: str) -> ModuleType:
@@ -19,15 +18,6 @@ def import_library(name: str, extra: str) -> ModuleType:
             raise
         text = f"This needs the library {root}, which is not installed. {describe_installation(extra)}"
         raise AblateError(text) from None
-
-
-def find_missing(name: str, extra: str, what: str) -> list[Problem]:
-    """Return the problem that `what` needs the library `name`, which is not installed; none where it is, or `name` is
-    ''. Imports nothing."""
-    if not name or find_spec(name) is not None:
-        return []
-    command = describe_installation(extra) if extra else f"Type: pip install {name}"
-    return [Problem("kind", f"{what} needs the library {name}, which is not installed. {command}")]
 
 
 def describe_installation(extra: str) -> str:

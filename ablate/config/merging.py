@@ -83,7 +83,7 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
         tree[key] = {}
     elif isinstance(cls, Each) and value is None and key in tree:
         del tree[key]
-    elif value != {} or Several in (type(cls), type(child)) or (child is None and registry is None):
+    elif value != {} or (child is None and registry is None):
         tree[key] = value
     elif _may_be_none(cls, key) and tree.get(key) is None:  # nothing given for a part says that it is there
         tree[key] = {}
@@ -111,19 +111,10 @@ class Each:
     item: type[Any]
 
 
-@dataclass(frozen=True)
-class Several:
-    """In the place of a class: a list of kinds of `registry`. Paths name its items by their numbers from 0."""
-
-    registry: Registry[Any]
-
-
 def find_part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | None, Any]:
     """Return the registry of field `key` of `cls`, if it has one, and the class that its value in `tree` selects."""
     if isinstance(cls, Each):
         return None, cls.item
-    if isinstance(cls, Several):
-        return cls.registry, cls.registry.kind_of(tree.get(key) or {})
     if cls is None:
         return None, None
     registry, child = _describe_field(cls, key)
@@ -140,9 +131,8 @@ def _describe_field(cls: type[Any], key: str) -> tuple[Registry[Any] | None, Any
     if registry is not None:
         return registry, None
     inner = field.annotation
-    if get_origin(inner) is tuple:
-        several = [m for item in get_args(inner) for m in get_args(item)[1:] if isinstance(m, Registry)]
-        return None, Several(several[0]) if several else None
+    if get_origin(inner) is tuple:  # a list is given as a whole
+        return None, None
     if get_origin(inner) is dict:
         return None, Each(item) if _is_config(item := get_args(inner)[1]) else None
     inner = next((member for member in get_args(inner) if _is_config(member)), inner)  # of a part that may be None
@@ -150,7 +140,7 @@ def _describe_field(cls: type[Any], key: str) -> tuple[Registry[Any] | None, Any
 
 
 def _may_be_none(cls: Any, key: str) -> bool:
-    field = None if cls is None or isinstance(cls, (Each, Several)) else cls.model_fields.get(key)
+    field = None if cls is None or isinstance(cls, Each) else cls.model_fields.get(key)
     return field is not None and field.default is None
 
 
@@ -184,7 +174,7 @@ def adds_entry(cls: Any, before: Mapping[str, Any], after: Mapping[str, Any], pa
 
 def iterate_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the dotted paths that `cls` has, with the kinds that `tree` chooses."""
-    for key in tree if isinstance(cls, (Each, Several)) else (f.alias or name for name, f in cls.model_fields.items()):
+    for key in tree if isinstance(cls, Each) else (f.alias or name for name, f in cls.model_fields.items()):
         yield f"{prefix}{key}"
         _, child = find_part(cls, tree, key)
         if child is not None:
@@ -192,7 +182,5 @@ def iterate_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> 
 
 
 def _number_items(value: Any) -> Mapping[str, Any]:
-    """Return a mapping as it is, a list as one of its items' numbers, and anything else as an empty one."""
-    if isinstance(value, (list, tuple)):
-        return {str(number): item for number, item in enumerate(value)}
+    """Return a mapping as it is, and anything else as an empty one."""
     return value if isinstance(value, Mapping) else {}

@@ -110,7 +110,8 @@ def restrict(is_known: Callable[[str], bool], source: str, refusal: str = _STORE
 
 def _refuse(file: str, content: _Content) -> str:
     """Return why a file may not be run here; "" if it may."""
-    for guard in () if _is_loaded(content) else _guards:
+    known = _files.get(content.real)
+    for guard in () if known is not None and known.text == content.text else _guards:
         if not guard.is_known(content.sha256):
             return f"it needs the plugin {file}, and {guard.refusal.format(file=file, sha256=content.sha256)}"
     return ""
@@ -144,10 +145,24 @@ def find_loaded(sha256: str) -> str | None:
     return next((real for real, plugin in _files.items() if plugin.sha256 == sha256), None)
 
 
+def find(name: str, files: Iterable[str]) -> Any:
+    """Return what FILE.NAME is in one of the plugin `files`, or MODULE.NAME in a loaded module of an installed plugin;
+    None if there is nothing. Imports nothing."""
+    module, _, last = name.rpartition(".")
+    modules = [plugin.module for file, plugin in load(files).items() if Path(file).stem == module]
+    if _find_root(module) in [_find_root(point.module) for point in _points()]:
+        modules.append(module)
+    return next((getattr(sys.modules[one], last, None) for one in modules if one in sys.modules), None)
+
+
 def read_copies(files: Iterable[str]) -> dict[str, str]:
     """Return file name next to a stored configuration -> content, so that the stored files are enough to repeat a
     run."""
-    return {"/".join(_below(file)): plugin.text for file, plugin in load(files).items()}
+    copies = {}
+    for file, plugin in load(files).items():
+        below = [part for part in Path(file).parts if part not in (os.sep, os.pardir, "~")]  # not out of the folder
+        copies["/".join(below)] = plugin.text
+    return copies
 
 
 def list_installed() -> dict[str, str]:
@@ -202,11 +217,6 @@ def _read(file: str) -> _Content | str:
     return _Content(os.path.realpath(where), re.sub(r"\W", "_", where.stem), raw, text)
 
 
-def _is_loaded(content: _Content) -> bool:
-    known = _files.get(content.real)
-    return known is not None and known.text == content.text
-
-
 def _iterate_named(value: Any, inside: bool) -> Iterator[str]:
     """Yield the texts in `value` below a key `plugins`, or all of its texts if `value` is `inside` such a key."""
     if isinstance(value, Mapping):
@@ -236,14 +246,26 @@ def _load_file(file: str, content: _Content) -> Plugin | str:
     except (Exception, SystemExit) as error:
         problem = f"{file}{_line(error, real)}: {_words(error)}"
     else:
-        if known or any(
-            name not in before for name in _registered() if name[0] in registries or name[2] == plugin.module
+        if (
+            known
+            or _has_named_class(module)
+            or any(name not in before for name in _registered() if name[0] in registries or name[2] == plugin.module)
         ):
             return plugin
         problem = f"{file} registers nothing. {_explain_registering()}"
     _forget(plugin)
     del _files[real], sys.modules[plugin.module]
     return problem
+
+
+def _has_named_class(module: types.ModuleType) -> bool:
+    """Return whether `module` has a callback or a logger that Lightning itself has not: an experiment can name it."""
+    return any(
+        (base.__module__.partition(".")[0], base.__name__) in (("lightning", "Callback"), ("lightning", "Logger"))
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__.partition(".")[0] != "lightning"
+        for base in value.__mro__
+    )
 
 
 def _registered() -> set[tuple[str, str, str]]:
@@ -255,7 +277,8 @@ def _explain_registering() -> str:
     """Return what a file has to do to be a plugin, for a person."""
     kinds = join_words([registry.name for registry in Registry.all.values()], "or")
     example = "`@placements.register` above `class Mine(Placement):`, both from ablate.norms"
-    return f"It can register a kind of {kinds}, by the decorator of that registry: {example}"
+    more = "it can also have a callback or a logger of Lightning"
+    return f"It can register a kind of {kinds}, by the decorator of that registry: {example}; {more}"
 
 
 def _forget(plugin: Plugin) -> None:
@@ -280,11 +303,6 @@ def _words(error: BaseException) -> str:
             text = text.replace(f"{plugin.module}.{name}", f"{name} in {real}")
         text = text.replace(plugin.module, real)
     return text if isinstance(error, NameTaken) else f"{type(error).__name__}: {text}"
-
-
-def _below(file: str) -> list[str]:
-    """Return the parts of a path without those that lead out of a folder."""
-    return [part for part in Path(file).parts if part not in (os.sep, os.pardir, "~")]
 
 
 # ---------------------------------------------------------------------------------------------------- packages

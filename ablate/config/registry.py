@@ -25,17 +25,6 @@ from pydantic_core import PydanticCustomError, core_schema
 from ablate.config.base import Kind
 from ablate.config.errors import did_you_mean
 
-
-def list_kinds(value: Any) -> Any:
-    """Return the items of a field that takes several kinds, where names stand without brackets: a, or a,b."""
-    if isinstance(value, str):
-        return tuple(name.strip() for name in value.split(","))
-    if isinstance(value, Mapping):
-        text = "must be a list of names or mappings, such as {example}"
-        raise PydanticCustomError("kinds_type", text, {"example": "[NAME, {kind: NAME, FIELD: VALUE}]"})
-    return value
-
-
 T = TypeVar("T", bound=Kind)
 C = TypeVar("C", bound=type[Kind])
 

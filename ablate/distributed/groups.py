@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ablate.config.program import name_program
@@ -32,31 +33,45 @@ def describe_command() -> str:
     return f"torchrun --nproc-per-node {local_size()} ... -m ablate"
 
 
-def lead(function: Callable[[], int]) -> int:
-    """Run `function` on rank 0 while the other ranks run its calls of `run_together`; return its result on every rank.
-    Without a group, return `function()`.
-    """
+@dataclass
+class Ending:
+    """The end of this process."""
+
+    leads: bool = True
+    """Whether it runs the command: on rank 0, and without a group."""
+    status: int = 1
+    """Its exit status."""
+
+
+@contextlib.contextmanager
+def lead() -> Iterator[Ending]:
+    """Within this context the process that `leads` runs the command and sets its status, with which all ranks end. The
+    other ranks have then run its calls of `run_together`."""
+    ending = Ending()
     if not is_grouped() or int(os.environ["WORLD_SIZE"]) == 1:
-        return function()
+        yield ending
+        return
     try:
         group = ranks.group = _join()
     except Lost as error:
         logger.error(f"ablate: {error}")
-        return launching.report_end(2, int(os.environ["RANK"]))
+        yield Ending(False, launching.report_end(2, int(os.environ["RANK"])))
+        return
     if group.rank:
         try:
-            return launching.report_end(_follow(group), group.rank)
+            status = launching.report_end(_follow(group), group.rank)
         except Lost as error:
             logger.error(f"rank {group.rank}: {error}")
-            return 1
+            status = 1
+        yield Ending(False, status)
+        return
     launching.report_start()
-    status = 1
     try:
-        status = function()
+        yield ending
     finally:
         with contextlib.suppress(Lost):
-            group.write(f"call/{group.calls}", (None, status))
-    return launching.report_end(status, 0)
+            group.write(f"call/{group.calls}", (None, ending.status))
+    ending.status = launching.report_end(ending.status, 0)
 
 
 @contextlib.contextmanager

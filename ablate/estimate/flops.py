@@ -17,11 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ablate.data.text.tokenizers import KNOWN_SIZES
-from ablate.distributed import ranks
 from ablate.estimate.gpus import GPU, GPUS, assume_utilisation
 from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.trainer import TrainerConfig
@@ -149,7 +147,6 @@ def collect_facts(model: Model, experiment: Experiment, shape: tuple[int, ...]) 
 
 RECOMPUTED = 4 / 3
 """Factor of activation checkpointing on the FLOPs of a step: the forward pass is computed twice."""
-CPU_FLOPS, SMALL_GPU_FLOPS = 4e10, 5e13  # of one core and of one device, at what small models reach
 
 
 @dataclass(frozen=True)
@@ -170,12 +167,6 @@ class Work:
     def gpu_hours(self) -> float:
         """Hours of one GPU, or of all together, without validation."""
         return self.flops / (self.peak * self.utilisation) / 3600
-
-    @property
-    def seconds_here(self) -> float:
-        """A rough time on this machine, for a small model."""
-        one = SMALL_GPU_FLOPS if torch.cuda.is_available() else CPU_FLOPS * torch.get_num_threads()
-        return self.flops / (one * ranks.world_size())
 
 
 def estimate_work(

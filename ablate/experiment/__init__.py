@@ -1,8 +1,7 @@
 """One training run as one validated, frozen tree.
 
 `tree` holds `Experiment`; the other modules define the fields of parts whose behaviour is in higher layers: trainer,
-warm start, adapters, alignment, evaluation, measurements. Fields and checks only, no behaviour; `observers` also says
-how each callback and logger is built.
+warm start, adapters, alignment, evaluation, measurements. Fields and checks only, no behaviour.
 """
 
 from ablate.experiment.tree import Experiment

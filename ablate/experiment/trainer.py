@@ -5,17 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_BATCH, MOST_ITEMS, MOST_LOADERS, MOST_PROCESSES, MOST_STEPS
 from ablate.config.errors import Problem
-from ablate.config.registry import list_kinds
-from ablate.experiment import observers  # as a module: fields have the names of its registries
 from ablate.experiment.diagnose import DiagnoseConfig
 
 MOST_WORKERS = 16
 """Maximum data-loading processes of a rank if their number is chosen automatically."""
+
+
+class Named(Config):
+    """A class of Lightning or of a plugin; further keys are its arguments."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str = Field(min_length=1)
+    """Its name in Lightning, such as LearningRateMonitor, or FILE.CLASS of a plugin FILE.py."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"kind": value} if isinstance(value, str) else value
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the class."""
+        return dict(self.model_extra or {})
+
+
+def _list_named(value: Any) -> Any:
+    """Return the items of a list of classes, where names stand without brackets: a, or a,b."""
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(","))
+    if isinstance(value, Mapping):
+        text = "must be a list of names or mappings, such as {example}"
+        raise PydanticCustomError("named_type", text, {"example": "[NAME, {kind: NAME, ARGUMENT: VALUE}]"})
+    return value
+
+
+_LIST = BeforeValidator(_list_named, json_schema_input_type=str | tuple[str | Named, ...])
 
 
 class TrainerConfig(Config):
@@ -45,8 +76,8 @@ class TrainerConfig(Config):
     """Arithmetic of the model; the loss is always computed in float32. bf16-mixed: bfloat16 autocast; bf16-true:
     weights and moments are bfloat16 as well. auto: autocast if it is faster."""
     compile: Literal["auto", "reduce-overhead"] | bool = "auto"
-    """Whether to compile layers, and head with loss, with torch.compile. auto: if it saves more time than it takes, in
-    a sweep over all of its trials. reduce-overhead: also with CUDA graphs, for models so small that a GPU waits for
+    """Whether to compile layers, and head with loss, with torch.compile. auto: on a GPU, in a run of 2,000 updates or
+    more. reduce-overhead: also with CUDA graphs, for models so small that a GPU waits for
     kernel launches; on one device."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How the processes of a group share the training. ddp: each has the whole model and a part of each batch; fsdp: a
@@ -80,36 +111,17 @@ class TrainerConfig(Config):
     training, one; for data in memory, 0."""
     diagnose: DiagnoseConfig = DiagnoseConfig()
     """Measurements on the layers during training."""
-    callbacks: Annotated[
-        tuple[Annotated[observers.CallbackConfig, observers.callbacks], ...], BeforeValidator(list_kinds)
-    ] = ()
-    """Callbacks of Lightning that are called in training: names, or mappings with a kind and its fields. Observers
-    change no number, and arms may differ in them; of a plugin also such as change training."""
-    loggers: Annotated[
-        tuple[Annotated[observers.LoggerConfig, observers.loggers], ...], BeforeValidator(list_kinds)
-    ] = ()
-    """Logs beside MLflow, which has every metric anyway: names, or mappings with a kind and its fields."""
+    callbacks: Annotated[tuple[Named, ...], _LIST] = ()
+    """Callbacks of Lightning that are called in training: names of `lightning.pytorch.callbacks` or of a plugin's
+    classes, or mappings with the name as kind and the arguments of the class. They may change what is trained: arms
+    that differ in them are refused as for any other setting."""
+    loggers: Annotated[tuple[Named, ...], _LIST] = ()
+    """Loggers of Lightning beside MLflow, which has every metric anyway: names of `lightning.pytorch.loggers` or of a
+    plugin's classes, or mappings with the name as kind and the arguments of the class."""
     profiler: Literal["simple", "advanced", "pytorch"] | None = None
     """Lightning's profiler, whose output is an artifact of the run. simple: the time of each hook; advanced: of each
     Python function; pytorch: of each operator, with a trace of some updates. The times that it reports are longer than
     without it. None: none."""
-
-    @property
-    def changing_callbacks(self) -> tuple[observers.CallbackConfig, ...]:
-        """Those of `callbacks` that change training: a setting like any other."""
-        return tuple(callback for callback in self.callbacks if callback.changes_training)
-
-    def list_missing(self) -> list[Problem]:
-        """Return why callbacks and loggers cannot run on this machine, such as missing libraries. Paths are those of
-        the experiment."""
-        parts: Mapping[str, tuple[observers.CallbackConfig | observers.LoggerConfig, ...]]
-        parts = {"callbacks": self.callbacks, "loggers": self.loggers}
-        return [
-            problem.within(f"trainer.{part}.{number}")
-            for part, kinds in parts.items()
-            for number, kind in enumerate(kinds)
-            for problem in kind.validate()
-        ]
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
         """Return the problems with combinations of these fields."""
@@ -130,9 +142,6 @@ class TrainerConfig(Config):
             problems.append(
                 Problem("ema_decay", "needs whole weights on each device: trainer.strategy=ddp", self.ema_decay)
             )
-        kinds = [log.kind for log in self.loggers]
-        if twice := [kind for kind in dict.fromkeys(kinds) if kinds.count(kind) > 1]:
-            problems.append(Problem("loggers", f"{twice[0]} stands there twice; each log is written once", kinds))
         measured = self.diagnose.validate(fsdp=self.strategy == "fsdp")
         return problems + [problem.within("diagnose") for problem in measured]
 

@@ -87,7 +87,8 @@ class Experiment(Config):
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
         if self.task is None:  # a default that follows the data, which only now is known to be right
-            object.__setattr__(self, "task", _choose_task(self.data))
+            kind = self.data.default_task  # of one that there is not, `fit_task` tells
+            object.__setattr__(self, "task", tasks.parse(kind if kind in tasks else next(iter(tasks))))
         problems = [problem.within("model") for problem in self.model.validate()]
         stack = self.model.stack()
         placed = [*self.norm.validate_layer(stack), *self.norm.validate(stack)]
@@ -226,12 +227,6 @@ class Experiment(Config):
     def flat(self) -> dict[str, Any]:
         """Return the resolved configuration as {dotted path: value}."""
         return dict(iterate_leaves(self.to_tree()))
-
-
-def _choose_task(data: DataConfig) -> Task:
-    """Return the task that the targets of `data` are for; the first where there is none of that name, which
-    `fit_task` tells."""
-    return tasks.parse(data.default_task if data.default_task in tasks else next(iter(tasks)))
 
 
 def fill_in(tree: Mapping[str, Any]) -> Tree:

@@ -47,12 +47,14 @@ class Cell:
 
     def build_experiment(self, eager: bool = False) -> Experiment:
         """Return what it trains, on this machine: what says where a run is computed, logged and copied to is left out.
-        With `eager` it is not compiled. Raises ConfigError."""
+        With `eager` it is not compiled, else as it was. Raises ConfigError."""
         experiment = self.record.spec.at(self.arm, self.params)
         fields = type(experiment.trainer).model_fields
         changed = {name: fields[name].get_default() for name in (path.removeprefix("trainer.") for path in HOW)}
         if eager:
             changed["compile"] = False
+        elif experiment.trainer.compile == "auto" and "ablate.compile" in self.facts:
+            changed["compile"] = self.facts["ablate.compile"] == "true"
         return experiment.model_copy(update={"trainer": experiment.trainer.model_copy(update=changed)})
 
 

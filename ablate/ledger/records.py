@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.ledger.runs import Shared, to_runs, to_trial
-from ablate.ledger.schema import ArmRuns, CandidateRuns, Compiled, CrossedPair, PublishedSweep, Run, SeedLooks, Verdict
+from ablate.ledger.schema import ArmRuns, CandidateRuns, CrossedPair, PublishedSweep, Run, SeedLooks, Verdict
 from ablate.reports.downstream import compare_downstream
 from ablate.reports.findings import list_cautions
 from ablate.reports.layers_section import tabulate_layers
@@ -20,7 +20,6 @@ from ablate.reports.table import Section
 from ablate.sweeps.records import Candidate, CrossedRuns, SweepRecord
 from ablate.sweeps.seed_studies import stand_for_point
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.training.compilation import Compilation
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord
 
@@ -31,7 +30,6 @@ def publish_record(record: SweepRecord, size: str | None, shared: Shared) -> Pub
     record = share_with_scores(record)
     first = next(iter(record.trials))
     settings = resolve_settings(record, first)
-    compilation = record.compilation
     return PublishedSweep(
         name=record.name,
         generation=record.generation,
@@ -45,7 +43,6 @@ def publish_record(record: SweepRecord, size: str | None, shared: Shared) -> Pub
         scored=record.scored,
         initial_loss=record.initial_loss,
         trivial_loss=record.trivial_loss,
-        compilation=Compiled(compiles=compilation.compiles, why=compilation.why) if compilation else None,
         verdict=judge(record),
         cautions=list_cautions(record),
     )
@@ -137,7 +134,6 @@ def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
         trial_items={arm: one.trial_items for arm, one in sweep.arms.items()},
         initial_loss=sweep.initial_loss,
         trivial_loss=sweep.trivial_loss,
-        compilation=Compilation(sweep.compilation.compiles, sweep.compilation.why) if sweep.compilation else None,
     )
     return share_with_scores(record)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ablate.experiment.metrics import read_metric
 from ablate.ledger.cells import Cell
+from ablate.parallel.compiling import has_compiler
 from ablate.tracking.provenance import COMPARED
-from ablate.training.compilation import has_compiler
 from ablate.training.procedures import Hooks, Place, Result
 from ablate.training.runs import discard_checkpoint
 from ablate.training.train import train
@@ -43,7 +43,7 @@ def train_cell(cell: Cell, eager: bool = False) -> Trained:
         return True
 
     with _limit_threads(cell.facts.get("ablate.threads")):
-        place = Place(f"verify {cell.record.name}", cell.label, compilation=cell.record.compilation)
+        place = Place(f"verify {cell.record.name}", cell.label)
         result = train(experiment, place, Hooks(decide=note))
     if result.run_id:
         discard_checkpoint(result.run_id)

@@ -156,13 +156,6 @@ class Verdict(Config):
     over questions and seeds. They share the error of `arms`."""
 
 
-class Compiled(Config):
-    """Whether runs that leave it open were compiled."""
-
-    compiles: bool
-    why: str
-
-
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=80)]
 """The type of what is a part of the names of files, as the name of a sweep is."""
 
@@ -186,8 +179,6 @@ class PublishedSweep(Config):
     """Comparisons of downstream scores, which share the error."""
     initial_loss: float | None
     trivial_loss: float | None
-    compilation: Compiled | None
-    """None: each run chose for itself."""
     verdict: Verdict
     cautions: list[str]
     """What the report warns about."""

@@ -123,10 +123,9 @@ def split_parameters(
 ) -> list[dict[str, Any]]:
     """Return `parameters`, by name, in groups for an optimizer with the rate `lr`: first those whose role has no
     settings, with and without weight decay; then each role with settings. A group is several where the ranks have
-    shards of some of its parameters in other ways than of others. Without settings both groups are there, as in
-    checkpoints of before; with some, groups that are empty are not, for torch cannot restore them on shards. With the
-    `factors` of a parametrisation a group is several by these, and those of which the rate is not changed come first;
-    what Adam's eps is multiplied by stands as `eps_factor`."""
+    shards of some of its parameters in other ways than of others. No group is empty, unless all are: torch cannot
+    restore empty groups on shards. With the `factors` of a parametrisation a group is several by these, and those of
+    which the rate is not changed come first; what Adam's eps is multiplied by stands as `eps_factor`."""
     own = {role: group for role in ROLES if (group := getattr(settings, role, None))}
 
     def iterate_buckets() -> Iterator[tuple[list[nn.Parameter], dict[str, Any]]]:
@@ -144,10 +143,7 @@ def split_parameters(
 
     buckets = _multiply(iterate_buckets(), parameters, factors, lr) if factors else iterate_buckets()
     groups: list[dict[str, Any]] = [
-        {"params": alike, **fields}
-        for bucket, fields in buckets
-        if bucket or settings is None
-        for alike in ranks.group_by_mesh(bucket) or [[]]
+        {"params": alike, **fields} for bucket, fields in buckets if bucket for alike in ranks.group_by_mesh(bucket)
     ]
     return groups or [{"params": [], "weight_decay": weight_decay}]
 

@@ -23,7 +23,9 @@ def scale_model(model: Model, multipliers: Multipliers, norm: Placement, stack: 
     model.multipliers = multipliers
     if multipliers.hidden_init != 1:
         for projection in model.projections():
-            if projection.layer is not None and not _has_gain(norm, projection.layer, projection.role, stack):
+            if projection.layer is None:
+                continue
+            if projection.role not in norm.at(projection.layer, stack.depth).gains(stack.depth):
                 projection.weight.mul_(multipliers.hidden_init)
     if multipliers.output != 1:
         model.scale_output(Multiplier(multipliers.output))
@@ -40,10 +42,6 @@ def check_places(model: Model) -> None:
     if missing:
         text = f"says scales, and its model has no {' and no '.join(missing)} (docs/how-to/model-family.md)"
         raise ConfigError([Problem("model.kind", text, model.config.kind)])
-
-
-def _has_gain(norm: Placement, layer: int, role: str, stack: Stack) -> bool:
-    return role in norm.at(layer, stack.depth).gains(stack.depth)
 
 
 def _scale_branches(block: nn.Module, factor: float, norm: Placement) -> None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Hashable, Iterator
+import json
+import shutil
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.norms.residuals import lift_factors
 
@@ -23,7 +26,22 @@ KEPT = 16
 _PROGRAMS = 64
 """Programs of one kind of module and one shape, beyond which torch would compute without: placements times kinds of
 layers."""
-_shapes: set[Hashable] = set()
+_shapes: set[str] = set()
+
+
+def has_compiler() -> bool:
+    """Return whether this machine can compile: it has a GPU, whose compiler torch brings, or a C++ compiler."""
+    return torch.cuda.is_available() or any(shutil.which(name) for name in ("c++", "g++", "clang++"))
+
+
+def describe_shapes(experiment: Experiment) -> str:
+    """Return the settings that the shapes of a model and of its batches follow from; equal ones share programs where
+    their placements do."""
+    trainer = experiment.trainer.model_dump(
+        mode="json", include={"batch_size", "accumulate", "precision", "activation_checkpointing", "tensor_parallel"}
+    )
+    parts = experiment.model_dump(mode="json", include={"model", "task", "data", "lora"})
+    return json.dumps(parts | {"trainer": trainer}, sort_keys=True)
 
 
 def allow_programs(count: int) -> None:
@@ -35,7 +53,7 @@ def allow_programs(count: int) -> None:
     config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, count)
 
 
-def keep_programs(shapes: Hashable) -> None:
+def keep_programs(shapes: str) -> None:
     """Keep the programs of this process for a run of `shapes`, unless they are of too many others."""
     from torch._dynamo import config
 

@@ -26,7 +26,6 @@ from ablate.estimate.flops import count_by_formula, estimate_work
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.tree import Experiment
 from ablate.sweeps import transferring
-from ablate.sweeps.compilation import choose_for_sweep
 from ablate.sweeps.devices import pick_devices, share_cores
 from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure_initial_gradients
 from ablate.sweeps.preparation import check_sweep, fingerprint_sweep, pick_generation
@@ -44,7 +43,6 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_generations, open_existing, read_sweep, storage_url
 from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.transfer_plan import describe_saving, outline_open
-from ablate.training.compilation import Compilation
 from ablate.verdict.outcomes import count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -81,8 +79,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         total += busy
     sizes = corpora[base.data].count_validation_items()
     warnings = list(describe_outlying_gradients(measure_initial_gradients(spec, corpora)))
-    compilation = record.compilation if record else choose_for_sweep(spec, corpora)
-    return _format_plan(spec, corpora[base.data].description, sizes, items, record, left, total, warnings, compilation)
+    return _format_plan(spec, corpora[base.data].description, sizes, items, record, left, total, warnings)
 
 
 def plan_or_outline(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> tuple[str, str]:
@@ -174,15 +171,12 @@ def _format_plan(
     left: Mapping[str, Left],
     total: str,
     warnings: Sequence[str] = (),
-    compilation: Compilation | None = None,
 ) -> str:
     base = spec.base(next(iter(spec.all_arms)))
     unit = base.unit
     lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
     if base.procedure == "training":
         lines.append(f"validation  {base.validation.describe(sizes or base.data.most_val_sizes)}")
-    if compilation:
-        lines.append(f"compile  {'yes' if compilation.compiles else 'no'}: {compilation.why}")
     lines += [text] if (text := describe_readings(spec.without_grid())) else []
     lines += [describe_scale(spec)] if spec.scale else []
     lines += [text] if spec.transfer and (text := spec.transfer.describe()) else []

@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ablate import tracking
@@ -17,7 +16,6 @@ from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.metrics import is_score, list_metrics, list_parts
 from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.compilation import NOTE, choose_for_sweep, parse_note
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.rung_trials import build_arm
@@ -37,8 +35,8 @@ from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.storage_lock import do_locked
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.facts import log_facts, pick_shown
-from ablate.training.compilation import Compilation
 from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
+from ablate.training.named import check_named
 from ablate.training.runs import shorten_settings
 from ablate.training.train import check_corpus, choose_procedure
 from ablate.training.trainer import check_ranks
@@ -71,7 +69,7 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
         searched = [(path, value) for path, values in spec.corners(arm).items() for value in values]
         for trained in [base, *(spec.at(arm, {p: value}) for p, value in searched if p.startswith("trainer."))]:
             check_ranks(trained.trainer, f"sweep {spec.name}")
-            if problems := trained.trainer.list_missing():
+            if problems := check_named(trained):
                 raise ConfigError(problems, f"sweep {spec.name}")
             if trained.trainer.copy_to:
                 remote_files.check_url(trained.trainer.copy_to)
@@ -154,7 +152,6 @@ def open_sweep(
             arm.note_inputs(inputs)
             arm.note_studies(other.study.study_name for other in arms)
         check_donors(arms, corpora)
-        pick_compilation(arms, corpora)
         return f"{spec.name}@{generation}", arms, pick_threads(arms, threads) if threads else 0
 
     with translate_storage_errors(url):
@@ -266,21 +263,6 @@ def pick_threads(arms: list[ArmTrials], wanted: int) -> int:
     for arm in arms:
         arm.study.set_user_attr("threads", threads)
     return threads
-
-
-def pick_compilation(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) -> None:
-    """Choose for a new sweep whether its trials are compiled, and note it for all processes and continuations. One that
-    was begun without a choice stays without: each of its trials chooses for itself, as the first ones did."""
-    if read_compilation(arms) or any(arm.read_trials() for arm in arms):
-        return
-    if choice := choose_for_sweep(arms[0].spec, corpora):
-        for arm in arms:
-            arm.write_note(NOTE, asdict(choice))
-
-
-def read_compilation(arms: list[ArmTrials]) -> Compilation | None:
-    """Return the choice that is kept with a sweep; None if its trials choose for themselves."""
-    return parse_note(next((note for arm in arms if (note := arm.read_notes().get(NOTE))), None))
 
 
 def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:

@@ -15,8 +15,6 @@ from ablate.verdict.selection import choose_candidate
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ablate.training.compilation import Compilation
-
 COSTS = {  # of a trial -> the fact of its run
     "flops_per_update": "ablate.flops_per_update",
     "flops_before": "ablate.flops_before",
@@ -97,8 +95,6 @@ class SweepRecord:
 
     deleted: list[str] = field(default_factory=list)
     """Its studies that were deleted from the storage."""
-    compilation: Compilation | None = None
-    """Whether trials are compiled whose settings leave it open; None if each chooses for itself."""
 
     def __repr__(self) -> str:
         """Return one line, for a notebook: the whole would be screens of trials."""

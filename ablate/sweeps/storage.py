@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from ablate.config import plugins
 from ablate.config.errors import SweepError, did_you_mean
 from ablate.sweeps.attempts import RUNGS, read_trial_notes, trial_number
-from ablate.sweeps.compilation import NOTE, parse_note
 from ablate.sweeps.leases import is_free, is_orphan, is_paused
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.seed_studies import INPUTS, STUDIES, StoredStudy, read_after_search
@@ -155,7 +154,6 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         initial_loss=any_notes.get("initial_loss"),
         trivial_loss=None if None in losses else max((loss for loss in losses if loss is not None), default=None),
         deleted=deleted,
-        compilation=parse_note(any_notes.get(NOTE)),
     )
 
 

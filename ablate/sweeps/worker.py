@@ -26,7 +26,7 @@ from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.attempts import locate_traceback
 from ablate.sweeps.devices import cap_memory, read_sharing
 from ablate.sweeps.leases import TAKEN_OVER, Lease, describe_process, has_ended, read_owner
-from ablate.sweeps.preparation import list_changed_plugins, read_compilation
+from ablate.sweeps.preparation import list_changed_plugins
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.seed_studies import INPUTS
 from ablate.sweeps.sessions import load_arms
@@ -74,7 +74,7 @@ class Worker:
             record, arms, self.threads = _await_arms(name, url)
             self.queue = TrialQueue(arms, arms[0].study._storage)
         self.title, self.full_name = record.title, record.full_name
-        self.spec, self._compilation = arms[0].spec, read_compilation(arms)
+        self.spec = arms[0].spec
         self._plugins = plugins.hash_files(self.spec.plugin_files)
         self._refusals = 0  # trials that found the tracking server away since one that did not
 
@@ -168,7 +168,7 @@ class Worker:
             with translate_storage_errors(self.url):
                 self._check_inputs(arm.arm, inputs)
 
-        place = Place(self.title, arm.label(trial), arm.parent, tags, run_id, self._compilation)
+        place = Place(self.title, arm.label(trial), arm.parent, tags, run_id)
         length, hooks = arm.find_length(trial), Hooks(start, lease.note, decide, must_stop, loaded=check_inputs)
         procedure = None if length is None else build_rung(choose_procedure(experiment), length)
         return train(experiment, place, hooks, procedure)

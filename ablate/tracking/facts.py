@@ -33,7 +33,7 @@ def log_facts(tracker: Tracker, facts: Mapping[str, Any]) -> None:
 
 
 def read_facts(run_id: str) -> dict[str, str]:
-    """Return the facts of a run as texts: its tags and, of runs that have it, the artifact. Raises StoreError."""
+    """Return the facts of a run as texts: its tags and, once it is written, the artifact. Raises StoreError."""
     with explain_errors(tracking_uri()):
         tags = dict(client().get_run(run_id).data.tags)
     return {**tags, **read_texts(run_id, FILE)}

@@ -18,7 +18,6 @@ from ablate.distributed import ranks
 from ablate.tracking.tracker import Tracker
 from ablate.training import random_states
 from ablate.training.checkpoints import PART, move_into_place, remove, sync_to_disk
-from ablate.training.loggers import RunLogger
 from ablate.training.module import TrainingModule
 from ablate.training.runs import CHECKPOINT
 
@@ -57,8 +56,8 @@ class Curves(Callback):
     target has no loss.
     """
 
-    def __init__(self, logger: RunLogger | None, progress: Callable[[int, float], None] | None = None) -> None:
-        self.logger, self.progress = logger, progress
+    def __init__(self, progress: Callable[[int, float], None] | None = None) -> None:
+        self.progress = progress
         self.first_loss: float | None = None
         self.training_seconds = 0.0
         self._since = 0.0
@@ -127,9 +126,9 @@ class Curves(Callback):
             raise Stop("diverged", f"training loss {loss:.4g} at update {step} (limit {limit:.4g})")
 
     def record(self, trainer: Trainer, values: Mapping[str, float]) -> None:
-        """Log one point; values that are not finite cannot be drawn and are left out."""
-        if self.logger:
-            self.logger.record(values, trainer.global_step)
+        """Log one point, to MLflow and to the loggers of `trainer.loggers`."""
+        for logger in trainer.loggers:
+            logger.log_metrics(dict(values), trainer.global_step)
 
     @staticmethod
     def _due(trainer: Trainer, module: LightningModule, step: int) -> bool:
@@ -266,26 +265,25 @@ class Checkpoint(Callback):
 
     def __init__(self, folder: Path, tracker: Tracker | None) -> None:
         self.folder, self.tracker = folder, tracker
-        self._random: torch.Tensor | None = None
         self._states: Sequence[random_states.States] = ()
         self._begun = False
 
     def state_dict(self) -> dict[str, Any]:
         unsent = self.tracker.unsent if self.tracker else []
-        return {"random": torch.get_rng_state(), "generators": self._states, "unsent": unsent}
+        return {"generators": self._states, "unsent": unsent}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._random, self._states = state_dict["random"], state_dict.get("generators", ())
+        self._states = state_dict["generators"]
         if self.tracker:
-            self.tracker.keep(state_dict.get("unsent", []))
+            self.tracker.keep(state_dict["unsent"])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
         seed = pl_module.experiment.seed
-        if self._random is None:
-            random_states.begin_states(trainer.strategy, seed)
+        if self._states:
+            random_states.restore_states(trainer.strategy, seed, trainer.global_step, self._states)
         else:
-            random_states.restore_states(trainer.strategy, seed, trainer.global_step, self._random, self._states)
+            random_states.begin_states(trainer.strategy, seed)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.save(trainer)

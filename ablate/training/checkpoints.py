@@ -90,7 +90,7 @@ def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
 def _read(file: Path) -> Earlier:
     """Return the progress of the run that wrote `file`."""
     content = load(file)
-    experiment, shapes = dict(iterate_leaves(content.get("experiment", {}))), {}
+    experiment, shapes = dict(iterate_leaves(content["experiment"])), {}
     if not file.is_dir():
         if missing := {"optimizer_states", "lr_schedulers", "loops"} - content.keys():
             raise KeyError(min(missing))

@@ -26,15 +26,11 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise _simplify(error) from error
+        # the message of one out of a worker process has its whole traceback
+        raise DataError(str(error).rpartition(f"{DataError.__qualname__}: ")[2].strip()) from error
     except SystemExit:
         raise KeyboardInterrupt from None
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and not _NO_MEMORY.search(str(error)):
             raise
         raise OutOfMemory(f"Out of memory: {describe_error(error)}") from error
-
-
-def _simplify(error: DataError) -> DataError:
-    """Return `error` with its own message alone: out of a worker process, its whole traceback is in it."""
-    return DataError(str(error).rpartition(f"{DataError.__qualname__}: ")[2].strip())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from ablate import tracking
+from ablate.config.errors import AblateError
 from ablate.config.merging import Tree
 from ablate.data import Corpus
 from ablate.distributed import groups, ranks
@@ -25,12 +27,11 @@ from ablate.tracking.facts import log_facts
 from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Interrupt, Pause, RunCallback, Stop, Validations
 from ablate.training.checkpoints import Earlier, find_newest, remove
-from ablate.training.compilation import describe_shapes
 from ablate.training.errors import translate_errors
 from ablate.training.loaders import Loaders
 from ablate.training.loggers import RunLogger
 from ablate.training.module import TrainingModule
-from ablate.training.observing import Observer, build_callbacks
+from ablate.training.named import build_callbacks, build_loggers
 from ablate.training.precision import Speed
 from ablate.training.predictions import Predictions, has_figure
 from ablate.training.procedures import Ended, Hooks
@@ -91,7 +92,6 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
         **speed.list_facts(),
         **costs,
         "ablate.flops": own + costs["ablate.flops_before"],  # of all stages
-        **({"ablate.left_out": failures} if (failures := prepared.list_failures()) else {}),
     }
     if torch.cuda.is_available():  # of this process, since the run began
         facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
@@ -134,14 +134,6 @@ class _Prepared:
     checkpoint: Checkpoint
     extras: list[RunCallback]
     """Callbacks of the experiment's extensions."""
-    logger: RunLogger
-    named: list[Callback]
-    """Those of `trainer.callbacks`."""
-
-    def list_failures(self) -> str:
-        """Return what was left out during the run: observers and loggers that failed."""
-        failures = [callback.failure for callback in self.named if isinstance(callback, Observer)]
-        return "; ".join(filter(None, [*failures, *(log.failure for log in self.logger.further)]))
 
 
 def _prepare(
@@ -155,13 +147,15 @@ def _prepare(
 ) -> _Prepared:
     """Build everything that one rank needs; `updates`: those of the checkpoint from which the run resumes, None if it
     begins."""
+    callbacks: list[Callback] = build_callbacks(experiment)  # first: a run that diverges or is pruned ends in ours
+    loggers = build_loggers(experiment, tracker.run_id, updates or 0) if tracker else []
     random.seed(experiment.seed)
     np.random.seed(experiment.seed)
     torch.manual_seed(experiment.seed)
     with translate_errors():
         model, recipes = strategies.build_model(experiment, corpus)
     if speed.compile is True and recipes is None:
-        compiling.keep_programs(describe_shapes(experiment))
+        compiling.keep_programs(compiling.describe_shapes(experiment))
     elif speed.compile:  # CUDA graphs and sharded layers are of one run
         compiling.forget_programs()
     copied = _start(model, experiment, recipes, fills=updates is None)
@@ -171,13 +165,11 @@ def _prepare(
     validated = corpus.limit_validation(experiment.validation.samples)
     module = TrainingModule(experiment, validated, recipes is None and speed.compile, model)
     module.copied = copied
-    logger = RunLogger(experiment, tracker, experiment.trainer.batch_size * module.per_item, updates or 0)
-    curves = Curves(logger, hooks.progress)
+    logger = RunLogger(tracker, experiment.trainer.batch_size * module.per_item)
+    curves = Curves(hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
-    callbacks: list[Callback] = [curves, validations, checkpoint]
-    named = build_callbacks(experiment)
-    callbacks[:0] = named  # a run that diverges or is pruned ends in ours
+    callbacks += [curves, validations, checkpoint]
     if experiment.trainer.ema_decay is not None:
         callbacks.insert(0, WeightAverage(module, validated, experiment.trainer.ema_decay))
     extras: list[RunCallback] = []
@@ -193,11 +185,11 @@ def _prepare(
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
     if hooks.pause_at is not None:
         callbacks.append(Pause(hooks.pause_at, checkpoint.save))
-    trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy, logger)
+    trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy, [logger, *loggers])
     if hooks.asked_to_stop:
         ignore_signals(trainer)
     logger.count_updates = lambda: trainer.global_step
-    return _Prepared(trainer, module, Loaders(experiment, validated), validations, checkpoint, extras, logger, named)
+    return _Prepared(trainer, module, Loaders(experiment, validated), validations, checkpoint, extras)
 
 
 def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills: bool) -> frozenset[str]:
@@ -216,20 +208,23 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
     """Train, from a `checkpoint` where there is one, and return (status, reason)."""
     trainer, module, loaders = prepared.trainer, prepared.module, prepared.loaders
     loaded = checkpoint and strategies.make_loadable(checkpoint, module.experiment, module, module.model)
-    status, reason = "failed", ""
+    status, reason = "completed", ""
     with translate_errors():
         try:
             trainer.fit(module, loaders, ckpt_path=None if loaded is None else str(loaded), weights_only=True)
-            if prepared.validations.step < module.experiment.trainer.max_steps:
+            if (updates := trainer.global_step) < (all_updates := module.experiment.trainer.max_steps):
+                text = "runs of different lengths cannot be compared. Set trainer.max_steps, or the pruner of a sweep"
+                raise AblateError(f"A callback ended the run after {updates:,} of {all_updates:,} updates: {text}.")
+            if prepared.validations.step < all_updates:
                 trainer.validate(module, loaders, verbose=False)
             prepared.checkpoint.finish(trainer)
-            status = "completed"
         except Stop as stop:
             describe_profile(trainer)  # which Lightning does at the end of a fit alone
             prepared.checkpoint.finish(trainer)
             status, reason = stop.status, stop.reason
         finally:
-            prepared.logger.close(status)
+            if (wandb := sys.modules.get("wandb")) and wandb.run:  # or the next run of this process goes on in it
+                wandb.finish()
     return status, reason
 
 

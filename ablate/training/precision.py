@@ -1,8 +1,7 @@
-"""The fast mode: bfloat16 autocast and torch.compile, chosen if they save time.
+"""The fast mode: bfloat16 autocast and torch.compile, by rules.
 
-`auto` depends on the size of the model, the number of updates and the machine, and not on the placement, so that all
-arms of a comparison use the same precision; a sweep chooses once whether it compiles. The choice and its reason are
-tags of the run.
+`auto` depends on the size of the model, the number of updates and the kind of device, and not on the placement, so that
+all arms of a comparison compute alike. What was chosen, and why, are tags of the run.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ablate.training.compilation import Compilation, Runs, choose_compilation, has_compiler
-
 if TYPE_CHECKING:
-    from ablate.data import Corpus
     from ablate.experiment.tree import Experiment
     from ablate.parallel.sharing import Compiled
 
 # Measured with benchmarks/step.py: bfloat16 is 1.5 times as fast as float32 where the CPU has matrix tiles for it
 # (AMX), slower where it has not, and no faster below this width, where the conversions cost what the products save.
 BF16_WIDTH = 256
+COMPILED_FROM = 2_000
+"""Updates of a run from which `compile: auto` compiles on a GPU. Compiling a model takes half a minute and saves some
+fifth of each update (docs/benchmarks.md): from here on it pays where an update takes 75 ms. Runs on a CPU are short,
+and its compiler is slower: there only `compile: true` compiles."""
 
 
 @dataclass(frozen=True)
@@ -44,27 +44,24 @@ class Speed:
         }
 
 
-def choose_speed(experiment: Experiment, corpus: Corpus, chosen: Compilation | None = None) -> Speed:
-    """Return the precision and the compilation of this run on this machine, with `auto` resolved: as `chosen` for a
-    whole sweep, else for this run alone."""
+def choose_speed(experiment: Experiment) -> Speed:
+    """Return the precision and the compilation of this run on this machine, with `auto` resolved."""
     config = experiment.trainer
     precision, why_precision = str(config.precision), "as set"
     if config.precision == "auto":
         precision, why_precision = _choose_precision(experiment.model.hidden)
     compiled: Compiled
     if config.compile == "auto":
-        choice = chosen or choose_compilation([Runs(experiment, corpus)])
-        compiled, why_compiled = choice.compiles, choice.why
-        if compiled and not has_compiler():  # which the machine that chose for the sweep has
-            compiled, why_compiled = False, "there is no C++ compiler"
+        compiled, why_compiled = _choose_compilation(experiment)
     else:
         compiled, why_compiled = config.compile, "as set"
     if compiled == "reduce-overhead" and not torch.cuda.is_available():
         compiled, why_compiled = True, "as set, without CUDA graphs: there is no GPU"
     how = "CUDA graphs" if compiled == "reduce-overhead" else "compiled" if compiled else "eager"
     words = f"{precision} ({why_precision}), {how} ({why_compiled})"
-    if compiled:
-        _share_compilations()
+    if compiled:  # in the user's cache, from which other trials and later sweeps load the programs
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ablate" / "inductor"
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
     return Speed(precision, compiled, words)
 
 
@@ -80,6 +77,15 @@ def _choose_precision(width: int) -> tuple[str, str]:
     return "bf16-mixed", "the CPU has AMX tiles"
 
 
+def _choose_compilation(experiment: Experiment) -> tuple[bool, str]:
+    if not torch.cuda.is_available():
+        return False, "there is no GPU"
+    if experiment.model.unrolls:
+        return False, f"compiling would write out the steps of model {experiment.model.title}"
+    updates = experiment.trainer.max_steps
+    return updates >= COMPILED_FROM, f"{updates:,} updates on a GPU; it compiles from {COMPILED_FROM:,} on"
+
+
 def has_gpu_bfloat16() -> bool:
     """Return whether there is a GPU that multiplies bfloat16 matrices; older ones (T4, V100) emulate it slowly."""
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -89,9 +95,3 @@ def has_tiles() -> bool:
     """Return whether the CPU multiplies bfloat16 matrices in tiles (AMX)."""
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return bool(supported and supported())
-
-
-def _share_compilations() -> None:
-    """Keep compiled programs in the user's cache, from which other trials and later sweeps load them."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ablate" / "inductor"
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ablate.data import Corpus
 from ablate.experiment.tree import Experiment
 from ablate.tracking.tracker import Tracker
-from ablate.training.compilation import Compilation
 from ablate.training.precision import Speed
 
 if TYPE_CHECKING:
@@ -48,15 +47,13 @@ class Result:
 @dataclass(frozen=True)
 class Place:
     """The place of a run in MLflow: `experiment`, its parent run, its name and extra tags; or `run_id`, to continue
-    one. In a sweep also what the sweep has chosen for all of its trials."""
+    one."""
 
     experiment: str = "train"
     name: str = ""
     parent: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     run_id: str | None = None
-    compilation: Compilation | None = None
-    """Whether trials are compiled whose settings leave it open; None: each run chooses for itself."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +91,9 @@ class Ended(NamedTuple):
     """Number -> its value for each layer at the end."""
 
 
+Run: TypeAlias = Callable[[Experiment, Corpus, Speed, Tracker, Hooks], Ended]
+
+
 @dataclass(frozen=True)
 class Procedure:
     """The steps from an experiment's data to its result; the tracking around them is always the same."""
@@ -101,10 +101,10 @@ class Procedure:
     pin: Callable[[Experiment, Corpus], Experiment]
     """Returns the experiment with the SHA-256 of the weights that it starts from. Raises AblateError if they do not
     fit."""
-    choose_speed: Callable[[Experiment, Corpus, Compilation | None], Speed]
-    """Returns the precision and compilation; a sweep may have chosen whether to compile."""
-    run: Callable[[Experiment, Corpus, Speed, Tracker, Hooks], Ended]
-    """Runs it, for an open MLflow run."""
+    choose_speed: Callable[[Experiment], Speed]
+    """Returns the precision and whether it compiles."""
+    load_run: Callable[[], Run]
+    """Imports what it needs, and returns the function that runs it, for an open MLflow run."""
     count_validation_items: Callable[[Experiment, Corpus], int]
     """Returns the number of sequences, images or pairs for validation."""
     resumes: bool = True

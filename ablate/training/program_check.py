@@ -24,9 +24,8 @@ from ablate.experiment.extensions import restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import strategies
-from ablate.parallel.compiling import CompiledParts, keep_programs
+from ablate.parallel.compiling import CompiledParts, describe_shapes, keep_programs
 from ablate.parallel.sharing import sharing_of
-from ablate.training.compilation import describe_shapes
 from ablate.training.errors import translate_errors
 from ablate.training.precision import Speed
 from ablate.training.timing import compute_in, read_batches
@@ -47,7 +46,8 @@ def check_programs(experiment: Experiment, corpus: Corpus, speed: Speed) -> Spee
     They are compared once in a process for each model. Programs of GPUs come from another compiler and are not
     compared, nor are those of sharded layers, which no rank has whole.
     """
-    if speed.compile is not True or sharing_of(experiment.trainer) == "fsdp" or not _computes_on_processor():
+    on_processor = not (torch.cuda.is_available() or torch.backends.mps.is_available())  # as Lightning decides it
+    if speed.compile is not True or sharing_of(experiment.trainer) == "fsdp" or not on_processor:
         return speed
     usual = _take_usual_weights(experiment)
     frozen = usual.warm_start.freeze if usual.warm_start else ()
@@ -58,11 +58,6 @@ def check_programs(experiment: Experiment, corpus: Corpus, speed: Speed) -> Spee
         if _faults[key]:
             logger.warning(f"Not compiled: {_faults[key]}")
     return replace(speed, compile=False, why=f"{speed.why}; eager after all: {_faults[key]}") if _faults[key] else speed
-
-
-def _computes_on_processor() -> bool:
-    """Return whether Lightning, with `accelerator: auto`, trains on the processor."""
-    return not (torch.cuda.is_available() or torch.backends.mps.is_available())
 
 
 def _take_usual_weights(experiment: Experiment) -> Experiment:

@@ -43,15 +43,11 @@ def begin_states(strategy: Any, seed: int) -> None:
         torch.manual_seed(_derive_seed(seed, part, 0))
 
 
-def restore_states(strategy: Any, seed: int, updates: int, first: Tensor, saved: Sequence[States]) -> None:
-    """Set the states of this rank's part to those that a checkpoint has after so many `updates`.
-
-    `first` is the CPU's of the first part, which is all that checkpoints of earlier versions have: their ranks drew the
-    same masks on a CPU, and go on so. What a checkpoint has no state of, on another device or with another number of
-    parts, begins a new stream.
-    """
+def restore_states(strategy: Any, seed: int, updates: int, saved: Sequence[States]) -> None:
+    """Set the states of this rank's part to those that a checkpoint has after so many `updates`. What it has no state
+    of, on another device or with another number of parts, begins a new stream."""
     part, count = find_part(strategy)
-    states: States = {} if saved and part else {"cpu": first}
+    states: States = {} if part else {"cpu": saved[0]["cpu"]}
     if len(saved) == count:
         states = saved[part]
     torch.manual_seed(_derive_seed(seed, part, updates))  # of all devices

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec
@@ -30,7 +29,7 @@ def train(
     hooks: Hooks | None = None,
     procedure: Procedure | None = None,
     *,
-    progress: bool = True,
+    progress: bool | Console = True,
 ) -> Result:
     """Run `experiment`, tracked in MLflow, and return how it ended.
 
@@ -44,36 +43,34 @@ def train(
         hooks: functions that are called while the run goes.
         procedure: how it is run; by default training by Lightning, or alignment where `experiment.align` is set.
         progress: whether stdout shows what is run, the update, loss, rate and time that is left, each validation and
-            how the run ended: as a bar on a terminal, in lines now and then in a notebook, a file or a pipe.
+            how the run ended: as a bar on a terminal, in lines now and then in a notebook, a file or a pipe. A console:
+            the same there, by a caller that has said what is run.
     """
     if not isinstance(experiment, Experiment):
         text = "give an Experiment, such as ablate.Experiment.from_mapping({'norm': 'mix', 'optimizer.lr': 3e-3})"
         raise TypeError(f"{text}, not a {type(experiment).__name__}")
-    place, hooks = place or Place(), hooks or Hooks()
-    if not progress:
+    place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or training.choose_procedure(experiment)
+    if progress is False:
         return training.train(experiment, place, hooks, procedure)
-    display = RunDisplay(open_console(), experiment)
-    display.say(describe_run(experiment, place.run_id))
-    with log_where_unheard(), display.show():
+    display = RunDisplay(open_console() if progress is True else progress, experiment, place, procedure)
+    if progress is True:
+        display.say(describe_run(experiment, place.run_id))
+    with log_where_unheard(), display.progress.show():
         result = training.train(experiment, place, display.add_to(hooks), procedure)
-    display.show_end(result, place)
+    display.show_end(result)
     return result
 
 
 class RunDisplay:
     """Shows one run on `console`: what it computes, how far it is, its validations, and how it ended."""
 
-    def __init__(self, console: Console, experiment: Experiment) -> None:
-        self.console, self.experiment = console, experiment
+    def __init__(self, console: Console, experiment: Experiment, place: Place, procedure: Procedure) -> None:
+        self.console, self.experiment, self.place, self.procedure = console, experiment, place, procedure
         self.progress = RunProgress(console, experiment)
 
     def say(self, text: str) -> None:
         """Print lines that stay."""
         print_wrapped(self.console, text)
-
-    def show(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context in which the progress is drawn."""
-        return self.progress.show()
 
     def add_to(self, hooks: Hooks) -> Hooks:
         """Return `hooks`, each of which shows what it is given before it does what it did."""
@@ -95,19 +92,21 @@ class RunDisplay:
         if before.updates:
             self.say(f"resumed at update {before.updates}/{self.experiment.trainer.max_steps}")
             self.progress.begin_at(before.updates)
+        elif self.place.run_id and self.procedure.resumes:
+            self.say("the run has no complete checkpoint and starts from the beginning")
 
     def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a validation after `step` updates."""
         values = ", ".join(f"{key} {value:.4f}" for key, value in metrics.items())
         self.say(f"update {step}/{self.experiment.trainer.max_steps}: {values}")
 
-    def show_end(self, result: Result, place: Place) -> None:
+    def show_end(self, result: Result) -> None:
         """Show how the run ended and, unless it can go on, where it is."""
         reason = f": {result.reason}" if result.reason else ""
         self.say(f"{result.status}{reason} after {format_duration(result.seconds)}")
         if result.status != "interrupted":
-            name = place.name or name_run(self.experiment)
-            where = f'In MLflow: run "{name}" of the experiment "{place.experiment}"'
+            name = self.place.name or name_run(self.experiment)
+            where = f'In MLflow: run "{name}" of the experiment "{self.place.experiment}"'
             self.say(f"{where}. Open it with: {name_program()} ui")
 
 

@@ -29,12 +29,13 @@ def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: f
     if isinstance(loaders := experiment.trainer.num_workers, int):  # starting hundreds takes longer than timing
         fewer = experiment.trainer.model_copy(update={"num_workers": min(loaders, ranks.count_cores())})
         experiment = experiment.model_copy(update={"trainer": fewer})
-    device = _pick_device()
+    here = "cuda:0" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    device = torch.device(here)  # which Lightning takes by itself
     # of processes that read data, this one knows just how long it waits for them
     alone = device.type == "cpu" and not count_workers(experiment.trainer, corpus.train)
     with translate_errors():
         model = experiment.build_model(corpus.classes, corpus.shape)
-        training = train(model.to(device), experiment, corpus, choose_speed(experiment, corpus).precision)
+        training = train(model.to(device), experiment, corpus, choose_speed(experiment).precision)
         return _time_updates(training, device, time.thread_time if alone else time.perf_counter, updates, seconds)
 
 
@@ -119,13 +120,6 @@ def compute_in(precision: str, device: torch.device) -> Iterator[None]:
             yield
     else:  # as it is: a switch that a compiled program saw would make it another program
         yield
-
-
-def _pick_device() -> torch.device:
-    """Return the device that Lightning takes by itself."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", 0)
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def _read_clock(device: torch.device, clock: Callable[[], float]) -> float:

@@ -23,11 +23,12 @@ from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.tracking import provenance, remote_files, system_metrics
 from ablate.tracking.datasets import log_dataset
-from ablate.tracking.facts import log_facts, pick_shown, read_facts, read_texts
+from ablate.tracking.facts import log_facts, pick_shown, read_texts
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
 from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
+from ablate.training.named import check_named
 from ablate.training.precision import Speed, choose_speed
-from ablate.training.procedures import Ended, Hooks, Place, Procedure, Result
+from ablate.training.procedures import Hooks, Place, Procedure, Result, Run
 from ablate.training.runs import (
     copy_run,
     count_epochs,
@@ -39,7 +40,6 @@ from ablate.training.runs import (
 )
 from ablate.training.trainer import advise_less_memory, check_ranks
 
-CORPUS = "ablate.corpus"
 INPUTS = "inputs.json"
 """What a run began with, among its artifacts."""
 
@@ -47,11 +47,11 @@ INPUTS = "inputs.json"
 def train(
     experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None, procedure: Procedure | None = None
 ) -> Result:
-    """Run `experiment` and return how it ended, as `ablate.training.shown.train` does, and show nothing."""
+    """Run `experiment` and return how it ended, as `ablate.train` does, and show nothing."""
     begin = time.perf_counter()
     place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or choose_procedure(experiment)
     check_ranks(experiment.trainer)
-    if problems := [*validate_sharing(experiment), *experiment.trainer.list_missing()]:
+    if problems := [*validate_sharing(experiment), *check_named(experiment)]:
         raise ConfigError(problems)
     if experiment.trainer.copy_to:
         remote_files.check_url(experiment.trainer.copy_to)
@@ -63,8 +63,8 @@ def train(
     if hooks.loaded:
         hooks.loaded(inputs)
     if place.run_id and tracking.find_active_run(place.run_id):
-        _refuse_changes(place.run_id, inputs, corpus)
-    speed = procedure.choose_speed(experiment, corpus, place.compilation)
+        _refuse_changes(place.run_id, inputs)
+    speed = procedure.choose_speed(experiment)
     made_with = _gather_facts(experiment, corpus, speed)
     watched = system_metrics.check_wanted()
     with contextlib.ExitStack() as stack:
@@ -76,13 +76,16 @@ def train(
             stack.enter_context(lock_run(folder))
         try:
             with system_metrics.watch_system(tracker, watched):
-                status, reason, step, metrics, facts, layers = procedure.run(experiment, corpus, speed, tracker, hooks)
+                run = procedure.load_run()
+                status, reason, step, metrics, facts, layers = run(experiment, corpus, speed, tracker, hooks)
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
                 tracker.set_tags({"ablate.copy": copy_run(experiment, tracker.run_id)})
         except TakenOverError:  # the run is another process's now
             raise
         except OutOfMemory as error:
-            advised = OutOfMemory(f"{error} {_advise(experiment, corpus, speed)}")
+            classes = experiment.model.vocabulary(corpus.classes)
+            planned = advise(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
+            advised = OutOfMemory(f"{error} {planned or advise_less_memory(experiment.trainer)}")
             tracker.end("failed", describe_error(advised))
             raise advised from error
         except BaseException as error:
@@ -91,7 +94,8 @@ def train(
             raise
         facts = {**made_with, **facts}
         log_facts(tracker, facts)
-        tracker.end(status, reason, {**pick_shown(facts), **_show_loss(metrics)})
+        loss = metrics.get("val/loss", math.nan)  # at three decimals: columns of metrics show all digits
+        tracker.end(status, reason, pick_shown(facts) | ({"ablate.loss": f"{loss:.3f}"} if math.isfinite(loss) else {}))
         if status != "interrupted":
             remove(folder / PREVIOUS)
     seconds = time.perf_counter() - begin
@@ -134,27 +138,20 @@ def pin_sources(experiment: Experiment, corpus: Corpus) -> Experiment:
     return experiment
 
 
-def _fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
-    """Train by Lightning, which takes seconds to import."""
+def _load_fit() -> Run:
+    """Import Lightning, which takes seconds."""
     with postpone_collection():
         from ablate.training.fit import fit
 
-    return fit(experiment, corpus, speed, tracker, hooks)
+    return fit
 
 
 def _count_validation_items(experiment: Experiment, corpus: Corpus) -> int:
     return experiment.validation.count_samples(len(corpus.val))
 
 
-LIGHTNING = Procedure(pin_sources, choose_speed, _fit, _count_validation_items)
+LIGHTNING = Procedure(pin_sources, choose_speed, _load_fit, _count_validation_items)
 """Training with Lightning."""
-
-
-def _advise(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
-    """Return the plan's advice on memory or, without a plan, the settings that need less."""
-    classes = experiment.model.vocabulary(corpus.classes)
-    text = advise(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
-    return text or advise_less_memory(experiment.trainer)
 
 
 def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[str, Any]:
@@ -164,7 +161,7 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
         **{f"version.{package}": version for package, version in plugins.list_installed().items()},
         **({tracking.PLUGINS: describe_plugins(experiment)} if experiment.plugins else {}),
         **{tag: value for extension in load_extensions(experiment) for tag, value in extension.gather_facts().items()},
-        **({CORPUS: corpus.fingerprint} if corpus.fingerprint else {}),
+        **({"ablate.corpus": corpus.fingerprint} if corpus.fingerprint else {}),
         "ablate.corpus_description": corpus.description,
         "ablate.epochs": count_epochs(experiment, corpus),
         **speed.list_facts(),
@@ -173,18 +170,9 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
     }
 
 
-def _show_loss(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return the tag with the last validation loss at three decimals: columns of metrics show all digits."""
-    loss = metrics.get("val/loss")
-    return {} if loss is None or not math.isfinite(loss) else {"ablate.loss": f"{loss:.3f}"}
-
-
-def _refuse_changes(run_id: str, inputs: Mapping[str, str], corpus: Corpus) -> None:
+def _refuse_changes(run_id: str, inputs: Mapping[str, str]) -> None:
     """Raise ChangedInputsError if a run that goes on began with other inputs."""
-    before, now = read_texts(run_id, INPUTS), inputs
-    if not before and corpus.fingerprint:  # of an earlier version
-        before, now = {"data": read_facts(run_id).get(CORPUS, corpus.fingerprint)}, {"data": corpus.fingerprint}
-    if changes := list_changed_inputs(before, now):
+    if changes := list_changed_inputs(read_texts(run_id, INPUTS), inputs):
         raise ChangedInputsError(
             f"Run {run_id} began with other data or another model. What changed:\n  "
             + "\n  ".join(changes)

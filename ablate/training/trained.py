@@ -92,15 +92,17 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
             raise AblateError(f"{file} is not a checkpoint of Ablate: it contains a {type(content).__name__}.")
         tree, step = content["experiment"], int(content["global_step"])
         experiment = _read_experiment(tree, str(file))
-        weights = _gather_weights(file, experiment, content) if file.is_dir() else content["state_dict"]
+        if file.is_dir():  # several ranks have written it
+            change = tensor.change_fused_rows(experiment.model, content["tensor_parallel"], tensor.ungroup)
+            weights = sharded.read_weights(file, change)
+        else:
+            weights = content["state_dict"]
         average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights")
         problem = find_misshapen(average if ema and average is not None else weights)
     except (MemoryError, AblateError):
         raise
     except KeyError as error:
-        raise AblateError(
-            f"{file} is not a checkpoint of Ablate, or is from an earlier version: it has no {error}."
-        ) from None
+        raise AblateError(f"{file} is not a checkpoint of this version of Ablate: it has no {error}.") from None
     except Exception as error:
         raise AblateError(
             f"The checkpoint {file} is damaged ({error}). The previous one may be in the same folder."
@@ -180,13 +182,6 @@ def check_weights(source: TrainedModel, finite: bool = True) -> None:
 
 def _shorten(error: BaseException) -> str:
     return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" ...").rstrip(".") + "."
-
-
-def _gather_weights(folder: Path, experiment: Experiment, content: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weights of a checkpoint that several ranks have written."""
-    return sharded.read_weights(
-        folder, tensor.change_fused_rows(experiment.model, content["tensor_parallel"], tensor.ungroup)
-    )
 
 
 def _find_checkpoint(name: str) -> Path:

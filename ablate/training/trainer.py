@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,10 +127,10 @@ def build_trainer(
     callbacks: list[Callback],
     folder: Path,
     strategy: Strategy | None = None,
-    logger: Logger | None = None,
+    loggers: Sequence[Logger] = (),
 ) -> Trainer:
     """Return the Lightning Trainer: one device, or by `strategy` one for each rank of a group; `callbacks` alone for
-    metrics, checkpoints and progress, and a `logger` for what they log by Lightning."""
+    metrics, checkpoints and progress, and the `loggers` of what they log."""
     quiet_lightning()
     from lightning.pytorch import Trainer
 
@@ -153,7 +154,7 @@ def build_trainer(
         **settings,
         callbacks=callbacks,
         default_root_dir=folder,
-        **{**BARE, "logger": logger or False},
+        **{**BARE, "logger": list(loggers)},
     )
 
 

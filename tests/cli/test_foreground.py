@@ -5,15 +5,18 @@ import os
 import re
 import signal
 import threading
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+import ablate
 from ablate import tracking
-from ablate.cli import foreground
+from ablate.cli.foreground import Foreground
 from ablate.data.text.config import Topics
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
+from ablate.training.procedures import Place
 
 
 @pytest.fixture
@@ -21,11 +24,20 @@ def run(store, tiny_settings):
     experiment = Experiment.from_mapping(tiny_settings)
     told = io.StringIO()
 
-    def train(run_id=None):
-        return foreground.train_in_foreground(experiment, Console(file=told, width=200), run_id)
+    def train(run_id=None, progress=None):
+        return train_in_foreground(experiment, Console(file=told, width=200), run_id, progress)
 
     train.told = told
     return train
+
+
+def train_in_foreground(experiment, console, run_id=None, progress=None):
+    """As the verb trains; `progress` is called with the number of updates and the loss."""
+    with Foreground(experiment, console) as waiting:
+        hooks = replace(waiting.hooks, progress=progress)
+        result = ablate.train(experiment, Place(run_id=run_id), hooks, progress=console)
+    assert waiting.explain(result) == (130 if result.status == "interrupted" else 0)
+    return result
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -37,25 +49,18 @@ def test_while_the_data_is_prepared_it_stops_at_once(run, monkeypatch, number):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_while_it_trains_it_ends_with_a_checkpoint_and_the_second_stops_at_once(run, monkeypatch):
-    plain = foreground.Hooks
+def test_while_it_trains_it_ends_with_a_checkpoint_and_the_second_stops_at_once(run):
+    def send(*numbers):
+        return lambda step, loss: [os.kill(os.getpid(), number) for number in numbers]
 
-    def hooks(started, progress, decide, asked_to_stop, sent=(signal.SIGINT,)):
-        def stop(step, loss):
-            for number in sent:
-                os.kill(os.getpid(), number)
-
-        return plain(started, stop, decide, asked_to_stop)
-
-    monkeypatch.setattr(foreground, "Hooks", hooks)
-    assert run().status == "interrupted"
-    assert run.told.getvalue().count("Stopping: finishing the current update or validation") == 1
+    assert run(progress=send(signal.SIGINT)).status == "interrupted"
+    told = run.told.getvalue()
+    assert told.count("Stopping: finishing the current update or validation") == 1
+    assert re.search(r"^Continue with: ablate train --resume \w+$", told, re.MULTILINE)
     closed = [signal.SIGHUP, signal.SIGHUP]  # the shell and the kernel both send it when a terminal is closed
-    monkeypatch.setattr(foreground, "Hooks", lambda *given: hooks(*given, sent=closed))
-    assert run().status == "interrupted"
-    monkeypatch.setattr(foreground, "Hooks", lambda *given: hooks(*given, sent=[signal.SIGINT] * 2))
+    assert run(progress=send(*closed)).status == "interrupted"
     with pytest.raises(KeyboardInterrupt):
-        run()
+        run(progress=send(signal.SIGINT, signal.SIGINT))
 
 
 class Interrupted(io.StringIO):
@@ -74,7 +79,7 @@ class Interrupted(io.StringIO):
 
 def test_ctrl_c_while_a_line_is_written_stops_as_at_any_other_time(store, tiny_settings):
     told = Interrupted()
-    result = foreground.train_in_foreground(Experiment.from_mapping(tiny_settings), Console(file=told, width=200))
+    result = train_in_foreground(Experiment.from_mapping(tiny_settings), Console(file=told, width=200))
     assert result.status == "interrupted"
     assert told.getvalue().count("Stopping: finishing the current update or validation") == 1
 
@@ -82,7 +87,7 @@ def test_ctrl_c_while_a_line_is_written_stops_as_at_any_other_time(store, tiny_s
 def test_at_80_columns_no_line_of_a_run_breaks_within_a_word(store, tiny_settings):
     told = io.StringIO()
     experiment = Experiment.from_mapping(tiny_settings, {"trainer.max_steps": 2})
-    foreground.train_in_foreground(experiment, Console(file=told, width=80, force_terminal=True, color_system=None))
+    train_in_foreground(experiment, Console(file=told, width=80, force_terminal=True, color_system=None))
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", told.getvalue())
     lines = [line.rstrip() for line in re.split(r"[\r\n]+", text)]
     assert max(map(len, lines)) <= 80
@@ -105,18 +110,12 @@ def test_in_a_log_file_every_line_is_whole_and_can_be_used(run):
     assert len(lines) == 6
 
 
-def test_a_group_that_lost_a_rank_says_how_to_go_on_and_a_run_without_a_checkpoint_that_it_begins_again(
-    run, store, monkeypatch
-):
-    plain = foreground.Hooks
-
+def test_a_group_that_lost_a_rank_says_how_to_go_on_and_a_run_without_a_checkpoint_that_it_begins_again(run, store):
     def lost(step, loss):
         raise ranks.Lost("A rank of this group has ended.")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(foreground, "Hooks", lambda started, *given: plain(started, lost, *given[1:]))
-        with pytest.raises(ranks.Lost, match=r"ended\. Continue with: ablate train --resume \w+$") as caught:
-            run()
+    with pytest.raises(ranks.Lost, match=r"ended\. Continue with: ablate train --resume \w+$") as caught:
+        run(progress=lost)
     run_id = str(caught.value).split()[-1]
     assert run(run_id).run_id == run_id
     told = run.told.getvalue().splitlines()

@@ -12,14 +12,14 @@ LISTS = ("placements", "norms", "models", "tasks", "data")
 PLUGIN = """
 from typing import Literal
 
-from ablate.experiment.observers import CallbackConfig, callbacks
 from ablate.optim.optimizers import optimizers
+from ablate.optim.schedules import ScheduleConfig, schedules
 
 optimizers.preset("slow", "adamw", lr=1e-5)
 
 
-@callbacks.register
-class Mine(CallbackConfig):
+@schedules.register
+class Mine(ScheduleConfig):
     \"\"\"Counts batches. And more.\"\"\"
 
     kind: Literal["mine"] = "mine"
@@ -65,11 +65,11 @@ def test_without_a_list_it_says_which_there_are(listed):
     rows = json.loads(listed("--json"))
     lists = {row["list"].removeprefix("ablate list "): row["set by"] for row in rows}
     assert lists.keys() >= {*LISTS, "initialisations", "optimizers", "schedules", "augmentations", "sweeps"}
-    assert lists.keys() >= {"samplers", "pruners", "callbacks", "loggers", "metrics", "measurements"}
+    assert lists.keys() >= {"samplers", "pruners", "metrics", "measurements"}
     assert len(lists) >= len(Registry.all)
     for what, path in lists.items():
         assert path or what in ("figures", "metrics", "measurements", "sweeps") or what.startswith("library-")
-    assert (lists["norms"], lists["callbacks"], lists["samplers"]) == ("norm.layer", "trainer.callbacks", "sampler")
+    assert (lists["norms"], lists["samplers"]) == ("norm.layer", "sampler")
 
 
 def test_every_registry_is_listed_with_where_its_kinds_come_from(listed):
@@ -88,16 +88,16 @@ def test_every_registry_is_listed_with_where_its_kinds_come_from(listed):
 
 def test_what_a_plugin_brings_is_listed_with_its_file(listed, registries, tmp_path):
     (tmp_path / "mine.py").write_text(PLUGIN)
-    rows = {row["callback"]: row for row in json.loads(listed("callbacks", "plugins=mine.py", "--json"))}
-    assert rows["mine"] == {"callback": "mine", "what it is": "Counts batches", "from": "mine.py"}
+    rows = {row["schedule"]: row for row in json.loads(listed("schedules", "plugins=mine.py", "--json"))}
+    assert rows["mine"] == {"schedule": "mine", "what it is": "Counts batches", "from": "mine.py"}
     rows = {row["optimizer"]: row["from"] for row in json.loads(listed("optimizers", "plugins=mine.py", "--json"))}
     assert (rows["slow"], rows["adamw"]) == ("mine.py", "ablate")
 
 
 def test_an_unknown_list_is_told(capsys):
-    assert main(["list", "callback"]) == 2
-    assert "there is no list 'callback'. Accepted: " in (told := capsys.readouterr().err)
-    assert told.endswith("Did you mean callbacks?\n")
+    assert main(["list", "schedule"]) == 2
+    assert "there is no list 'schedule'. Accepted: " in (told := capsys.readouterr().err)
+    assert told.endswith("Did you mean schedules?\n")
 
 
 def test_a_sweep_file_is_listed_with_its_question(listed, tmp_path):

@@ -67,14 +67,13 @@ def everything(cases, out):
     Path(f"{out}-{ranks.rank()}").write_text(json.dumps(results))
 
 
-def lead():
-    with groups.run_together(everything, *sys.argv[1:]):
-        everything(*sys.argv[1:])
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(groups.lead(lead))
+    with groups.lead() as ending:
+        if ending.leads:
+            with groups.run_together(everything, *sys.argv[1:]):
+                everything(*sys.argv[1:])
+            ending.status = 0
+    sys.exit(ending.status)
 """
 
 

@@ -12,7 +12,6 @@ from ablate.models import models
 from ablate.norms import placements
 from ablate.parallel import compiling
 from ablate.parallel.compiling import CompiledParts, allow_programs, forget_programs, keep_programs
-from ablate.training import compilation
 
 SHAPES = {"llama": (12,), "hf": (12,), "gru": (6,), "vit": (1, 8, 8), "convpool": (3, 32, 32)}
 SIZE = {"hidden": 16, "layers": 4, "heads": 2}
@@ -92,7 +91,7 @@ def test_a_second_model_of_one_shape_compiles_nothing(programs, family, kind):
 
 
 @pytest.mark.chaos
-@pytest.mark.skipif(not compilation.has_compiler(), reason="no C++ compiler on this machine")
+@pytest.mark.skipif(not compiling.has_compiler(), reason="no C++ compiler on this machine")
 @pytest.mark.parametrize("kind", placements)
 @pytest.mark.parametrize("family", ["llama", "vit"])
 def test_machine_code_gives_the_numbers_of_eager_models(family, kind):

@@ -45,7 +45,10 @@ if os.environ["RANK"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=die, daemon=True).start()
-sys.exit(groups.lead(everything))
+with groups.lead() as ending:
+    if ending.leads:
+        ending.status = everything()
+sys.exit(ending.status)
 """
 
 

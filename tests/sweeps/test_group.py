@@ -47,7 +47,10 @@ from ablate.distributed import groups
 from ablate.sweeps.run import sweep
 from ablate.sweeps.spec.sweep import Sweep
 
-sys.exit(groups.lead(lambda: [sweep(Sweep.load(file)) for file in ("small.yaml", "plain.yaml")] == []))
+with groups.lead() as ending:
+    if ending.leads:
+        ending.status = int([sweep(Sweep.load(file)) for file in ("small.yaml", "plain.yaml")] == [])
+sys.exit(ending.status)
 """
 
 

@@ -128,7 +128,7 @@ def test_data_that_changes_while_a_sweep_runs_is_seen_before_the_next_trial(stor
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_trial_that_was_stopped_is_not_continued_on_other_data(store, on_files, corpus, monkeypatch, is_known):
-    """By what the sweep has noted or, where it has no note, as of an earlier version, by what the run has."""
+    """By what the sweep has noted or, where its note says nothing, by what the run has."""
     seen = []
     with monkeypatch.context() as patched:
         stop_when(patched, lambda arm, trial: len(seen) == 3 or seen.append(0))

@@ -5,10 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ablate.experiment.tree import Experiment
 from ablate.training import random_states
-from ablate.training.procedures import Hooks, Place
-from ablate.training.train import train
 
 DROPS = {"model.drop_path": 0.5, "trainer.precision": "32-true", "trainer.log_every_n_steps": 1}
 
@@ -43,18 +40,17 @@ def test_the_state_of_a_gpu_is_saved_and_restored(gpu):
     wanted = torch.get_rng_state()
     gpu.state["now"] = torch.tensor([9], dtype=torch.uint8)
     torch.rand(1)
-    random_states.restore_states(strategy(device="cuda"), 0, 5, wanted, saved)
+    random_states.restore_states(strategy(device="cuda"), 0, 5, saved)
     assert gpu.state["now"].item() == 7
     assert torch.equal(torch.get_rng_state(), wanted)
 
 
 def test_what_a_checkpoint_does_not_have_begins_a_new_stream_for_each_part(gpu):
-    """A checkpoint of one process on the CPU goes on with two on GPUs, and one of an earlier version on a GPU."""
+    """A checkpoint of one process on the CPU goes on with two on GPUs."""
     saved = random_states.gather_states(strategy())
     for part in range(2):
-        random_states.restore_states(strategy(part, 2, "cuda"), 0, 5, saved[0]["cpu"], saved)
-    random_states.restore_states(strategy(0, 1, "cuda"), 0, 9, saved[0]["cpu"], ())
-    assert len(set(gpu.seeds)) == 3
+        random_states.restore_states(strategy(part, 2, "cuda"), 0, 5, saved)
+    assert len(set(gpu.seeds)) == 2
     assert gpu.state["now"].item() == 0  # no state was set over them
 
 
@@ -66,18 +62,3 @@ def test_a_run_of_one_process_begins_as_it_always_did():
         assert torch.equal(torch.get_rng_state(), before)
         random_states.begin_states(strategy(1, 2), 3)
         assert not torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_checkpoint_without_the_states_of_parts_goes_on_as_before(store, vit_settings):
-    """As earlier versions wrote it."""
-    run = Experiment.from_mapping(vit_settings, DROPS)
-    whole = train(run)
-    asked = iter(range(1, 100))
-    part = train(run, hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
-    file = store / "runs" / part.run_id / "last.ckpt"
-    content = torch.load(file, weights_only=True)
-    del content["callbacks"]["Checkpoint"]["generators"]
-    torch.save(content, file)
-    train(run, Place(run_id=part.run_id))
-    a, b = weights(store, whole.run_id), weights(store, part.run_id)
-    assert all(torch.equal(a[key], b[key]) for key in a)

@@ -54,8 +54,10 @@ def everything():
     return 7
 
 
-status = groups.lead(everything)
-print(f"rank {ranks.rank()} of {ranks.world_size()} ends with {status}", flush=True)
+with groups.lead() as ending:
+    if ending.leads:
+        ending.status = everything()
+print(f"rank {ranks.rank()} of {ranks.world_size()} ends with {ending.status}", flush=True)
 """
 
 
@@ -156,23 +158,28 @@ def test_a_batch_that_the_ranks_cannot_share_is_refused(monkeypatch):
 def test_without_a_group_nothing_is_asked_of_anyone(monkeypatch):
     for name in ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    assert groups.lead(lambda: 5) == 5
+    with groups.lead() as ending:
+        assert ending.leads
+        ending.status = 5
+    assert ending.status == 5
     assert (ranks.rank(), ranks.world_size(), ranks.local_size()) == (0, 1, 1)
     assert groups.describe_command() == "ablate"
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "1")  # torchrun with one process
-    assert groups.lead(ranks.world_size) == 1
+    with groups.lead() as ending:
+        assert (ending.leads, ranks.world_size()) == (True, 1)
     assert not torch.distributed.is_initialized()
 
 
-def test_two_ranks_are_observed_without_a_changed_number(trained_by_two, store, tiny_settings):
-    watched = {"callbacks": ["LearningRateMonitor", "ThroughputMonitor"], "loggers": ["csv"], "profiler": "simple"}
+def test_two_ranks_are_logged_and_profiled_without_a_changed_number(trained_by_two, store, tiny_settings):
+    watched = {"callbacks": ["LearningRateMonitor"], "loggers": ["CSVLogger"], "profiler": "simple"}
     tree = {**tiny_settings, "trainer": {**tiny_settings["trainer"], **watched}}
     results = trained_by_two({"watched": tree, "plain": tiny_settings})
     result = results["watched"]
     assert result["metrics"] == results["plain"]["metrics"]
-    assert "ablate.left_out" not in result["facts"]
-    with (store / "logs" / "csv" / result["run_id"] / "metrics.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = []
+    for folder in (result["run_id"], f"{result['run_id']}-from-7"):  # a run that goes on begins another log
+        with (store / "logs" / "lightning_logs" / folder / "metrics.csv").open(newline="") as file:
+            rows += csv.DictReader(file)
     assert [int(row["step"]) for row in rows if row["train/loss"]] == [1, 2, 4, 6, 8, 10, 12]
     assert any(row["lr-AdamW/pg1"] for row in rows)

@@ -57,11 +57,3 @@ def test_a_run_is_not_resumed_on_other_data(settings, tmp_path, capsys, changed)
 def test_a_run_on_the_same_data_is_resumed(settings):
     run = start(settings)
     assert train(load_experiment(run, {}), Place(run_id=run)).status == "completed"
-
-
-def test_a_run_of_an_earlier_version_is_compared_by_its_data(settings, tmp_path, monkeypatch):
-    monkeypatch.setattr("ablate.training.train.INPUTS", "unknown.json")
-    run = start(settings)
-    monkeypatch.undo()
-    CHANGES["data text"](tmp_path)
-    assert main(["train", "--resume", run]) == 2

@@ -49,10 +49,6 @@ def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: T
 
 
 @functools.cache
-def _register_attention() -> None:
-    import_transformers().AttentionInterface.register(ATTENTION, attend)
-
-
 def find_problems(config: HuggingFace) -> list[Problem]:
     """Return what keeps transformers from building the model."""
     transformers, kind, options = import_transformers(), config.config, config.options
@@ -84,7 +80,7 @@ def _create(config: HuggingFace, classes: int | None = None) -> Any:
         own = transformers.AutoConfig.for_model(config.config, **fields)
         net = transformers.AutoModelForCausalLM.from_config(own)
         if find_family(net) is not None:  # whose attention is causal over all earlier tokens
-            _register_attention()
+            import_transformers().AttentionInterface.register(ATTENTION, attend)
             net.set_attn_implementation(ATTENTION)
         return net
     except (MemoryError, ConfigError):

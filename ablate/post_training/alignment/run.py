@@ -24,7 +24,6 @@ from ablate.post_training.alignment.trl_trainers import EXTRA, METHODS, Follower
 from ablate.tracking import provenance
 from ablate.training.callbacks import Stop
 from ablate.training.checkpoints import Earlier
-from ablate.training.compilation import Compilation
 from ablate.training.precision import Speed, has_gpu_bfloat16
 from ablate.training.procedures import Ended, Hooks, Procedure
 from ablate.training.runs import run_folder
@@ -42,7 +41,7 @@ def build_procedure(reward: measures.Reward | None = None) -> Procedure:
     the start. A resumed run starts from the beginning: TRL's trainers keep no state of a stopped run.
     """
     pin, run = partial(_pin, has_reward=reward is not None), partial(_align, reward=reward)
-    return Procedure(pin, _choose_speed, run, _count_held, resumes=False)
+    return Procedure(pin, _choose_speed, lambda: run, _count_held, resumes=False)
 
 
 def _pin(experiment: Experiment, corpus: Corpus, has_reward: bool) -> Experiment:
@@ -63,7 +62,7 @@ def _pin(experiment: Experiment, corpus: Corpus, has_reward: bool) -> Experiment
     return Experiment.from_mapping(experiment.to_tree(), {"align.reward_sha256": digest})
 
 
-def _choose_speed(experiment: Experiment, corpus: Corpus, chosen: Compilation | None) -> Speed:
+def _choose_speed(experiment: Experiment) -> Speed:
     """Return autocast for a GPU with bfloat16; elsewhere it does not speed up generation."""
     precision, why = experiment.trainer.precision, "as set"
     if precision == "auto":

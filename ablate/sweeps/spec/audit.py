@@ -14,13 +14,14 @@ from ablate.sweeps.search.space import Range, format_entry
 
 if TYPE_CHECKING:
     from ablate.config.base import Kind
+    from ablate.experiment.trainer import Named
     from ablate.experiment.tree import Experiment
     from ablate.sweeps.spec.fields import SweepFields
 
 PLACEMENT, LAYER, INIT, START, PARAMETRIZATION = "norm", "norm.layer", "init", "warm_start", "parametrization"
 _FACTORS = (PLACEMENT, LAYER, INIT, START, PARAMETRIZATION)  # what is compared, if nothing says it
 _ABSENT = "(none)"
-_NO_SETTINGS = ("plugins", "trainer.loggers", "trainer.profiler")
+_NO_SETTINGS = ("plugins", "trainer.profiler")
 """What changes no number of a run by itself."""
 
 
@@ -142,7 +143,8 @@ def describe_arm(sweep: SweepFields, arm: str) -> dict[str, str]:
     base = sweep.base(arm)
     values = {path: format_entry(value) for path, value in base.flat().items()}
     values[PARAMETRIZATION] = _describe_parts([base.parametrization])
-    values["trainer.callbacks"] = _describe_parts(base.trainer.changing_callbacks)
+    values["trainer.callbacks"] = _describe_parts(base.trainer.callbacks)
+    values["trainer.loggers"] = _describe_parts(base.trainer.loggers)
     values |= {
         path: f"searched, {format_entry(entry)}"
         for path, entry in sweep.space(arm).items()
@@ -155,7 +157,7 @@ def describe_arm(sweep: SweepFields, arm: str) -> dict[str, str]:
     }
 
 
-def _describe_parts(parts: Iterable[Kind]) -> str:
+def _describe_parts(parts: Iterable[Kind | Named]) -> str:
     """Return parts with a kind, such as callbacks, in their order: 'noise (scale=0.1)', 'mup (base.hidden=64)'."""
     described = []
     for part in parts:

@@ -160,7 +160,7 @@ def test_a_policy_is_a_run_to_export_to_evaluate_and_to_start_from(aligned, tiny
 
 
 def test_training_is_told_by_its_experiment_that_it_is_an_alignment(aligned):
-    assert choose_procedure(aligned("dpo")).run is not LIGHTNING.run
+    assert choose_procedure(aligned("dpo")).load_run is not LIGHTNING.load_run
     assert not choose_procedure(aligned("dpo")).resumes  # TRL's trainers keep nothing of a run that was stopped
 
 
