@@ -15,6 +15,7 @@ from ablate.tracking.connection import (
     find_active_run,
     find_run,
     has_plugin,
+    list_deleted,
     set_environ,
     silence_logs,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "has_plugin",
     "hold_creation_lock",
     "is_remote",
+    "list_deleted",
     "open_folder",
     "open_store",
     "redact",
