@@ -144,6 +144,7 @@ def assemble(record: SweepRecord, folder: Path, draw: bool = True) -> Report:
     """Return the report of `record`, with its figures in `folder`, if they are to be drawn."""
     cautions = []
     try:
+        cautions += tracking.list_deleted(record.title, record.list_run_ids())
         record = add_scores(record)
     except StoreError as error:
         cautions.append(f"Scores on downstream tasks are missing, if there are any: {error}")

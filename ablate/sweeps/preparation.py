@@ -186,7 +186,7 @@ def refuse_changes(before: Sweep, now: Sweep, record: SweepRecord, inputs: Mappi
             + "\n".join(f"  {change}" for change in changes)
             + (
                 "\nRestore it, give the sweep another name, or start from the beginning with ablate sweep --fresh "
-                f"(the old trials are kept as {record.title}, which ablate report still accepts)."
+                f"(the old trials are kept as {record.full_name}, which ablate report still accepts)."
             )
         )
 

@@ -121,7 +121,7 @@ class SweepRecord:
         return (
             f"{what} deleted from the storage, with all results. What is left is not what the sweep found, and it "
             "cannot go on: put a copy of the storage back, or start from the beginning with ablate sweep --fresh (what "
-            f"is left is kept as {self.title}, which ablate report still accepts)."
+            f"is left is kept as {self.full_name}, which ablate report still accepts)."
         )
 
     def frame(self) -> DataFrame:
@@ -169,6 +169,10 @@ class SweepRecord:
     def list_runs(self) -> list[TrialRecord]:
         """Return all runs: of the searches, of candidates on selection seeds, on fresh seeds, and crossed."""
         return [t for arm, trials in self.trials.items() for t in (*trials, *self.list_seed_runs(arm))]
+
+    def list_run_ids(self) -> set[str]:
+        """Return the ids of all its runs in MLflow, those of the arms included."""
+        return {*self.parents.values(), *(run.run_id for run in self.list_runs() if run.run_id)}
 
     def counts(self, arm: str | None = None) -> dict[str, int]:
         """Return the number of trials by status, of one arm or of all."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+from ablate import tracking
+from ablate.config.errors import StoreError
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record, read_outcomes
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
@@ -44,6 +47,9 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
         sweep = read_sweep(name, url)
         wanted, compared = plan_record(sweep).seeds, compare_record(sweep)
         verdict, effects = summarise_verdict(sweep), compare_record_effects(sweep)
+        deleted = sweep.describe_deleted()
+        with contextlib.suppress(StoreError):  # the state is that of the studies, whether or not MLflow can be read
+            deleted = "\n".join(filter(None, [deleted, *tracking.list_deleted(sweep.title, sweep.list_run_ids())]))
         for arm in sweep.trials:
             best, confirmed = sweep.best(arm), sweep.confirmed.get(arm, [])
             candidates = sweep.candidates.get(arm, [])
@@ -57,7 +63,7 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
                     "sweep": sweep.title,
                     "arm": arm,
                     "at_grid": sweep.spec.at_grid,
-                    "deleted": sweep.describe_deleted(),
+                    "deleted": deleted,
                     "effects": {name: name_effect(effect) for name, effect in effects.items()},
                     "target": sweep.target(arm),
                     **sweep.counts(arm),

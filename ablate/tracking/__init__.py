@@ -15,6 +15,7 @@ from ablate.tracking.connection import (
     find_active_run,
     find_run,
     has_plugin,
+    list_deleted,
     silence_logs,
 )
 from ablate.tracking.databases import redact, remember_address, shorten
@@ -42,6 +43,7 @@ __all__ = [
     "find_run",
     "has_plugin",
     "is_remote",
+    "list_deleted",
     "open_folder",
     "open_store",
     "redact",

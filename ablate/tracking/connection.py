@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING
@@ -39,6 +39,8 @@ logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # a trace
 
 PLUGINS = "ablate.plugins"  # the tag of a run with its plugin files and their SHA-256
 
+MOST_DELETED = 5
+"""Deleted runs of a sweep that are told by name."""
 _DELETED = re.compile(r"The (experiment|run) (\w+) must be in the 'active' state")
 _PLAIN = re.compile(r"[\w.-]*", re.ASCII)  # what needs no escape in a filter
 
@@ -144,6 +146,25 @@ def refuse_deleted(experiment: Experiment) -> None:
     """Raise StoreError if an experiment was deleted, with the command that restores it and its runs."""
     if experiment.lifecycle_stage == "deleted":
         raise StoreError(describe_deleted("experiment", experiment.experiment_id, repr(experiment.name)))
+
+
+def list_deleted(title: str, run_ids: Collection[str]) -> list[str]:
+    """Return that the experiment `title` was deleted in MLflow, or which of its runs `run_ids` were, with the commands
+    that restore them; nothing where all are there. Raises StoreError."""
+    from mlflow.entities import ViewType
+
+    if not store_exists():
+        return []
+    with explain_errors(tracking_uri()):
+        experiment = client().get_experiment_by_name(title)
+        if experiment is None:
+            return []
+        if experiment.lifecycle_stage == "deleted":
+            return [describe_deleted("experiment", experiment.experiment_id, repr(title))]
+        runs = client().search_runs([experiment.experiment_id], run_view_type=ViewType.DELETED_ONLY)
+    lost = [run.info for run in runs if run.info.run_id in run_ids]
+    told = [describe_deleted("run", run.run_id, repr(run.run_name)) for run in lost[:MOST_DELETED]]
+    return told + ([f"{len(lost) - MOST_DELETED} more runs were deleted in MLflow."] if lost[MOST_DELETED:] else [])
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ def test_the_parent_has_the_band_once_and_the_experiment_the_verdict(tmp_path, m
     module.report("judged", folder=tmp_path)
     client = tracking.client()
     metric = record.spec.objective.metric
-    for suffix, value in {"": 2.126, "_low": 2.10, "_high": 2.16}.items():
+    for suffix, value in {"": 2.126, "_lowest_seed": 2.10, "_highest_seed": 2.16}.items():
         points = client.get_metric_history(parents["pre"], f"{metric}{suffix}")
         assert [point.value for point in points][-1] == pytest.approx(value)
         assert len(points) == 2

@@ -60,7 +60,7 @@ def test_a_study_that_was_deleted_ends_the_sweep_with_what_is_left(store, spec):
     optuna.delete_study(study_name=name_study("small", 1, "post"), storage=open_storage(storage_url()))
     with pytest.raises(SweepError, match=r"^The study small@1/post was deleted from the storage, with all results\."):
         open_sweep(spec(), storage_url(), False, None)
-    assert "what is left is kept as small" in read_sweep("small").describe_deleted()
+    assert "what is left is kept as small@1" in read_sweep("small").describe_deleted()
 
 
 def test_an_arms_run_that_was_deleted_is_restored_before_the_sweep_goes_on(store, spec):

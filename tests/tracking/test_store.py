@@ -163,6 +163,24 @@ def test_an_experiment_that_was_deleted_is_restored_with_its_runs_by_the_command
     started()
 
 
+def test_deleted_runs_of_a_sweep_are_listed_and_others_are_not(store):
+    runs = [tracking.Tracker.start("e", f"seed {number}", {}).run_id for number in range(8)]
+    client, own = tracking.client(), runs[:7]
+    assert tracking.list_deleted("e", own) == tracking.list_deleted("another", own) == []
+    client.delete_run(runs[7])
+    client.delete_run(runs[2])
+    (told,) = tracking.list_deleted("e", own)
+    assert told.startswith("The run 'seed 2' was deleted in MLflow.")
+    restore(told)
+    assert tracking.list_deleted("e", own) == []
+    for run_id in own:
+        client.delete_run(run_id)
+    assert tracking.list_deleted("e", own)[-1] == "2 more runs were deleted in MLflow."
+    client.delete_experiment(client.get_experiment_by_name("e").experiment_id)
+    (told,) = tracking.list_deleted("e", own)
+    assert told.startswith("The experiment 'e' was deleted in MLflow.")
+
+
 @pytest.mark.parametrize("name", ["a?b", "a#b {a}", "a%20b ä'&"])
 def test_a_store_may_have_any_name(name, store, tmp_path, monkeypatch):
     folder, elsewhere = tmp_path / name / "store", tmp_path / "elsewhere"
