@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate import Diagnosis, Drawing
-    from ablate.diagnostics import figures, measures, word_similarity
+    from ablate.diagnostics import figures, measures
     from ablate.diagnostics.coordinates import flatness
     from ablate.diagnostics.coordinates.check import Coordinates
     from ablate.diagnostics.measures import Result
+    from ablate.diagnostics.word_similarity import Overlap, Similarity
 else:
     figures = LazyModule("ablate.diagnostics.figures")
     measures = LazyModule("ablate.diagnostics.measures")
@@ -116,8 +117,8 @@ def _list_layers(table: Result, column: str) -> list[float]:
 
 
 def render_word_similarity(
-    similarities: Sequence[word_similarity.Similarity],
-    overlaps: Sequence[word_similarity.Overlap],
+    similarities: Sequence[Similarity],
+    overlaps: Sequence[Overlap],
     names: Mapping[str, str],
     console: Console,
 ) -> None:

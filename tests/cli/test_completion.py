@@ -35,7 +35,7 @@ def test_values_are_those_that_are_accepted():
 
 
 def test_lists_are_completed():
-    assert {"placements", "callbacks", "samplers", "sweeps"} <= {*completion.list_lists("")}
+    assert {"placements", "samplers", "sweeps"} <= {*completion.list_lists("")}
 
 
 def test_names_of_sweeps_and_files(store, tmp_path, monkeypatch):

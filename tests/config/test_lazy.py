@@ -42,7 +42,6 @@ CALLS = [
     ["list", "data"],
     ["list"],
     ["list", "tasks"],
-    ["list", "callbacks"],
     ["list", "samplers"],
     ["list", "metrics"],
     [

@@ -212,7 +212,7 @@ def test_mistakes_are_told(tmp_path, store, capsys):
     file.write_bytes(changed)
     assert "is damaged" in said(str(file), "--to", "hf", "--output", out + "2")
     torch.save({"state_dict": {}}, file)
-    assert "is not a checkpoint of Ablate" in said(str(file), "--to", "hf", "--output", out + "2")
+    assert "is not a checkpoint of this version of Ablate" in said(str(file), "--to", "hf", "--output", out + "2")
     sizes = {"model": {"kind": "vit", "hidden": 16, "layers": 2, "heads": 2}}
     vit, _ = checkpoint(tmp_path, {}, sizes, 10, (1, 8, 8))
     assert "Accepted for it: timm, consolidated, safetensors" in said(str(vit), "--to", "hf", "--output", out + "2")

@@ -424,7 +424,7 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
         assert result.step == (4 if "change=longer" in arm else 2), arm
         if spec.at_grid:
             continue
-        first = spec.starts(arm)[0] if spec.starts(arm) else {}
+        first = spec.fixed[0] if spec.fixed else {}
         assert {path: record.trials[arm][0].params[path] for path in first} == first
 
 

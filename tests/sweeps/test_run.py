@@ -11,6 +11,7 @@ from sweeps.small import run_here, run_sweep, stop_when, table
 from ablate import tracking
 from ablate.config.errors import ConfigError, DataError, StoreError, SweepError
 from ablate.sweeps import devices, run
+from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import cross_params
 from ablate.sweeps.seed_runs import CROSSED, SeedRuns
 from ablate.sweeps.status import read_statuses
@@ -177,7 +178,8 @@ def test_crossed_runs_are_the_losers_arm_at_the_winners_settings(store, spec):
     sweep = spec(confirm={"seeds": 3})
     study = create_study(open_storage(storage_url()), "small@1/mix/cross-0-1-pre", sweep)
     settings = cross_params(sweep, {"optimizer.lr": 1e-3, "norm.alpha": 0.5}, {"optimizer.lr": 2e-3})
-    part = SeedRuns(study, sweep, "mix", "parent", CROSSED, settings, "pre")
+    search = ArmTrials(study, sweep, "mix", "parent")
+    part = SeedRuns(study, sweep, "mix", "parent", CROSSED, settings, "pre", search)
     assert part.want([1, 2])
     trial = part.ask()
     experiment = part.build_experiment(trial)
@@ -189,7 +191,7 @@ def test_crossed_runs_are_the_losers_arm_at_the_winners_settings(store, spec):
     part.record_failure(trial, "it crashed")
     assert (part.tally().open, part.tally().running) == (1, 0)  # the failed one is for the next session
     assert part.recover() == 0
-    part.begin_session()
+    search.begin_session()
     assert part.recover() == 1
     assert part.tally().open == 2
 
