@@ -193,7 +193,7 @@ class Corpus:
     """The validation set; shares no item with `train`."""
     fingerprint: str
     """SHA-256 of the raw corpus, hexadecimal. It does not depend on the location of the files. A dataset on the hub is
-    identified by its name, commit, subset and split. "": not known, as its items are others each time."""
+    identified by its name, commit, subset and split. "": not known, as its items differ at each reading."""
     classes: int
     """The vocabulary size or the number of classes."""
     shape: tuple[int, ...]

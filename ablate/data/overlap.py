@@ -1,11 +1,11 @@
-"""How much of a validation set is also training data, by content: of a text by its passages, of other data by items."""
+"""How much of a validation set is also training data, by content: text by stretches and lines, other data by items."""
 
 from __future__ import annotations
 
 import logging
 import math
 import zlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ class Overlap(NamedTuple):
     share: float
     """The part of the validation set that is training data, from 0 to 1."""
     example: str
-    """The beginning of a shared passage or the name of a shared item; "" for none."""
+    """The beginning of shared text or the name of a shared item; "" for none."""
 
 
 def measure_texts(train: Iterable[str], val: Iterable[str]) -> Overlap:
@@ -162,12 +162,15 @@ def _normalise(text: str) -> bytes:
     return " ".join(text.lower().split()).encode()
 
 
-def measure_items(train: Iterable[Hashable], val: Iterable[Hashable]) -> Overlap:
-    """Return the share of the validation items that are equal to a training item, and the number of the first one."""
+def measure_items(
+    train: Iterable[Hashable], val: Iterable[Hashable], name: Callable[[int], str] = "item {}".format
+) -> Overlap:
+    """Return the share of the validation items that are equal to a training item, and the `name` of the first one, by
+    its number."""
     known = set(train)
     copies = [item in known for item in val]
     share = sum(copies) / len(copies) if copies else 0.0
-    return Overlap(share, f"item {copies.index(True)}" if share else "")
+    return Overlap(share, name(copies.index(True)) if share else "")
 
 
 def check_overlap(overlap: Overlap, most: float, what: str, held_out: bool = False) -> str:

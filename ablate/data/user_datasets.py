@@ -213,8 +213,8 @@ class UserSamples(Samples):
 
 
 def _hash(parts: Sequence[UserSamples], classes: int, held_out: bool) -> tuple[str, bool, str]:
-    """Return the SHA-256 over all samples of (training, validation), "" if they are others each time, whether one has a
-    target that is `IGNORED`, and the share of validation samples that are training samples as a part of the
+    """Return the SHA-256 over all samples of (training, validation), "" if they differ at each reading, whether one has
+    a target that is `IGNORED`, and the share of validation samples that are training samples as a part of the
     description. Raises DataError if it is too large, and for a sample that is not of tensors and numbers, or has a
     class beyond `classes`."""
     digest, done, ignores, kind = hashlib.sha256(), 0, False, parts[0].config.kind
@@ -235,11 +235,15 @@ def _hash(parts: Sequence[UserSamples], classes: int, held_out: bool) -> tuple[s
                 advance(done)
     if not repeats:
         logger.warning(
-            f"Data {kind}: items are others each time that they are read, so that a change of the data cannot be told. "
+            f"Data {kind}: its items differ at each reading, so a change of the data cannot be detected. "
             "Define `identify()`, which returns a text that changes whenever the data does, or draw at random from the "
             "global generators alone, which are seeded for each item."
         )
-    return digest.hexdigest() if repeats else "", ignores, _tell_overlap(parts[1], measure_items(*samples), held_out)
+    return (
+        digest.hexdigest() if repeats else "",
+        ignores,
+        _tell_overlap(parts[1], measure_items(samples[0], samples[1]), held_out),
+    )
 
 
 def _compare_some(train: UserSamples, val: UserSamples) -> str:
@@ -249,7 +253,7 @@ def _compare_some(train: UserSamples, val: UserSamples) -> str:
         [_read_bytes(part, int(index))[0] for index in np.random.default_rng(0).permutation(len(part))[:MOST_COMPARED]]
         for part in (train, val)
     ]
-    overlap = measure_items(*some)
+    overlap = measure_items(some[0], some[1])
     estimated = min(1.0, overlap.share * len(train) / len(some[0]))
     return _tell_overlap(val, overlap._replace(share=estimated), held_out=False)
 

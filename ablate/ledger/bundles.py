@@ -128,9 +128,8 @@ def list_damage(folder: str | Path, free: Collection[str] = ()) -> list[str]:
         elif _hash_file(file) != digest:
             damage.append(f"{name}: the file was changed")
     for name in sorted(names - {FILE, *expected, *free}):
-        if not name.startswith((f"{CHECKS}/", ".git/")) and (
-            "/" in name or not name.startswith(".")
-        ):  # as .gitattributes
+        is_at_top = "/" not in name and name.startswith(".")  # as .gitattributes
+        if not is_at_top and not name.startswith((f"{CHECKS}/", ".git/")):
             damage.append(f"{name}: the file was not published with it")
     return damage
 

@@ -81,7 +81,7 @@ def describe_surroundings(record: SweepRecord) -> Iterator[str]:
     runs = _list_runs(record)
     yield from describe_dirty(record)
     if runs and not find_surroundings(record):
-        data = "data, " if all("ablate.corpus" in run.facts for run in runs) else ""  # not of what is another each time
+        data = "data, " if all("ablate.corpus" in run.facts for run in runs) else ""  # else it differs at each reading
         yield (
             f"All {count_noun(len(runs), 'run')} used the same {data}hardware, precision, code and package versions."
         )

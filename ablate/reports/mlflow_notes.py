@@ -25,11 +25,8 @@ NOTE = "mlflow.note.content"  # the tag that MLflow shows as the description of 
 _FIGURES = ("grid", "effects", "verdict", "confirmed", "learning_rate", "bands", "curves")
 """The first that was drawn is shown."""
 _BATCH = 900  # metrics in one call; MLflow takes 1000
-_SUFFIXES = {
-    "mean": "",
-    "low": "_lowest_seed",
-    "high": "_highest_seed",
-}  # of a band -> what follows the name of the metric
+_SUFFIXES = {"mean": "", "low": "_lowest_seed", "high": "_highest_seed"}
+"""Of a band -> what its metric ends in."""
 
 
 def log_band(record: SweepRecord, arm: str, compared: Compared, fails_more: bool) -> None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 # (AMX), slower where it has not, and no faster below this width, where the conversions cost what the products save.
 BF16_WIDTH = 256
 COMPILED_FROM = 2_000
-"""Updates of a run from which `compile: auto` compiles on a GPU. Compiling a model takes half a minute and saves some
-fifth of each update (docs/benchmarks.md): from here on it pays where an update takes 75 ms. Runs on a CPU are short,
-and its compiler is slower: there only `compile: true` compiles."""
+"""Updates of a run from which `compile: auto` compiles on a GPU. A choice, not a measurement, as no GPU has run this
+yet: if compiling took 30 s and saved a fifth of each update, it would pay from here on where one takes 75 ms. On a CPU
+only `compile: true` compiles."""
 
 
 @dataclass(frozen=True)

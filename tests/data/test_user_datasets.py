@@ -107,7 +107,7 @@ def test_items_that_are_others_each_time_have_no_fingerprint(tmp_path, caplog):
             return IMAGES[index] + torch.rand(1, 2, 2, generator=generator), int(LABELS[index])
 
     assert load(tmp_path, (OwnNoise(), None)).fingerprint == ""
-    assert "Data mine: items are others each time that they are read" in caplog.text
+    assert "Data mine: its items differ at each reading" in caplog.text
     assert "Define `identify()`" in caplog.text
     caplog.clear()
     assert load(tmp_path, (OwnNoise(), None), identify=lambda self: "1").fingerprint

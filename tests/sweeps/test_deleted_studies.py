@@ -47,7 +47,7 @@ def test_it_is_told_in_status_and_report_and_ends_the_sweep(kind, ended, capsys)
         lambda: dry_run.plan(ended, 1, None),
         lambda: Worker("small", storage_url()),
     ):
-        with pytest.raises(SweepError, match=rf"{deleted} was deleted .* ablate sweep --fresh"):
+        with pytest.raises(SweepError, match=rf"{deleted} was deleted .* ablate sweep --fresh .* kept as small@1"):
             start()
     assert deleted not in optuna.get_all_study_names(storage_url())
     assert open_sweep(ended, storage_url(), True, None)[1] == "small@2"

@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 from ablate import tracking
-from ablate.config.errors import AblateError, SweepError
+from ablate.config.errors import AblateError
 from ablate.data import Corpus, Topics
 from ablate.sweeps.preparation import open_sweep
 from ablate.sweeps.spec.scale import scale_sweep
@@ -53,14 +53,6 @@ def test_the_trivial_loss_is_counted_once_and_stored_for_each_arm(store, spec, c
     assert [load_arm(arm).user_attrs["trivial_loss"] for arm in ("pre", "post")] == [expected] * 2
     assert open_again(spec(budget={"trials": 2})).trivial_loss == expected
     assert len(counted) == 2
-
-
-def test_a_study_that_was_deleted_ends_the_sweep_with_what_is_left(store, spec):
-    open_sweep(spec(), storage_url(), False, None)
-    optuna.delete_study(study_name=name_study("small", 1, "post"), storage=open_storage(storage_url()))
-    with pytest.raises(SweepError, match=r"^The study small@1/post was deleted from the storage, with all results\."):
-        open_sweep(spec(), storage_url(), False, None)
-    assert "what is left is kept as small@1" in read_sweep("small").describe_deleted()
 
 
 def test_an_arms_run_that_was_deleted_is_restored_before_the_sweep_goes_on(store, spec):

@@ -120,7 +120,9 @@ class EncodedImagesConfig(Pixels, DataConfig):
             logger.warning(f"{turned:,} {text}")
         size = self.image_size
         fingerprint, hashes = fingerprint_images(parts, key, cache, check=False)
-        shared = self._compare(hashes, hashes[2 * len(source) :] if val_source else None, train, val)
+        shared = self._compare(
+            hashes, hashes[2 * len(source) :] if val_source else None, train, val, sources[-1].images
+        )
         return Corpus(
             train=MaskedImages(source, train, self),
             val=MaskedImages(val_source or source, val, self),
@@ -160,7 +162,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
         sources = [source] if val_source is None else [source, val_source]
         size = self.image_size
         fingerprint, hashes = fingerprint_images(sources, key, cache, self.check)
-        shared = self._compare(hashes, hashes[len(source) :] if val_source else None, train, val)
+        shared = self._compare(hashes, hashes[len(source) :] if val_source else None, train, val, sources[-1])
         return Corpus(
             train=self._build_dataset(source, train, self.augment),
             val=self._build_dataset(val_source or source, val),
@@ -172,11 +174,14 @@ class EncodedImagesConfig(Pixels, DataConfig):
             f"{self._describe_enlarged(source)}{shared}, {len(source.classes):,} classes{note}",
         )
 
-    def _compare(self, own: NDArray[np.uint64], given: NDArray[np.uint64] | None, train: Rows, val: Rows) -> str:
+    def _compare(
+        self, own: NDArray[np.uint64], given: NDArray[np.uint64] | None, train: Rows, val: Rows, images: ImageSource
+    ) -> str:
         """Return the share of validation images that are training images, as a part of the description, by the hashes
-        of the images: `own` of the training source, `given` of that of the validation. Raises DataError if it is too
-        large."""
-        overlap = measure_items(own[train].tolist(), (own if given is None else given)[val].tolist())
+        of the images: `own` of the training source, `given` of that of the validation, `images`. Raises DataError with
+        the name of one if it is too large."""
+        validated = (own if given is None else given)[val].tolist()
+        overlap = measure_items(own[train].tolist(), validated, lambda number: images.name(int(val[number])))
         return check_overlap(overlap, self.max_overlap, "the validation images", held_out=given is None)
 
     def _build_dataset(
