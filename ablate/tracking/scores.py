@@ -3,16 +3,13 @@ artifacts evaluation/TASK.json."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ablate.tracking.connection import client, explain_errors
-from ablate.tracking.databases import sqlite_file
-from ablate.tracking.paths import store_exists, tracking_uri
+from ablate.tracking.connection import client, explain_errors, is_without
+from ablate.tracking.paths import tracking_uri
 from ablate.tracking.tracker import Tracker
 
 FOLDER, TAG = "evaluation", "ablate.evaluated"
@@ -37,23 +34,10 @@ def log_scores(run_id: str, scores: Mapping[str, Mapping[str, Any]], step: int) 
     tracker.set_tags({TAG: ",".join(sorted({*before.split(","), *scores} - {""})), **counted})
 
 
-def _is_without_scores() -> bool:
-    """Return whether a local database contains no scores. The file is queried directly: importing MLflow takes seconds,
-    and most sweeps have no scores."""
-    file = sqlite_file(tracking_uri())
-    if file is None:
-        return False
-    try:
-        with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            return database.execute("SELECT 1 FROM tags WHERE key = ? LIMIT 1", (TAG,)).fetchone() is None
-    except sqlite3.Error:  # MLflow is to say what is wrong
-        return False
-
-
 def read_scores(experiment: str) -> dict[str, dict[str, dict[str, Any]]]:
     """Return run -> task -> score, of all runs in an MLflow experiment that have any. Raises StoreError."""
     scores: dict[str, dict[str, dict[str, Any]]] = {}
-    if not store_exists() or _is_without_scores():
+    if is_without("SELECT 1 FROM tags WHERE key = ?", TAG):
         return scores
     from mlflow.entities import ViewType
 
