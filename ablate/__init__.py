@@ -16,16 +16,16 @@ from ablate.config.lazy import postpone_collection
 torchvision_repair.install()
 
 if TYPE_CHECKING:
+    from ablate.addons.export.in_memory import to_hf as to_hf
+    from ablate.addons.ledger.compare import compare as compare
+    from ablate.addons.ledger.publish import publish as publish
+    from ablate.addons.ledger.verify import verify as verify
     from ablate.config.errors import AblateError as AblateError
     from ablate.diagnostics.figures.run import Drawing as Drawing
     from ablate.diagnostics.figures.run import figure as figure
     from ablate.diagnostics.run import Diagnosis as Diagnosis
     from ablate.diagnostics.run import diagnose as diagnose
     from ablate.experiment.tree import Experiment as Experiment
-    from ablate.export.in_memory import to_hf as to_hf
-    from ablate.ledger.compare import compare as compare
-    from ablate.ledger.publish import publish as publish
-    from ablate.ledger.verify import verify as verify
     from ablate.reports.report import Report as Report
     from ablate.reports.report import report as report
     from ablate.sweeps.shown import sweep as sweep
@@ -44,16 +44,16 @@ _HOMES = {
     "Report": "ablate.reports.report",
     "Result": "ablate.training.procedures",
     "Sweep": "ablate.sweeps.spec.sweep",
-    "compare": "ablate.ledger.compare",
+    "compare": "ablate.addons.ledger.compare",
     "diagnose": "ablate.diagnostics.run",
     "figure": "ablate.diagnostics.figures.run",
     "open_trained": "ablate.training.trained",
-    "publish": "ablate.ledger.publish",
+    "publish": "ablate.addons.ledger.publish",
     "report": "ablate.reports.report",
     "sweep": "ablate.sweeps.shown",
-    "to_hf": "ablate.export.in_memory",
+    "to_hf": "ablate.addons.export.in_memory",
     "train": "ablate.training.shown",
-    "verify": "ablate.ledger.verify",
+    "verify": "ablate.addons.ledger.verify",
 }
 __all__ = sorted([*_HOMES, "__version__"])
 

@@ -1,4 +1,4 @@
-"""The floors of the package: the core works without the rim, the rooms are few, and modules are imported at the top."""
+"""The floors of the package: the core works without the addons, the rooms are few, and modules are imported at the top."""
 
 import ast
 import json
@@ -15,8 +15,7 @@ import yaml
 import ablate
 
 PACKAGE = Path(ablate.__file__).parent
-RIM = ("post_training", "evaluation", "export", "scaling", "ledger")
-MOST_ROOMS, MOST_FLAT, MOST_IN_FUNCTIONS = 23, 4, 30
+MOST_ROOMS, MOST_FLAT, MOST_IN_FUNCTIONS = 19, 4, 30
 
 SCRIPT = """
 import contextlib, io, json, sys
@@ -57,12 +56,8 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def core(tmp_path, store, tiny_settings):
-    """A folder with the package but for the rim, and the answers of its commands."""
-    left_out = shutil.ignore_patterns("__pycache__", *RIM)
-    shutil.copytree(
-        PACKAGE, tmp_path / "ablate", ignore=lambda at, names: left_out(at, names) if Path(at) == PACKAGE else []
-    )
-    assert not [room for room in RIM if (tmp_path / "ablate" / room).exists()]
+    """A folder with the package without its addons, and the answers of its commands."""
+    shutil.copytree(PACKAGE, tmp_path / "ablate", ignore=shutil.ignore_patterns("__pycache__", "addons"))
     settings = {**tiny_settings, "trainer": {**tiny_settings["trainer"], "max_steps": 4, "val_check_interval": 2}}
     spec = {
         "name": "small", "experiment": settings, "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
@@ -79,7 +74,7 @@ def core(tmp_path, store, tiny_settings):
     return tmp_path, json.loads((tmp_path / "answers.json").read_text())
 
 
-def test_the_core_trains_sweeps_and_reports_without_the_rim_and_says_what_is_left_out(core):
+def test_the_core_trains_sweeps_and_reports_without_addons_and_says_what_is_left_out(core):
     folder, answers = core
     assert Path(answers["package"]).parent == folder / "ablate"
     for verb in ("train", "sweep", "report"):
@@ -91,7 +86,7 @@ def test_the_core_trains_sweeps_and_reports_without_the_rim_and_says_what_is_lef
         assert words in answers[part]["err"]
         assert "which is not installed" in answers[part]["err"]
     for part, text in answers["refused"].items():
-        room = "ablate.evaluation" if part.startswith("evaluation") else "ablate.post_training"
+        room = "ablate.addons.evaluation" if part.startswith("evaluation") else "ablate.addons.post_training"
         assert f"{part}: needs the package {room}" in text
         assert text.rstrip(".").endswith("which is not installed")
 

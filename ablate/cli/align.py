@@ -1,7 +1,7 @@
 """`ablate align`: align a language model with preference pairs.
 
 An option whose name has a dot in `dest` is a setting of the experiment: without the option, the default of the
-experiment or of `ablate.post_training.alignment.recipe` applies.
+experiment or of `ablate.addons.post_training.alignment.recipe` applies.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ablate.config.lazy import LazyModule
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablate.addons.post_training.alignment import recipe
     from ablate.config import building
     from ablate.experiment import align
-    from ablate.post_training.alignment import recipe
     from ablate.sweeps import donors
 else:
     align = LazyModule("ablate.experiment.align")
     building = LazyModule("ablate.config.building")
-    recipe = LazyModule("ablate.post_training.alignment.recipe")
+    recipe = LazyModule("ablate.addons.post_training.alignment.recipe")
     donors = LazyModule("ablate.sweeps.donors")
 
 _EXAMPLE = """\

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ablate.ledger import compare
+    from ablate.addons.ledger import compare
     from ablate.verdict import statements
 else:
-    compare, statements = LazyModule("ablate.ledger.compare"), LazyModule("ablate.verdict.statements")
+    compare, statements = LazyModule("ablate.addons.ledger.compare"), LazyModule("ablate.verdict.statements")
 
 _EXAMPLE = """\
 ablate compare demo demo@2

@@ -25,12 +25,12 @@ from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
     from ablate import Diagnosis, Drawing
+    from ablate.addons.evaluation import layer_removal
     from ablate.diagnostics import word_similarity
-    from ablate.evaluation import layer_removal
     from ablate.sweeps import donors
 else:
     donors = LazyModule("ablate.sweeps.donors")
-    layer_removal = LazyModule("ablate.evaluation.layer_removal")
+    layer_removal = LazyModule("ablate.addons.evaluation.layer_removal")
     word_similarity = LazyModule("ablate.diagnostics.word_similarity")
 
 WORDS = "word_similarity"

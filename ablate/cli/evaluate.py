@@ -30,14 +30,14 @@ from ablate.config.lazy import LazyModule
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate.evaluation import run as evaluation
+    from ablate.addons.evaluation import run as evaluation
     from ablate.sweeps import donors, storage
     from ablate.sweeps.spec import references
     from ablate.training import runs, trained
 else:
     runs, trained = LazyModule("ablate.training.runs"), LazyModule("ablate.training.trained")
     donors = LazyModule("ablate.sweeps.donors")
-    evaluation = LazyModule("ablate.evaluation.run")
+    evaluation = LazyModule("ablate.addons.evaluation.run")
     references, storage = LazyModule("ablate.sweeps.spec.references"), LazyModule("ablate.sweeps.storage")
 
 _log = logging.getLogger(__name__)

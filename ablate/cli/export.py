@@ -12,10 +12,10 @@ from ablate.cli.output import print_json
 from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from ablate.export import run as exports
+    from ablate.addons.export import run as exports
     from ablate.sweeps import donors
 else:
-    exports = LazyModule("ablate.export.run")
+    exports = LazyModule("ablate.addons.export.run")
     donors = LazyModule("ablate.sweeps.donors")
 
 _SOURCE = "a run's id, the path or address (s3://...) of its folder or last.ckpt, or sweep:NAME/ARM"

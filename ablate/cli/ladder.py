@@ -16,14 +16,14 @@ from ablate.config.yaml import parse_overrides
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate.scaling import ladder, report, rungs, statements, tables
+    from ablate.addons.scaling import ladder, report, rungs, statements, tables
     from ablate.sweeps.spec import library
 else:
-    ladder = LazyModule("ablate.scaling.ladder")
-    report = LazyModule("ablate.scaling.report")
-    rungs = LazyModule("ablate.scaling.rungs")
-    statements = LazyModule("ablate.scaling.statements")
-    tables = LazyModule("ablate.scaling.tables")
+    ladder = LazyModule("ablate.addons.scaling.ladder")
+    report = LazyModule("ablate.addons.scaling.report")
+    rungs = LazyModule("ablate.addons.scaling.rungs")
+    statements = LazyModule("ablate.addons.scaling.statements")
+    tables = LazyModule("ablate.addons.scaling.tables")
     library = LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\

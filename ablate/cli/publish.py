@@ -14,9 +14,9 @@ from ablate.config.formatting import count_noun, join_words
 from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from ablate.ledger import publish, schema
+    from ablate.addons.ledger import publish, schema
 else:
-    publish, schema = LazyModule("ablate.ledger.publish"), LazyModule("ablate.ledger.schema")
+    publish, schema = LazyModule("ablate.addons.ledger.publish"), LazyModule("ablate.addons.ledger.schema")
 
 _EXAMPLE = """\
 ablate publish demo -o published/demo

@@ -18,9 +18,9 @@ from ablate.config.logs import print_wrapped
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate.scaling.rungs import Rung
-    from ablate.scaling.storing import StoredReport
-    from ablate.scaling.tables import Table
+    from ablate.addons.scaling.rungs import Rung
+    from ablate.addons.scaling.storing import StoredReport
+    from ablate.addons.scaling.tables import Table
     from ablate.sweeps import dry_run, transferring
     from ablate.sweeps import run as sweep_run
     from ablate.sweeps.records import SweepRecord

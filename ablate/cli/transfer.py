@@ -15,13 +15,13 @@ from ablate.config.yaml import parse_overrides
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate.scaling.transfer import report, sizes, tables, transfer
+    from ablate.addons.scaling.transfer import report, sizes, tables, transfer
     from ablate.sweeps.spec import library
 else:
-    report = LazyModule("ablate.scaling.transfer.report")
-    sizes = LazyModule("ablate.scaling.transfer.sizes")
-    tables = LazyModule("ablate.scaling.transfer.tables")
-    transfer = LazyModule("ablate.scaling.transfer.transfer")
+    report = LazyModule("ablate.addons.scaling.transfer.report")
+    sizes = LazyModule("ablate.addons.scaling.transfer.sizes")
+    tables = LazyModule("ablate.addons.scaling.transfer.tables")
+    transfer = LazyModule("ablate.addons.scaling.transfer.transfer")
     library = LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\

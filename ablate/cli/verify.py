@@ -18,10 +18,10 @@ from ablate.config.logs import print_wrapped
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate.ledger import checks, retraining, verify
+    from ablate.addons.ledger import checks, retraining, verify
 else:
-    checks, verify = LazyModule("ablate.ledger.checks"), LazyModule("ablate.ledger.verify")
-    retraining = LazyModule("ablate.ledger.retraining")
+    checks, verify = LazyModule("ablate.addons.ledger.checks"), LazyModule("ablate.addons.ledger.verify")
+    retraining = LazyModule("ablate.addons.ledger.retraining")
 
 _MOST = 10
 """Differences that are printed."""

@@ -27,7 +27,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 class MetricSource(Protocol):
     """Source of scores for layer removal that depend on the model, such as
-    `ablate.evaluation.layer_removal.Benchmarks`."""
+    `ablate.addons.evaluation.layer_removal.Benchmarks`."""
 
     @property
     def names(self) -> Sequence[str]:

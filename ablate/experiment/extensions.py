@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ablate.models import Model
 
 EXTENSIONS = {
-    "warm_start": "ablate.post_training.warm_start",
-    "lora": "ablate.post_training.lora",
-    "align": "ablate.post_training.alignment.extension",
+    "warm_start": "ablate.addons.post_training.warm_start",
+    "lora": "ablate.addons.post_training.lora",
+    "align": "ablate.addons.post_training.alignment.extension",
     "trainer.diagnose.names": "ablate.diagnostics.extension",
-    "evaluation.tasks": "ablate.evaluation.extension",
+    "evaluation.tasks": "ablate.addons.evaluation.extension",
 }
 """Part of an experiment -> the module whose `EXTENSION` is its behaviour, in the order in which they are called."""
 

@@ -51,7 +51,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Causal attention, as used in training. Generation uses a cache of keys and values and padding instead (see
-    `ablate.export`)."""
+    `ablate.addons.export`)."""
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=k.shape[1] != q.shape[1])
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ablate.scaling.comparison import Comparison, compare_sizes
-from ablate.scaling.fits import Interval, SeedDraws
+from ablate.addons.scaling.comparison import Comparison, compare_sizes
+from ablate.addons.scaling.fits import Interval, SeedDraws
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.records import FreshOutcomes

@@ -6,11 +6,11 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from ablate.addons.ledger.bundles import read_bundle
+from ablate.addons.ledger.checks import read_checks
+from ablate.addons.ledger.schema import FILE, Bundle
 from ablate.config.formatting import count_noun, join_words
 from ablate.config.markdown import build_table, escape
-from ablate.ledger.bundles import read_bundle
-from ablate.ledger.checks import read_checks
-from ablate.ledger.schema import FILE, Bundle
 
 MOST_NAMED = 6
 _HEAD = """\

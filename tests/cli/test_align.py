@@ -11,12 +11,12 @@ import torch
 from conftest import TINY
 
 from ablate import tracking
+from ablate.addons.post_training.alignment import recipe
 from ablate.cli import build_parser, main
 from ablate.config.errors import AblateError
 from ablate.data import data_kinds
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.tree import Experiment
-from ablate.post_training.alignment import recipe
 from ablate.training.train import train
 from ablate.training.trained import open_trained
 

@@ -8,9 +8,9 @@ import torch
 from rich.console import Console
 
 from ablate import tracking
+from ablate.addons.evaluation.run import Evaluated
 from ablate.cli import main
 from ablate.cli.evaluate import render, resolve_models
-from ablate.evaluation.run import Evaluated
 from ablate.experiment.tree import Experiment
 from ablate.sweeps import donors, storage
 from ablate.sweeps.records import SweepRecord

@@ -6,9 +6,9 @@ import pytest
 from ledger.conftest import build_tree, run_spec
 from sweeps.small import run_here, spec_tree
 
+from ablate.addons.ledger.bundles import compute_digest, hash_study, read_bundle
+from ablate.addons.ledger.checks import read_checks
 from ablate.cli import main
-from ablate.ledger.bundles import compute_digest, hash_study, read_bundle
-from ablate.ledger.checks import read_checks
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, storage_url
 

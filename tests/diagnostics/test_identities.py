@@ -8,10 +8,10 @@ import pytest
 import torch
 from diagnostics.test_run import WORDS, saved
 
+from ablate.addons.evaluation.layer_removal import Benchmarks
 from ablate.config import plugins
 from ablate.diagnostics.opening import Opening, open_model
 from ablate.diagnostics.run import diagnose
-from ablate.evaluation.layer_removal import Benchmarks
 from ablate.experiment.tree import Experiment
 from ablate.training.train import train
 

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
+from ablate.addons.export.run import export
 from ablate.experiment.tree import Experiment
-from ablate.export.run import export
 from ablate.parallel import sharded
 from ablate.parallel.tensor import regroup, ungroup
 from ablate.training.checkpoints import find_newest

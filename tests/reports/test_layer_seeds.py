@@ -11,9 +11,9 @@ from scipy.stats import t as student
 from sweeps.small import run_here
 
 from ablate import tracking
-from ablate.ledger.bundles import compute_digest
-from ablate.ledger.publish import publish
-from ablate.ledger.verify import verify
+from ablate.addons.ledger.bundles import compute_digest
+from ablate.addons.ledger.publish import publish
+from ablate.addons.ledger.verify import verify
 from ablate.reports.layer_seeds import compare_layers
 from ablate.reports.layers_section import draw_layers_over_seeds, layers_to_plain, tabulate_layers
 from ablate.reports.report import assemble

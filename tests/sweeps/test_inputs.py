@@ -176,7 +176,7 @@ def test_a_source_run_whose_weights_have_changed_is_refused(trained, spec, monke
     tree = {"model": own.model.model_dump(), "data": own.data.model_dump(), "norm": "pre"}
     sweep = spec(experiment={**tree, "warm_start": {"from": source, "copy": "all"}}, arms={}, budget={"trials": 1})
     open_sweep(sweep, storage_url(), False, None)
-    monkeypatch.setattr("ablate.post_training.warm_start.hash_weights", lambda state: "f" * 64)
+    monkeypatch.setattr("ablate.addons.post_training.warm_start.hash_weights", lambda state: "f" * 64)
     with pytest.raises(SweepError, match=CHANGED.format(f"warm_start.from {source}")):
         open_sweep(sweep, storage_url(), False, None)
 

@@ -9,9 +9,9 @@ import pytest
 from optuna.storages import InMemoryStorage
 
 from ablate import report
+from ablate.addons.scaling.rungs import build_rungs
 from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
-from ablate.scaling.rungs import build_rungs
 from ablate.sweeps.dry_run import outline_all
 from ablate.sweeps.preparation import list_differences
 from ablate.sweeps.spec import audit

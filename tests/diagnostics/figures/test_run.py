@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ablate import tracking
+from ablate.addons.evaluation.layer_removal import Benchmarks
 from ablate.cli import main
 from ablate.diagnostics.figures import PAPERS, figures
 from ablate.diagnostics.figures.averages import KEYS
@@ -17,7 +18,6 @@ from ablate.diagnostics.measuring import join_notes
 from ablate.diagnostics.opening import Opening, open_model
 from ablate.diagnostics.run import diagnose
 from ablate.diagnostics.streaming import measure
-from ablate.evaluation.layer_removal import Benchmarks
 
 T = 12.706204736432095  # of Student's t with one degree of freedom
 

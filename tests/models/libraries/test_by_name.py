@@ -10,12 +10,12 @@ import transformers
 from models.libraries.cases import HF, KNOWN, LLAMA, OTHERS, TIMM, classes_of, inputs_of, shape_of
 
 import ablate
+from ablate.addons.export.run import export
 from ablate.config.errors import AblateError, ConfigError
 from ablate.diagnostics.checks import models as checks
 from ablate.diagnostics.checks.base import CheckSkippedError
 from ablate.diagnostics.checks.subject import build_subject
 from ablate.experiment.tree import Experiment
-from ablate.export.run import export
 from ablate.models.libraries import hf_config
 from ablate.models.libraries.blueprint import find_family
 from ablate.norms import placements

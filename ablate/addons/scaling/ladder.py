@@ -1,0 +1,97 @@
+"""The scaling ladder: the arms of a sweep file at several sizes, each tuned there, and their comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ablate.addons.scaling.comparison import Comparison, compare_sizes
+from ablate.addons.scaling.rungs import Rung, count_parameters
+from ablate.config.errors import SweepError
+from ablate.config.formatting import join_words
+from ablate.reports.fairness import describe_sizes
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.search_edges import describe_edges
+from ablate.verdict.outcomes import LOSS, Outcome, read_outcome
+from ablate.verdict.records import FreshOutcomes
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The arms at each size on fresh seeds, and their comparison."""
+
+    name: str
+    rungs: list[Rung]
+    """The smallest first."""
+    trivial_losses: list[float | None]
+    """Trivial loss of each rung, in nats; None if it is unknown."""
+    compared: Comparison
+    target: tuple[str, int] | None
+    """The size to extrapolate to, and its parameters."""
+    transfers: list[str]
+    """What became of a transfer of settings between the sizes: sentences, each with the sizes that it holds for."""
+    surroundings: list[str]
+    """Differences between the sizes in what they were computed on."""
+    edges: list[str]
+    """The arms that stand at an end of a searched range: sentences, each with the sizes that it holds for."""
+
+    @property
+    def baseline(self) -> str:
+        """The arm that the others are compared with."""
+        return self.compared.baseline
+
+
+def fit_ladder(
+    name: str, known: Sequence[Rung], records: Sequence[SweepRecord], extrapolate: str | None = None
+) -> Ladder:
+    """Return the comparison of the arms of `records`, one record for each rung. Raises SweepError if fewer than two
+    sizes have a fresh seed that ended."""
+    outcomes = {arm: [read_losses(record, arm) for record in records] for arm in known[0].spec.all_arms}
+    kept = [k for k in range(len(known)) if any(by_rung[k].outcomes for by_rung in outcomes.values())]
+    if len(kept) < 2:
+        raise SweepError(
+            f"The ladder {name} needs fresh seeds that ended at two sizes. To see the results of each size: ablate "
+            f"report {known[0].spec.name}"
+        )
+    rungs = [known[k] for k in kept]
+    compared = compare_sizes(
+        [rung.parameters for rung in rungs],
+        {arm: [by_rung[k] for k in kept] for arm, by_rung in outcomes.items()},
+        known[0].spec.compared_with,
+        find_effect(rungs),
+    )
+    target = (extrapolate, count_parameters(extrapolate, known)) if extrapolate else None
+    trivial_losses = [records[k].trivial_loss for k in kept]
+    ended = {rung.size: records[k] for rung, k in zip(rungs, kept, strict=True)}
+    transfers = _join_sizes({size: [r.spec.transfer.describe()] for size, r in ended.items() if r.spec.transfer})
+    edges = _join_sizes({size: describe_edges(record) for size, record in ended.items()})
+    return Ladder(name, rungs, trivial_losses, compared, target, transfers, list(describe_sizes(ended)), edges)
+
+
+def _join_sizes(told: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return each sentence that is told of sizes (size -> sentences) once, with its sizes."""
+    sizes: dict[str, list[str]] = {}
+    for size, sentences in told.items():
+        for sentence in sentences:
+            sizes.setdefault(sentence, []).append(size)
+    return [f"{join_words(names)}: {text}" for text, names in sizes.items()]
+
+
+def find_effect(rungs: Sequence[Rung]) -> float | None:
+    """Return the smallest difference of the loss that matters at any size; None if the sweeps do not set it, or set it
+    for another metric."""
+    confirms = [rung.spec.confirm for rung in rungs if rung.spec.objective.metric == LOSS]
+    effects = [confirm.effect for confirm in confirms if confirm.effect is not None]
+    return min(effects) if len(effects) == len(rungs) else None
+
+
+def read_losses(record: SweepRecord, arm: str) -> FreshOutcomes:
+    """Return the outcomes of the fresh seeds of `arm`; the values are validation losses, whatever the objective."""
+    outcomes: dict[int, Outcome] = {}
+    for trial in record.confirmed.get(arm, ()):
+        outcome = read_outcome(trial, record.trivial_loss)
+        if outcome is not None and (outcome.value is None or LOSS in trial.metrics):
+            loss = None if outcome.value is None else trial.metrics[LOSS]
+            outcomes[int(trial.params["seed"])] = replace(outcome, value=loss)
+    found = record.spec.at_grid or record.best(arm) is not None
+    return FreshOutcomes(dict(sorted(outcomes.items())), looks=record.looks.get(arm), found=found)

@@ -1,0 +1,255 @@
+"""The results of a ladder in sentences: trends, untrained sizes, failures, and their basis."""
+
+from __future__ import annotations
+
+from ablate.addons.scaling.comparison import Prediction, SizedArm, SizedPair
+from ablate.addons.scaling.fits import FORM, LEAST_SIZES
+from ablate.addons.scaling.ladder import Ladder
+from ablate.addons.scaling.tables import format_interval
+from ablate.addons.scaling.trends import Trend
+from ablate.config.formatting import count_noun, join_words
+from ablate.reports.labels import name_items
+from ablate.verdict.outcomes import state_rule
+from ablate.verdict.sequential import LEAST
+
+
+def state_findings(ladder: Ladder) -> list[str]:
+    """Return the results: the sizes at which each difference is shown and which arms stand at an end of a searched
+    range there, how it changes with size, the curves' predictions, and the failures."""
+    pairs = ladder.compared.pairs
+    sentences = [text for arm, pair in pairs.items() if (text := _state_differences(ladder, arm, pair))]
+    sentences += ladder.edges
+    sentences += [_state_trend(ladder, arm, pair.trend) for arm, pair in pairs.items()]
+    sentences += _state_curves(ladder)
+    sentences += [_state_failures(ladder, name, arm) for name, arm in ladder.compared.arms.items()]
+    sentences += [text for arm, pair in pairs.items() if (text := _state_failures_apart(ladder, arm, pair))]
+    return [*sentences, _state_family(ladder)]
+
+
+def _state_differences(ladder: Ladder, arm: str, pair: SizedPair) -> str:
+    """Return the sizes at which an arm is shown to have another loss than the baseline; empty if there are none."""
+    signs = [versus.difference.sign if versus.difference else 0 for versus in pair.measured]
+    shown = {
+        word: join_words(rung.size for rung, one in zip(ladder.rungs, signs, strict=True) if one == sign)
+        for word, sign in (("lower", -1), ("higher", 1))
+    }
+    parts = [f"{word} than that of {ladder.baseline} at {sizes}" for word, sizes in shown.items() if sizes]
+    return f"The loss of {arm} is {join_words(parts)}, each at its own settings." if parts else ""
+
+
+def _state_trend(ladder: Ladder, arm: str, trend: Trend | None) -> str:
+    """Return whether the difference of an arm to the baseline changes with size."""
+    pair = f"{arm} and {ladder.baseline}"
+    if trend is None:
+        return f"{pair}: fewer than two sizes have a seed on which both trained, so no trend can be estimated."
+    small, large = (ladder.rungs[k].size for k in trend.sizes)
+    ends = f"from {trend.ends[0]:+.4f} nats at {small} to {trend.ends[1]:+.4f} at {large}"
+    n = f"n = {trend.pairs[0]}" if trend.pairs[0] == trend.pairs[1] else f"n = {trend.pairs[0]} and {trend.pairs[1]}"
+    change = f"a change of {format_interval(trend.change, sign=True)}, {n}"
+    if trend.word == "figures":
+        need = (
+            f"a trend requires {LEAST} seeds at two sizes on which both trained"
+            if min(trend.pairs) < LEAST
+            else "differences that are equal on all seeds do not show their variation"
+        )
+        return f"{pair}: {ends} ({change}). This is not a claim: {need}."
+    if trend.word == "grows":
+        return f"{pair}: the difference grows with size, {ends} ({change})."
+    if trend.word == "shrinks":
+        return f"{pair}: the difference shrinks with size, {ends} ({change})."
+    if trend.word == "changes":
+        return (
+            f"{pair}: the difference changes with size, {ends} ({change}); a growth or shrinkage of its magnitude is "
+            "not shown."
+        )
+    if trend.word == "stays":
+        return f"{pair}: the difference stays, {ends}: it changes by less than {trend.effect:.2g} nats ({change})."
+    return f"{pair}: no trend is shown, {ends} ({change})."
+
+
+def _state_curves(ladder: Ladder) -> list[str]:
+    """Return the curves' prediction of an untrained size, their accuracy at the largest, and their limits."""
+    pairs, sizes = ladder.compared.pairs, len(ladder.rungs)
+    if sizes < LEAST_SIZES:
+        what = f"{ladder.target[0]} cannot be predicted" if ladder.target else "nothing is extrapolated"
+        return [
+            f"{what[0].upper()}{what[1:]}: {count_noun(sizes, 'size')} cannot determine a floor, which requires "
+            f"{LEAST_SIZES}."
+        ]
+    sentences = []
+    for arm, pair in pairs.items():
+        if pair.gap is None:
+            sentences.append(
+                f"{arm} and {ladder.baseline} trained on the same seeds at fewer than {LEAST_SIZES} sizes, which "
+                "cannot determine a floor: nothing is extrapolated."
+            )
+            continue
+        if ladder.target:
+            sentences.append(_state_target(ladder, arm, pair))
+        elif not pair.gap.has_floor:
+            sentences.append(f"{_name_floorless(ladder, arm, pair)}: larger sizes cannot be predicted.")
+        sentences.append(_state_prediction(ladder, arm, pair.prediction))
+    return sentences
+
+
+def _name_floorless(ladder: Ladder, arm: str, pair: SizedPair) -> str:
+    assert pair.gap is not None
+    curves = ((arm, pair.gap.arm), (ladder.baseline, pair.gap.baseline))
+    names = [name for name, curve in curves if not curve.has_floor]
+    return f"The losses of {join_words(names)} show no floor yet"
+
+
+def _state_target(ladder: Ladder, arm: str, pair: SizedPair) -> str:
+    assert ladder.target is not None
+    assert pair.gap is not None
+    (name, parameters), gap = ladder.target, pair.gap
+    if not gap.reaches(parameters):
+        return f"{_name_floorless(ladder, arm, pair)}: {name} cannot be predicted."
+    value = f"{format_interval(gap.at(parameters), sign=True)} nats"
+    if not gap.level:
+        value += f", without an interval, since not all sizes have {LEAST} seeds that differ"
+    told = f"At {name} the curves predict a difference of {arm} to {ladder.baseline} of {value}"
+    largest, smallest = gap.arm.sizes[-1], gap.arm.sizes[0]
+    if smallest <= parameters <= largest:
+        return f"{told}, which is between trained sizes."
+    far = f"{parameters / largest:.3g} times the parameters of the largest size trained"
+    if parameters < smallest:
+        far = f"1/{smallest / parameters:.3g} of the parameters of the smallest size trained"
+    return f"{told}. This is an extrapolation to {far}."
+
+
+def _state_prediction(ladder: Ladder, arm: str, prediction: Prediction | None) -> str:
+    """Return the error of curves through the other sizes at the largest size."""
+    pair = f"the difference of {arm} to {ladder.baseline}"
+    if prediction is None:
+        return (
+            f"Whether curves predict {pair} at a size that was not fitted cannot be tested: that requires "
+            f"{LEAST_SIZES + 1} sizes."
+        )
+    size = ladder.rungs[prediction.size].size
+    if prediction.predicted is None or prediction.error is None:
+        return f"Curves through the sizes below {size} have no floor, so they do not predict {pair} there."
+    text = (
+        f"Curves through the sizes below {size} predict {pair} there as "
+        f"{format_interval(prediction.predicted, sign=True)}; measured: {prediction.measured:+.4f}. The error is "
+        f"{format_interval(prediction.error, sign=True)}"
+    )
+    if prediction.error.side:
+        return f"{text}: the curves' error is larger than the seeds explain, so do not rely on them beyond {size}."
+    return f"{text}."
+
+
+def _state_failures(ladder: Ladder, name: str, arm: SizedArm) -> str:
+    """Return an arm's failures at each size, and whether their share changes with size."""
+    lost = [ladder.rungs[k].size for k, fresh in enumerate(arm.outcomes) if not fresh.found and not fresh.outcomes]
+    untrained = (
+        f" At {join_words(lost)} it could not be trained within the budget: no trial of its search completed."
+        if lost
+        else ""
+    )
+    shares = [(rung.size, share) for rung, share in zip(ladder.rungs, arm.failures, strict=True) if share]
+    if not shares:
+        return f"{name} has no fresh seed that ended.{untrained}"
+    if not any(share.failed for _, share in shares):
+        most = max(share.high for _, share in shares)
+        return (
+            f"{name} failed on none of its seeds; at the size with the fewest, up to {100 * most:.0f} % may fail "
+            f"(one-sided 95 %).{untrained}"
+        )
+    counts = join_words(f"{share.failed} of {share.n} at {size}" for size, share in shares)
+    trend = arm.failure_trend
+    if trend.p is None:
+        return f"{name} failed on {counts}.{untrained}"
+    if trend.p <= arm.failure_level:
+        word = "rises" if trend.rises else "falls"
+        return (
+            f"The share of seeds on which {name} fails {word} with size: {counts} (exact trend test, "
+            f"p = {trend.p:.2g}).{untrained}"
+        )
+    why = (
+        f"exact trend test, p = {trend.p:.2g}"
+        if trend.smallest_p <= arm.failure_level
+        else "no outcome of so few seeds and failures would show it"
+    )
+    return f"{name} failed on {counts}; whether the share changes with size is unknown ({why}).{untrained}"
+
+
+def _state_failures_apart(ladder: Ladder, arm: str, pair: SizedPair) -> str:
+    """Return the sizes at which an arm is shown to fail more or less often than the baseline; empty if there are
+    none."""
+    shown = [
+        f"{'more' if versus.failure_side > 0 else 'less'} often at {rung.size} ({versus.failed} against "
+        f"{versus.other_failed} of {versus.seeds}; exact test, p = {versus.failure_p:.2g})"
+        for rung, versus in zip(ladder.rungs, pair.measured, strict=True)
+        if versus.failure_side
+    ]
+    return f"{arm} fails {join_words(shown)} than {ladder.baseline} on the same seeds." if shown else ""
+
+
+def _state_family(ladder: Ladder) -> str:
+    """Return the number of comparisons that share an error of 5 %."""
+    compared = ladder.compared
+    pairs, tests = len(compared.pairs), compared.failure_tests
+    parts = [
+        f"{count_noun(pairs * len(ladder.rungs), 'difference')} at a size",
+        count_noun(pairs, "trend"),
+        *([f"{count_noun(tests, 'exact test')} of failures"] if tests else []),
+    ]
+    return (
+        f"{count_noun(compared.family, 'comparison')} share an error of 5 %, every look counted: {join_words(parts)}. "
+        "Predictions of the curves are not claims; each has a 95 % interval."
+    )
+
+
+def list_caveats(ladder: Ladder) -> list[str]:
+    """Return the fit of the curves, what sizes take over from others, the definition of a failure, and the missing
+    seeds."""
+    texts = [*ladder.transfers, *ladder.surroundings]
+    if any(arm.curve for arm in ladder.compared.arms.values()):
+        texts.append(
+            f"Curves: loss = {FORM}, where N are the weights in the matrices of the layers. Their intervals cover the "
+            "variation of the seeds only, not the choice of the curve."
+        )
+    ratios = [rung.items / rung.parameters for rung in ladder.rungs]
+    if max(ratios) > 1.1 * min(ratios):
+        items = name_items(ladder.rungs[0].spec)
+        texts.append(
+            f"The sizes differ in {items} per parameter, {min(ratios):.3g} to {max(ratios):.3g}, so effects of size "
+            f"and of {items} per parameter are mixed."
+        )
+    return [*texts, *_state_rules(ladder), *_list_left_out(ladder), *_list_unfinished(ladder)]
+
+
+def _state_rules(ladder: Ladder) -> list[str]:
+    """Return the definition of a failure, for each trivial loss."""
+    losses = list(dict.fromkeys(ladder.trivial_losses))
+    if len(losses) == 1:
+        return [state_rule(losses[0])]
+    return [
+        f"At {join_words(r.size for r, t in zip(ladder.rungs, ladder.trivial_losses, strict=True) if t == loss)}: "
+        + state_rule(loss)
+        for loss in losses
+    ]
+
+
+def _list_left_out(ladder: Ladder) -> list[str]:
+    """Return how many failed seeds are not in means, differences and curves."""
+    failed = {
+        name: (sum(s.failed for s in arm.failures if s), sum(s.n for s in arm.failures if s))
+        for name, arm in ladder.compared.arms.items()
+    }
+    if not any(count for count, _ in failed.values()):
+        return []
+    counts = join_words(f"{count} of {n} of {name}" for name, (count, n) in failed.items() if count)
+    return [f"Losses, differences and curves only include seeds that trained, without the failed seeds: {counts}."]
+
+
+def _list_unfinished(ladder: Ladder) -> list[str]:
+    """Return the sizes at which fewer seeds ended than planned."""
+    short = [
+        f"{name} at {rung.size} ({len(fresh.outcomes)} of {rung.spec.confirm.first_seeds})"
+        for name, arm in ladder.compared.arms.items()
+        for rung, fresh in zip(ladder.rungs, arm.outcomes, strict=True)
+        if fresh.found and len(fresh.outcomes) < rung.spec.confirm.first_seeds
+    ]
+    return [f"Not all fresh seeds have ended: {join_words(short)}."] if short else []

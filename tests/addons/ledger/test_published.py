@@ -1,0 +1,92 @@
+"""The bundles of this repository: whole, and a cheap run of each comes out again."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ablate.addons.ledger.bundles import compute_digest, read_bundle, restore_records
+from ablate.addons.ledger.cells import list_cells
+from ablate.addons.ledger.reproduction import bound_distance
+from ablate.addons.ledger.retraining import train_cell
+from ablate.addons.ledger.schema import FILE
+from ablate.addons.ledger.verify import verify
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+FOLDERS = sorted(file.parent for file in RESULTS.glob(f"*/{FILE}"))
+SHORTEST = RESULTS / "size-language"  # of those that were compiled: eight layers, 108 updates
+COMMIT = "mlflow.source.git.commit"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=[folder.name for folder in FOLDERS])
+def test_a_bundle_is_undamaged_and_a_cheap_run_comes_out_again(folder, store):
+    """Bit for bit where machine, versions and corpus are those of then and it was not compiled, whatever the commit;
+    else close to it. Compiling would take most of the time, so that only the test below does."""
+    verification = verify(folder, cheapest=True, train=partial(train_cell, eager=True))
+    assert verification.damage == []
+    (cell,) = verification.cells
+    check_closeness(folder, asdict(cell))
+
+
+def test_a_compiled_run_comes_out_again(store):
+    """In a process of its own, as a user runs it, without what other tests have left behind in this one."""
+    command = [sys.executable, "-m", "ablate", "verify", str(SHORTEST), "--cheapest", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode in (0, 1), done.stderr
+    verification = json.loads(done.stdout)
+    assert verification["damage"] == []
+    (cell,) = verification["cells"]
+    check_closeness(SHORTEST, cell)
+
+
+def check_closeness(folder, cell):
+    """Bit for bit in the same surroundings; elsewhere within 3 %, or as far away as two seeds lie apart at most one
+    time in a thousand, where `verify` has one in twenty."""
+    if {*cell["differs"]} <= {COMMIT}:
+        assert cell["word"] == "bit for bit", cell
+    elif cell["value"] is not None and cell["published"] is not None:
+        near = max(0.03 * cell["published"], bound_seeds(folder, cell["label"]))
+        assert abs(cell["value"] - cell["published"]) <= near, cell
+    else:
+        assert cell["word"] != "not reproduced", cell
+
+
+def bound_seeds(folder, label):
+    """How far two seeds of a run's settings lie apart, but for one pair in a thousand."""
+    bundle = read_bundle(folder)
+    (cell,) = [one for one in list_cells(bundle, restore_records(bundle, folder).values()) if one.label == label]
+    values = [peer.value for peer in cell.peers if peer.value is not None]
+    return bound_distance(values, 0.001) if len(values) > 1 else 0.0
+
+
+def test_a_sensitivity_that_the_runs_do_not_show_is_found(tmp_path):
+    folder = tmp_path / "bundle"
+    shutil.copytree(RESULTS / "tuning", folder)
+    assert verify(folder, cells=0).holds
+    values = json.loads((folder / FILE).read_text())
+    values["sweeps"][0]["verdict"]["sensitivities"]["rows"]["lns warmup_fraction=0"]["estimate"]["mean"] *= 1.01
+    values["digest"] = compute_digest(values)
+    (folder / FILE).write_text(json.dumps(values))
+    (damage,) = verify(folder, cells=0).damage
+    assert "sensitivities.rows.lns warmup_fraction=0.estimate.mean" in damage
+
+
+def test_a_size_that_does_not_share_its_error_with_the_others_is_found(tmp_path):
+    """Its intervals would be narrower."""
+    folder = tmp_path / "bundle"
+    shutil.copytree(RESULTS / "size-language", folder)
+    assert verify(folder, cells=0).holds
+    values = json.loads((folder / FILE).read_text())
+    others = 4 * (len(values["sweeps"]) - 1)  # each size compares four arms with the baseline
+    values["sweeps"][0]["spec"]["family"] = others - 1
+    values["digest"] = compute_digest(values)
+    (folder / FILE).write_text(json.dumps(values))
+    found = " ".join(verify(folder, cells=0).damage)
+    told = "its verdict shares the error of 5 % with"
+    assert f"size-language-l8: {told} {others - 1} comparisons of other sweeps; this bundle has {others}" in found
+    assert f"size-language-l12: {told}" not in found

@@ -1,0 +1,303 @@
+"""A bundle that is whole and true is verified, and one that is neither is found out."""
+
+import json
+import math
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from optuna.storages import InMemoryStorage
+from scaling.transfer.test_sizes import FILE
+from sweeps.small import run_here, spec_tree
+
+from ablate.addons.ledger import bundles
+from ablate.addons.ledger import verify as verifying
+from ablate.addons.ledger.cells import list_cells, shuffle_cells
+from ablate.addons.ledger.claims import list_other_kinds
+from ablate.addons.ledger.publish import publish
+from ablate.addons.ledger.records import judge
+from ablate.addons.ledger.reproduction import bound_distance, compare_cell
+from ablate.addons.ledger.retraining import Trained
+from ablate.addons.ledger.verify import verify
+from ablate.config.errors import ConfigError, DataError
+from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.spec.sweep import Sweep
+from benchmarks.simulation.sweeps import simulate
+
+
+def repeat(cell):
+    """What a run comes to that comes out as published."""
+    run = cell.run
+    curve = {step: math.nan if value is None else value for step, value in run.curve}
+    metrics = {name: math.nan if value is None else value for name, value in run.metrics.items()}
+    return Trained(run.status, run.value, curve, metrics, dict(cell.facts))
+
+
+def refuse(cell):
+    raise AssertionError("nothing of a damaged bundle is trained")
+
+
+def change(bundle, edit, seal=False):
+    file = bundle / "bundle.json"
+    values = json.loads(file.read_text())
+    edit(values)
+    if seal:
+        values["digest"] = bundles.compute_digest(values)
+    file.write_text(json.dumps(values))
+
+
+def test_a_true_bundle_is_reproduced_in_all_its_cells(bundle):
+    verification = verify(bundle, cells=None, train=repeat)
+    assert verification.reproduced
+    assert {cell.word for cell in verification.cells} == {"bit for bit"}
+    assert len(verification.cells) == verification.of > 20
+    assert "bit for bit" in json.dumps(verification.to_dict())
+
+
+def test_cells_are_drawn_from_fresh_seeds_and_only_as_many_as_asked_for(bundle):
+    labels = [verify(bundle, cells=2, train=repeat).cells for _ in range(12)]
+    assert {len(cells) for cells in labels} == {2}
+    assert all("(fresh)" in cell.label for cells in labels for cell in cells)
+    assert len({cell.label for cells in labels for cell in cells}) > 4
+    unchecked = verify(bundle, cells=0, train=refuse)
+    assert unchecked.holds
+    assert unchecked.reproduced is None
+
+
+def test_a_run_is_named(bundle):
+    (cell,) = verify(bundle, cells=1, only=["mix", "seed 3", "(fresh)"], train=repeat).cells
+    assert " mix" in cell.label
+    assert "seed 3 (fresh)" in cell.label
+    with pytest.raises(DataError, match=r"No run of searched is called maximal\. One of its runs is 'searched: "):
+        verify(bundle, only=["maximal"], train=repeat)
+
+
+def test_a_cheap_run_is_drawn_from_all_that_are_as_cheap(bundle):
+    """All runs of the bundle take the same."""
+    cells = read_cells(bundle)
+    drawn = {cell.label for _ in range(30) for cell in shuffle_cells(cells, 1, cheapest=True)}
+    assert drawn == {cell.label for cell in cells}
+
+
+def set_value(values):
+    run = values["sweeps"][0]["arms"]["pre"]["fresh"][0]
+    run["value"] = run["metrics"]["val/loss"] = run["value"] - 0.4
+
+
+def set_difference(values):
+    values["sweeps"][0]["verdict"]["arms"]["mix"]["versus"]["difference"]["mean"] -= 0.1
+
+
+def set_end(values):
+    values["sweeps"][0]["arms"]["pre"]["fresh"][0]["value"] -= 1e-6
+
+
+def drop_run(values):
+    values["sweeps"][0]["arms"]["post"]["fresh"].pop()
+
+
+@pytest.mark.parametrize("seal", [False, True])
+@pytest.mark.parametrize("edit", [set_value, set_difference, set_end, drop_run])
+def test_a_changed_value_is_found_even_where_the_digest_was_made_anew(bundle, edit, seal):
+    change(bundle, edit, seal)
+    verification = verify(bundle, cells=1, train=refuse)
+    assert verification.damage
+    assert not verification.reproduced
+
+
+def test_all_runs_are_judged_by_though_one_of_them_cannot_be_trained(bundle, monkeypatch):
+    """All of Mix-LN come out half a nat higher."""
+    left_out = next(cell.label for cell in read_cells(bundle) if cell.phase == "search")
+    monkeypatch.setattr(verifying, "find_obstacle", lambda cell: "not here" if cell.label == left_out else "")
+
+    def worsen(cell):
+        trained = repeat(cell)
+        return replace(trained, value=trained.value + 0.5) if cell.arm == "mix" else trained
+
+    verification = verify(bundle, cells=None, train=worsen)
+    assert verification.left_out == [f"{left_out}: not here"]
+    assert len(verification.cells) == verification.of - 1
+    assert any("mix" in text for text in verification.changed)
+
+
+def test_files_that_were_not_published_are_found(bundle):
+    (bundle / "reproductions").mkdir()
+    (bundle / "reproductions" / "one.json").write_text("{}")
+    (bundle / ".hidden").write_text("")
+    assert verify(bundle, cells=0).damage == []
+    (bundle / "notes.md").write_text("Better than all others.")
+    (bundle / "plugins").mkdir()
+    (bundle / "plugins" / "more.py").write_text("")
+    assert verify(bundle, cells=0).damage == [
+        "notes.md: the file was not published with it",
+        "plugins/more.py: the file was not published with it",
+    ]
+
+
+@pytest.mark.parametrize("name", ["sweep.yaml", "confirmed.png", "index.md"])
+def test_a_changed_or_missing_file_is_found(bundle, name):
+    content = (bundle / name).read_bytes()
+    (bundle / name).write_bytes(content + b"\n")
+    assert verify(bundle, cells=1, train=refuse).damage == [f"{name}: the file was changed"]
+    (bundle / name).unlink()
+    assert verify(bundle, cells=1, train=refuse).damage == [f"{name}: the file is missing"]
+
+
+def test_a_forgery_that_holds_together_is_found_by_training(bundle):
+    """Whoever writes other values and judges them anew deceives all but a training."""
+    truth = {cell.label: repeat(cell) for cell in read_cells(bundle)}
+    change(bundle, set_value)
+    values = json.loads((bundle / "bundle.json").read_text())
+    published = bundles.Bundle.model_validate_json(json.dumps(values))
+    (record,) = bundles.restore_records(published, bundle).values()
+    change(bundle, lambda v: v["sweeps"][0].update(verdict=judge(record).model_dump(mode="json")), seal=True)
+    verification = verify(bundle, cells=None, train=lambda cell: truth[cell.label])
+    assert not verification.damage
+    assert not verification.reproduced
+    (wrong,) = [cell for cell in verification.cells if not cell.reproduced]
+    assert wrong.word == "not reproduced"
+    assert "pre" in wrong.label
+
+
+def read_cells(folder):
+    published = bundles.read_bundle(folder)
+    return list_cells(published, bundles.restore_records(published, folder).values())
+
+
+def move(cell, value=None, **facts):
+    """What a run comes to on other hardware."""
+    trained = repeat(cell)
+    value = trained.value if value is None else value
+    return replace(trained, value=value, facts={"ablate.hardware": "another", **facts})
+
+
+def test_elsewhere_a_value_may_lie_as_far_away_as_another_seed(bundle):
+    cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh")
+    values = [peer.value for peer in cell.peers]
+    assert len(values) == 3
+    limit = 4.302653 * np.std(values, ddof=1) * math.sqrt(2)  # Student's t with two degrees of freedom, 97.5 %
+    for distance, word in ((0.98, "within the seeds"), (1.02, "not reproduced"), (-1.02, "not reproduced")):
+        checked = compare_cell(cell, move(cell, float(cell.run.value + distance * limit)), 1)
+        assert checked.word == word, checked
+        assert checked.differs == {"ablate.hardware": ("not known", "another")}
+    here = replace(repeat(cell), value=cell.run.value + 1e-7)
+    assert compare_cell(cell, here, 1).word == "not reproduced"
+    assert compare_cell(cell, move(cell), 1).word == "bit for bit"
+
+
+def test_a_forged_value_is_found_elsewhere_too_though_what_came_out_lies_among_the_other_seeds(bundle):
+    cells = [cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh"]
+    cell, true = cells[0], cells[0].run.value
+    forged = replace(cell, run=cell.run.model_copy(update={"value": true - 0.4}))
+    assert compare_cell(forged, move(cell, true + 1e-6), 1).word == "not reproduced"
+
+
+def test_a_value_that_lies_apart_from_the_other_seeds_comes_out_to_rounding(bundle):
+    cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh")
+    far = replace(cell, run=cell.run.model_copy(update={"value": cell.run.value + 0.5}))
+    assert compare_cell(far, move(cell, far.run.value * (1 + 0.9e-4)), 1).word == "to rounding"
+    alone = replace(far, peers=())
+    assert compare_cell(alone, move(cell, far.run.value * (1 + 0.9e-4)), 1).word == "to rounding"
+    assert compare_cell(alone, move(cell, far.run.value * (1 + 1.1e-4)), 1).word == "cannot be compared"
+
+
+def test_on_another_corpus_nothing_is_said(bundle):
+    cell = replace(read_cells(bundle)[0], facts={"ablate.corpus": "a" * 64})
+    checked = compare_cell(cell, move(cell, cell.run.value + 0.001, **{"ablate.corpus": "b" * 64}), 1)
+    assert checked.word == "cannot be compared"
+    assert "on another corpus (bbbbbbbbbbbb..., not aaaaaaaaaaaa...)" in checked.why
+    assert not checked.reproduced
+
+
+def test_an_ending_that_no_other_seed_had_is_not_reproduced(bundle):
+    pre, post = (
+        next(c for c in read_cells(bundle) if c.arm == arm and c.phase == "fresh" and c.run.ending == "trained")
+        for arm in ("pre", "post")
+    )
+    assert {peer.ending for peer in post.peers} >= {"stuck"}
+    for cell, word in ((pre, "not reproduced"), (post, "within the seeds")):
+        there = replace(move(cell, 3.29), metrics={"val/loss": 3.29})
+        assert compare_cell(cell, there, 1).word == word
+
+
+def test_two_seeds_lie_farther_apart_as_often_as_said():
+    drawn = np.random.default_rng(0).normal(size=(4000, 6))
+    missed = sum(abs(one - other) > bound_distance(peers, 0.1) for one, other, *peers in drawn.tolist())
+    assert abs(missed / 4000 - 0.1) < 3 * math.sqrt(0.1 * 0.9 / 4000)
+
+
+def test_a_run_is_trained_again_bit_for_bit_and_a_false_setting_is_found(store, tiny_settings, tmp_path):
+    tree = spec_tree(tiny_settings, sampler="random", confirm={"seeds": 3, "candidates": 1})
+    run_here(Sweep.from_tree(tree))
+    folder = tmp_path / "bundle"
+    published = publish(["small"], folder)
+    assert published.bundle.corpora[0].settings["kind"] == "topics"
+    assert "help topics" in published.bundle.corpora[0].source
+    told = []
+    verification = verify(folder, cells=2, show=told.append)
+    assert [cell.word for cell in verification.cells] == ["bit for bit"] * 2, told
+    assert len(verification.cells[0].differs) == 0
+    change(folder, lambda values: values["sweeps"][0]["spec"]["experiment"]["data"].update(seq_len=31), seal=True)
+    assert [cell.word for cell in verify(folder, cells=1).cells] == ["not reproduced"]
+
+
+def test_a_corpus_that_is_not_here_is_told(bundle):
+    def miss(cell):
+        raise DataError("There is no file books.txt.")
+
+    with pytest.raises(DataError, match=r"cannot be trained here: There is no file books.txt. No corpus is part of a"):
+        verify(bundle, train=miss)
+
+
+def test_what_is_no_bundle_is_told(bundle, tmp_path):
+    with pytest.raises(DataError, match="There is no bundle in"):
+        verify(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=rf"bundle.json is a file. Give the folder that it is in: {bundle}"):
+        verify(bundle / "bundle.json")
+    (tmp_path / "bundle.json").write_text('{"format": "ablate bundle", "version": 99}')
+    with pytest.raises(DataError, match="has version 99 of the format"):
+        verify(tmp_path)
+    (tmp_path / "bundle.json").write_text("{")
+    with pytest.raises(DataError, match="cannot be read as JSON"):
+        verify(tmp_path)
+    (tmp_path / "bundle.json").write_text("[]")
+    with pytest.raises(DataError, match="is not a bundle"):
+        verify(tmp_path)
+    change(bundle, lambda values: values.pop("sweeps"))
+    with pytest.raises(ConfigError, match="sweeps: is required"):
+        verify(bundle)
+
+
+def test_files_outside_of_the_bundle_are_not_looked_at(bundle):
+    change(bundle, lambda values: values["files"].update({"../secret": "0"}), seal=True)
+    with pytest.raises(DataError, match="outside of its folder"):
+        verify(bundle)
+
+
+def test_with_all_cells_what_the_sizes_show_together_is_judged_anew(write_sweep):
+    """The best rate of Post-LN halves from one size to the other as published, and stays as trained again."""
+    rates = [2.0**k / 1000 for k in range(-2, 5)]
+    parts = {"search": {"optimizer.lr": rates}, "confirm": {"at": "grid", "seeds": 4, "effect": 0.05}}
+    specs = {spec.name.rpartition("-")[2]: spec for spec in load_sweeps(write_sweep({**FILE, **parts}))}
+
+    def lose(arm, params, seed, moves):
+        best = 1.0 if arm == "pre" else 2.0 - moves * (1 + 0.02 * seed)
+        return 2 + 0.05 * (math.log2(params["optimizer.lr"] / 1e-3) - best) ** 2 + 0.01 * math.sin(seed)
+
+    records = {
+        size: simulate(spec, partial(lose, moves=k), InMemoryStorage()) for k, (size, spec) in enumerate(specs.items())
+    }
+    large = records[max(records, key=lambda size: [*specs].index(size))]
+    trained = []
+    for name, runs in large.confirmed.items():
+        for run in runs:
+            params = {**large.spec.cells[name].point}
+            value = lose(large.spec.cells[name].arm, params, run.params["seed"], moves=0)
+            ended = Trained("completed", value, {run.step: value}, {"val/loss": value}, {})
+            trained.append((SimpleNamespace(arm=name, seed=run.params["seed"], record=large, phase="fresh"), ended))
+    changed = list_other_kinds("toy", records, trained)
+    assert "over the sizes, arms.post: costs was published, and here it is holds" in changed
+    assert not [text for text in changed if "arms.pre:" in text and text.startswith("over")]
+    assert list_other_kinds("toy", records, []) == []

@@ -1,0 +1,254 @@
+"""Ladders: what the rungs are, and what is told of losses whose truth is known, through the engine."""
+
+import json
+import math
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from optuna.storages import InMemoryStorage
+
+from ablate.addons.scaling.figures import draw_differences
+from ablate.addons.scaling.ladder import fit_ladder
+from ablate.addons.scaling.report import report_ladder
+from ablate.addons.scaling.rungs import build_rungs, count_parameters
+from ablate.addons.scaling.statements import list_caveats, state_findings
+from ablate.addons.scaling.tables import tabulate
+from ablate.cli import main
+from ablate.cli.ladder import to_text
+from ablate.config.errors import ConfigError, SweepError
+from ablate.models import models
+from ablate.sweeps.spec.files import load_sweeps
+from benchmarks.simulation.sweeps import simulate
+
+FILE = {
+    "name": "toy",
+    "experiment": {
+        "data": {"kind": "topics", "seq_len": 32},
+        "schedule": {"warmup_steps": 20},
+        "trainer": {"batch_size": 8, "max_steps": 200, "val_check_interval": 50},
+    },
+    "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
+    "search": {"optimizer.lr": [1e-3, 3e-3]},
+    "sampler": "grid",
+    "confirm": {"seeds": 3},
+    "published": [{"source": "table 1", "values": {"pre": 2.0}}],
+    "sizes": {
+        "m": {"model": {"hidden": 32, "layers": 2, "heads": 2, "mlp": 64}, "trainer.max_steps": 400},
+        "s": {"model": {"hidden": 16, "layers": 2, "heads": 2, "mlp": 32}},
+    },
+}
+
+
+@pytest.fixture
+def file(write_sweep):
+    return partial(write_sweep, FILE)
+
+
+def test_the_rungs_of_a_file_are_its_sweeps_from_the_smallest_on(file):
+    small, middle = build_rungs(file())
+    assert [rung.spec.name for rung in (small, middle)] == ["toy-s", "toy-m"]
+    assert small.parameters == 2 * (4 * 16 * 16 + 3 * 16 * 32)
+    assert (small.items, middle.items) == (200 * 8 * 32, 400 * 8 * 32)
+
+
+def test_the_sizes_of_a_ladder_share_their_error_as_those_of_a_sweep_do(file):
+    assert [rung.spec.family for rung in build_rungs(file())] == [1, 1]
+    assert [spec.family for spec in load_sweeps(file())] == [1, 1]
+    assert [rung.spec.family for rung in build_rungs(file(), ["s", "m", "9m"])] == [2, 2, 2]
+    assert [rung.spec.family for rung in build_rungs(file(confirm={"seeds": 2}))] == [None, None]
+
+
+def test_a_named_model_gets_the_tokens_per_parameter_of_the_smallest_size(file):
+    small, named = build_rungs(file(), ["9m", "s"])
+    llama = models.parse("llama-9m")
+    assert named.parameters == llama.layer_parameters() == count_parameters("9m", [small])
+    base = named.spec.base("post")
+    assert (base.model.hidden, base.model.layers, base.model.mlp) == (llama.hidden, llama.layers, llama.mlp)
+    ratio = small.items / small.parameters
+    assert named.items / named.parameters == pytest.approx(ratio, rel=0.01)
+    assert base.schedule.warmup_steps / base.trainer.max_steps == pytest.approx(20 / 200, rel=0.01)
+    assert base.trainer.val_check_interval / base.trainer.max_steps == pytest.approx(50 / 200, rel=0.01)
+    assert named.spec.published == []
+    assert named.spec.name.startswith("toy-9m-")
+
+
+def test_a_length_that_is_given_holds_for_every_size_under_another_name(file):
+    for rung in build_rungs(file(), ["s", "m", "9m"], tokens_per_parameter=20):
+        assert rung.items / rung.parameters == pytest.approx(20, rel=0.01)
+        assert rung.spec.name == f"toy-{rung.size}-20per"
+
+
+@pytest.mark.parametrize(
+    ("more", "sizes", "message"),
+    [
+        ({}, ["s", "12m"], r"--sizes: no such size. Accepted: m, s, 9m, 20m, .*given: '12m'"),
+        ({}, ["s"], "a ladder needs two sizes or more"),
+        ({"confirm": {"seeds": 0}}, [], "confirm.seeds: fresh seeds decide the comparison at s"),
+        ({"published": [], "confirm": {"at": "grid", "seeds": 3}}, [], "confirm.at: a sweep with a grid has no ladder"),
+        (
+            {"sizes": {"a": FILE["sizes"]["s"], "b": FILE["sizes"]["s"]}},
+            [],
+            "a and b have the same number of parameters",
+        ),
+        ({"arms": {"pre": {"norm": "pre"}}}, [], "every size needs the same two arms or more"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(file, more, sizes, message):
+    with pytest.raises(ConfigError, match=message):
+        build_rungs(file(**more), sizes)
+
+
+def run(known, gap, floor=0.0, failing=(), trivial=None):
+    """Records of every rung: loss floor + 3 (N / 1e4)^-0.3, of post less by `gap`(N), noise of the seed shared. Post
+    diverges on the fresh seeds of `failing` (rung, place among the fresh seeds)."""
+    records = []
+    for k, rung in enumerate(known):
+        fresh = rung.spec.fresh_seeds()
+        lost = {fresh[place] for at, place in failing if at == k}
+
+        def loss(arm, params, seed, n=rung.parameters, lost=lost):
+            if arm == "post" and seed in lost:
+                return math.nan
+            noise = 0.01 * math.sin(seed) + 0.002 * math.sin(7 * seed + len(arm) + n)
+            worse = 0.2 * abs(math.log10(params["optimizer.lr"] / 1e-3))
+            return floor + 3 * (n / 1e4) ** -0.3 + worse + noise + (gap(n) if arm == "post" else 0)
+
+        record = simulate(rung.spec, loss, InMemoryStorage())
+        records.append(replace(record, trivial_loss=trivial))
+    return records
+
+
+def say(ladder):
+    return " ".join([*state_findings(ladder), *list_caveats(ladder)])
+
+
+def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
+    known = build_rungs(file(), ["s", "m", "9m", "20m"])
+    found = fit_ladder("toy-ladder", known, run(known, lambda n: -0.1 * math.log10(n / 1e3), floor=1.5), "35m")
+    trend = found.compared.pairs["post"].trend
+    truth = [-0.1 * math.log10(known[k].parameters / 1e3) for k in (0, 3)]
+    assert trend.ends == pytest.approx(truth, abs=0.01)
+    assert (trend.word, trend.sizes) == ("grows", (0, 3))
+    assert found.compared.family == 5
+    target = models.parse("llama-35m").layer_parameters()
+    assert found.compared.arms["pre"].curve.at(target).value == pytest.approx(
+        1.5 + 3 * (target / 1e4) ** -0.3, abs=0.05
+    )
+    text = say(found)
+    assert "post and pre: the difference grows with size, from -0." in text
+    assert text.startswith("The loss of post is lower than that of pre at s, m, 9m and 20m, each at its own settings.")
+    assert "At 35m the curves predict a difference of post to pre of -0." in text
+    assert "times the parameters of the largest size trained" in text
+    assert "that requires 5 sizes" in text
+    assert "5 comparisons share an error of 5 %, every look counted: 4 differences at a size and 1 trend." in text
+    made = report_ladder(found, to_text)
+    told = json.loads((made.folder / "ladder.json").read_text())
+    assert told["differences"]["post"]["trend"]["verdict"] == "grows"
+    assert told["rungs"][2]["parameters"] == known[2].parameters
+    assert told["failures"]["post"]["sizes"][0]["n"] == 3
+    printed = (made.folder / "ladder.txt").read_text()
+    assert "35m, by the curves" in printed
+    assert "Fresh seeds that failed" in printed
+    assert all((made.folder / name).stat().st_size > 10_000 for name in ("ladder.png", "ladder-differences.png"))
+    from ablate import tracking
+
+    stored = {item.path for item in tracking.client().list_artifacts(made.mlflow["run_id"])}
+    assert stored == {"ladder.png", "ladder-differences.png", "ladder.json", "ladder.txt"}
+
+
+def test_the_sizes_at_which_a_difference_is_shown_are_told(file):
+    known = build_rungs(file(), ["s", "m", "9m"])
+    gaps = {known[0].parameters: 0.1, known[1].parameters: 0.0, known[2].parameters: -0.1}
+    text = say(fit_ladder("toy-ladder", known, run(known, gaps.get)))
+    assert text.startswith("The loss of post is lower than that of pre at 9m and higher than that of pre at s, each at")
+    assert "The loss of post" not in say(fit_ladder("toy-ladder", known, run(known, lambda n: 0.0)))
+
+
+def test_three_sizes_are_not_extrapolated(file):
+    known = build_rungs(file(), ["s", "m", "9m"])
+    found = fit_ladder("toy-ladder", known, run(known, lambda n: 0.0), "1b")
+    assert found.compared.arms["pre"].curve is None
+    assert found.compared.pairs["post"].gap is None
+    assert ("1b cannot be predicted: 3 sizes cannot determine a floor, which requires 4.") in say(found).replace(
+        "1B", "1b"
+    )
+    losses, differences, _ = tabulate(found)
+    assert losses.rows[-1] == ["1b, by the curves", losses.rows[-1][1], "", "-", "-"]
+    assert differences.header == ["size", "post, difference to pre"]
+    assert [row[0] for row in differences.rows] == ["s", "m", "9m"]
+
+
+def test_an_interval_that_is_far_wider_does_not_flatten_the_figure_and_its_ends_and_seeds_are_told(file):
+    known = build_rungs(file(confirm={"seeds": 6}), ["s", "m", "9m"])
+    records = run(known, lambda n: -0.1)
+    large = records[2]
+    far = [
+        replace(one, value=loss, metrics={**one.metrics, "val/loss": loss})
+        for k, one in enumerate(large.confirmed["post"])
+        for loss in [one.value + (k < 2)]
+    ]
+    records[2] = replace(large, confirmed={**large.confirmed, "post": far})
+    ladder = fit_ladder("toy-ladder", known, records)
+    (axes,) = draw_differences(ladder).axes
+    assert -0.2 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0.1
+    low, high = ladder.compared.pairs["post"].measured[2].difference.interval
+    assert low < -0.2  # cut off too, with no seed beyond
+    told = {text.get_text() for text in axes.texts if text.get_text()[0] in "↑↓"}
+    assert told == {f"↑ to {high:+.2f}; 2 seeds", f"↓ to {low:+.2f}"}
+
+
+def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
+    known = build_rungs(file(confirm={"seeds": 6}), ["s", "m", "9m"])
+    failing = [(1, 0), (1, 1), (1, 2), *((2, place) for place in range(6))]
+    found = fit_ladder("toy-ladder", known, run(known, lambda n: 0.0, failing=failing))
+    post, pair = found.compared.arms["post"], found.compared.pairs["post"]
+    assert [share.failed for share in post.failures] == [0, 3, 6]
+    assert [versus.left_out for versus in pair.measured] == [0, 3, 6]
+    assert pair.trend.sizes == (0, 1)
+    text = say(found)
+    assert "The share of seeds on which post fails rises with size: 0 of 6 at s, 3 of 6 at m and 6 of 6 at 9m" in text
+    assert "pre failed on none of its seeds; at the size with the fewest, up to 39 % may fail" in text
+    assert "without the failed seeds: 9 of 18 of post." in text
+    assert found.compared.failure_tests == 1  # the trend; six seeds are too few to tell the arms apart at one size
+    losses, _, failures = tabulate(found)
+    assert losses.rows[1][-1].endswith("(3 of 6)")
+    assert losses.rows[2][-1] == "none trained"
+    assert failures.rows[2][-1] == "6 of 6 seeds (6 diverged; at least 61 %, one-sided 95 %)"
+
+
+def test_few_failures_can_not_tell_a_trend(file):
+    known = build_rungs(file(), ["s", "m"])
+    text = say(fit_ladder("toy-ladder", known, run(known, lambda n: 0.0, failing=[(1, 0)])))
+    assert "post failed on 0 of 3 at s and 1 of 3 at m; whether the share changes with size is unknown" in text
+
+
+def test_seeds_that_learned_nothing_fail_by_the_trivial_loss_of_their_rung(file):
+    known = build_rungs(file(), ["s", "m"])
+    records = run(known, lambda n: 3.0, trivial=3.2)
+    found = fit_ladder("toy-ladder", known, [replace(records[0], trivial_loss=99.0), records[1]])
+    assert [share.stuck for share in found.compared.arms["post"].failures] == [0, 3]
+    assert "At m: A seed fails when it diverges or is stuck" in say(found)
+
+
+def test_an_arm_that_no_search_could_train_is_told(file):
+    known = build_rungs(file())
+    text = say(fit_ladder("toy-ladder", known, run(known, lambda n: math.nan)))
+    assert "post has no fresh seed that ended. At s and m it could not be trained within the budget" in text
+    assert "fewer than two sizes have a seed on which both trained" in text
+
+
+def test_without_fresh_seeds_at_two_sizes_there_is_no_ladder(file):
+    known = build_rungs(file())
+    records = run(known, lambda n: 0.0)
+    with pytest.raises(SweepError, match="needs fresh seeds that ended at two sizes"):
+        fit_ladder("toy-ladder", known, [records[0], replace(records[1], confirmed={})])
+
+
+def test_the_command_plans_a_ladder_and_tells_mistakes(file, store, capsys):
+    assert main(["ladder", str(file()), "--sizes", "s,9m", "--tokens-per-parameter", "20", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "sweep toy-s-20per" in out
+    assert "sweep toy-9m-20per" in out
+    assert main(["ladder", str(file()), "--extrapolate", "1x"]) == 2
+    assert "--extrapolate: no such size" in capsys.readouterr().err
