@@ -1,4 +1,4 @@
-"""The floors of the package: the core works without the addons, the rooms are few, and modules are imported at the top."""
+"""The floors of the package: the core works without addons, the rooms are few, modules are imported at the top."""
 
 import ast
 import json
