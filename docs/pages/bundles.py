@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
 from ablate.addons.ledger.bundles import read_bundle
 from ablate.addons.ledger.checks import read_checks
+from ablate.addons.ledger.page import state_verdict
 from ablate.addons.ledger.schema import FILE, Bundle
 from ablate.config.formatting import count_noun, join_words
 from ablate.config.markdown import build_table, escape
 
-MOST_NAMED = 6
 _HEAD = """\
 # Published studies
 
@@ -57,28 +56,6 @@ def _describe(folder: Path) -> tuple[str, ...]:
         escape(join_words(families)),
         ", ".join(sizes) or "one",
         f"{bundle.totals.runs:,}",
-        escape(_state_verdict(bundle)),
+        escape(state_verdict(bundle)),
         reproduced,
     )
-
-
-def _state_verdict(bundle: Bundle) -> str:
-    """Return the arms of each kind of verdict; over the sizes, if there are several."""
-    if bundle.over_sizes and bundle.over_sizes["kind"] == "transfer":
-        words = {arm: one["verdict"] for arm, one in bundle.over_sizes["arms"].items()}
-    else:
-        last = bundle.sweeps[-1]
-        words = {arm: one["kind"] for arm, one in last.verdict.arms.items() if one["kind"] not in ("baseline", "cell")}
-        words |= {contrast: effect["kind"] for contrast, effect in last.verdict.effects.items()}
-    by_word: dict[str, list[str]] = {}
-    for arm, word in words.items():
-        by_word.setdefault(word, []).append(arm)
-    return "; ".join(f"{word}: {_name(arms)}" for word, arms in by_word.items()) or "no fresh seeds"
-
-
-def _name(arms: list[str]) -> str:
-    """Return the arms in words; of many, as the cells of a grid, how many there are of each."""
-    counts = Counter(arm.partition(" ")[0] for arm in arms)
-    if len(arms) <= MOST_NAMED or len(counts) == len(arms):
-        return join_words(arms)
-    return join_words([f"{arm} at {count_noun(count, 'setting')}" for arm, count in counts.items()])

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from ledger.conftest import build_tree, run_spec
+from ledger.conftest import build_tree, read_json, run_spec, write_json
 from sweeps.small import run_here, spec_tree
 
-from ablate.addons.ledger.bundles import compute_digest, hash_study, read_bundle
+from ablate.addons.ledger.bundles import hash_study, read_bundle
 from ablate.addons.ledger.checks import read_checks
 from ablate.cli import main
 from ablate.sweeps.spec.sweep import Sweep
@@ -38,10 +38,9 @@ def test_a_sweep_is_published_verified_recorded_damaged_and_compared(small, tmp_
     assert "No setting differs." in printed
     assert main(["compare", "out", "small", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["pairs"]) == 2
-    file = tmp_path / "out" / "bundle.json"
-    values = json.loads(file.read_text())
+    values = read_json(tmp_path / "out")
     values["sweeps"][0]["arms"]["pre"]["fresh"][0]["seconds"] = 1.0  # nothing else follows from it
-    file.write_text(json.dumps(values))
+    write_json(tmp_path / "out", values)
     assert main(["verify", "out"]) == 1
     printed = capsys.readouterr().out
     assert "its values are not those that were published" in printed
@@ -51,11 +50,9 @@ def test_a_sweep_is_published_verified_recorded_damaged_and_compared(small, tmp_
 
 def test_a_run_that_does_not_come_out_again_ends_with_1(small, tmp_path, capsys):
     assert main(["publish", "small", "-o", "out"]) == 0
-    file = tmp_path / "out" / "bundle.json"
-    values = json.loads(file.read_text())
+    values = read_json(tmp_path / "out")
     values["sweeps"][0]["spec"]["experiment"]["data"]["seq_len"] = 31
-    values["digest"] = compute_digest(values)
-    file.write_text(json.dumps(values))
+    write_json(tmp_path / "out", values, seal=True)
     assert main(["verify", "out", "--cells", "2"]) == 1
     assert "small: NOT reproduced (2 runs of 10 trained again: 2 not reproduced)" in capsys.readouterr().out
 

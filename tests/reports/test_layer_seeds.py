@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import optuna
 import pytest
+from ledger.conftest import read_json, write_json
 from scipy.stats import t as student
 from sweeps.small import run_here
 
 from ablate import tracking
-from ablate.addons.ledger.bundles import compute_digest
 from ablate.addons.ledger.publish import publish
 from ablate.addons.ledger.verify import verify
 from ablate.reports.layer_seeds import compare_layers
@@ -153,10 +153,9 @@ def test_a_trained_sweep_keeps_what_its_runs_measured_and_publishes_it(tiny_sett
     assert "## Layers of fresh seeds: variance of the layer's output" in page
     assert (folder / "layers-seeds.png").exists()
     assert verify(folder, cells=0).holds
-    values = json.loads((folder / "bundle.json").read_text())
+    values = read_json(folder)
     values["sweeps"][0]["verdict"]["layers"]["numbers"]["variance"]["lns"]["thirds"][2]["mean"] *= 1.01
-    values["digest"] = compute_digest(values)  # a forgery that is sealed again
-    (folder / "bundle.json").write_text(json.dumps(values))
+    write_json(folder, values, seal=True)  # a forgery
     (damage,) = verify(folder, cells=0).damage
     assert "layers.numbers.variance.lns.thirds[2].mean" in damage
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -25,6 +27,8 @@ from ablate.data.files import hash_file
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
 
+MOST_BYTES = 100_000_000
+"""Of the JSON of a bundle: some 30,000 runs. No more is unpacked, as a megabyte of gzip can hold a gigabyte."""
 _LONGEST = 255  # of the name of a file, in bytes
 _MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -32,47 +36,33 @@ _MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, Recurs
 def compute_digest(values: dict[str, Any]) -> str:
     """Return the SHA-256 of the values of a bundle, without its digest."""
     content = {key: value for key, value in values.items() if key != "digest"}
-    return hash_text(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False))
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def hash_study(bundle: Bundle) -> str:
     """Return the SHA-256 of the values of a bundle without its digests: figures drawn anew do not change it."""
-    return compute_digest(dump_bundle(bundle.model_copy(update={"files": {}})))
+    return compute_digest(_dump(bundle.model_copy(update={"files": {}})))
 
 
-def hash_text(text: str) -> str:
-    """Return the SHA-256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()
+def seal(bundle: Bundle) -> Bundle:
+    """Return the bundle with its digest."""
+    return bundle.model_copy(update={"digest": compute_digest(_dump(bundle))})
 
 
-def dump_bundle(bundle: Bundle) -> dict[str, Any]:
+def _dump(bundle: Bundle) -> dict[str, Any]:
     """Return the values of a bundle, without those that are the defaults of the format."""
     head = {"format": bundle.format, "version": bundle.version}
     return {**head, **bundle.model_dump(mode="json", exclude_defaults=True)}
 
 
-def to_json(bundle: Bundle) -> str:
-    """Return a bundle as the text of its file: what is short stands in one line."""
-    return _indent(dump_bundle(bundle), 0) + "\n"
-
-
-def _indent(value: Any, depth: int) -> str:
-    """Return JSON in which what is short stands in one line."""
-    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    if len(line) <= 400 or not isinstance(value, (dict, list)) or _is_row(value):
-        return line
-    pad, end = " " * (depth + 1), " " * depth
-    if isinstance(value, dict):
-        parts = [
-            f"{pad}{json.dumps(key, ensure_ascii=False)}: {_indent(item, depth + 1)}" for key, item in value.items()
-        ]
-        return "{\n" + ",\n".join(parts) + f"\n{end}}}"
-    return "[\n" + ",\n".join(f"{pad}{_indent(item, depth + 1)}" for item in value) + f"\n{end}]"
-
-
-def _is_row(value: Any) -> bool:
-    """Return whether it is a list of numbers alone, such as the answers to thousands of questions."""
-    return isinstance(value, list) and not any(isinstance(item, (dict, list, str)) for item in value)
+def write_bundle(bundle: Bundle, folder: Path) -> None:
+    """Write the values of a bundle into `folder`, the same bytes for the same values. Raises DataError for one that is
+    too large to be read again."""
+    content = json.dumps(_dump(bundle), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    if len(content) > MOST_BYTES:
+        raise DataError(f"The bundle has {len(content):,} bytes of JSON, more than {MOST_BYTES:,}. Publish its parts.")
+    (folder / FILE).write_bytes(gzip.compress(content, mtime=0))
 
 
 def read_values(folder: str | Path) -> dict[str, Any]:
@@ -84,9 +74,13 @@ def read_values(folder: str | Path) -> dict[str, Any]:
         text = f"There is no bundle in {folder}: it has no {FILE}. ablate publish SWEEP -o FOLDER writes one."
         raise DataError(text)
     try:
-        values = parse_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as JSON: {error}.") from None
+        with gzip.open(file) as stream:
+            content = stream.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES:,} bytes of JSON")
+        values = parse_json(content.decode())
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise DataError(f"{file} cannot be read as JSON in gzip: {error}.") from None
     if not isinstance(values, dict) or values.get("format") != "ablate bundle":
         raise DataError(f"{file} is not a bundle of Ablate.")
     version = values.get("version")
@@ -123,10 +117,13 @@ def list_damage(folder: str | Path, free: Collection[str] = ()) -> list[str]:
         file = folder / _check_inside(name)
         if name in free:
             continue
-        if not os.path.isfile(file):
-            damage.append(f"{name}: the file is missing")
-        elif _hash_file(file) != digest:
-            damage.append(f"{name}: the file was changed")
+        try:
+            if not os.path.isfile(file):
+                damage.append(f"{name}: the file is missing")
+            elif hash_file(file) != digest:
+                damage.append(f"{name}: the file was changed")
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror or error}.") from None
     for name in sorted(names - {FILE, *expected, *free}):
         is_at_top = "/" not in name and name.startswith(".")  # as .gitattributes
         if not is_at_top and not name.startswith((f"{CHECKS}/", ".git/")):
@@ -144,13 +141,6 @@ def _list_files(folder: Path) -> set[str]:
                 raise DataError(f"{path} is a link that leads out of the folder of the bundle. Remove the link.")
         names |= {Path(place, name).relative_to(folder).as_posix() for name in files}
     return names
-
-
-def _hash_file(file: Path) -> str:
-    try:
-        return hash_file(file)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror or error}.") from None
 
 
 def _check_inside(name: str) -> str:

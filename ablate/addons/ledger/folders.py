@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ablate.addons.ledger import bundles, page
 from ablate.addons.ledger.over_sizes import OverSizes, compare_sizes
 from ablate.addons.ledger.places import find_places
-from ablate.addons.ledger.schema import CHECKS, FILE, NOTES, PAGE, SWEEP, Bundle
+from ablate.addons.ledger.schema import CHECKS, FILE, NOTES, PAGE, Bundle
 from ablate.config.errors import StoreError, SweepError
 from ablate.data.files import hash_file
 from ablate.plots.panels import save_png
-from ablate.reports.figures import draw_figures, draw_over_seeds
-from ablate.sweeps.comparison import compare_record
+from ablate.reports.figures import draw_figures
 from ablate.sweeps.records import SweepRecord
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+LAYERS = "layers-seeds"
+COLOURS = 64
+"""Of the palette of a figure."""
 
 
 def check_folder(folder: Path) -> None:
@@ -38,53 +38,50 @@ def fill_folder(bundle: Bundle, content: Path) -> Bundle:
     records = bundles.restore_records(bundle, content, trusts_plugins=True)
     together = compare_sizes(bundle.name, records) if len(records) > 1 else None
     over_sizes = {"kind": together.kind, **together.values} if together else None
-    captions = _draw(records, together, content)
-    bundle = bundle.model_copy(update={"over_sizes": over_sizes})
-    text = page.render(bundle, records, together, captions, _read(content / SWEEP))
-    (content / PAGE).write_text(page.add_notes(text, _read(content / NOTES)), encoding="utf-8")
+    figures = _draw(records, together, content)
     files = {path.name: hash_file(path) for path in sorted(content.iterdir()) if path.is_file()}
-    bundle = bundle.model_copy(update={"files": files})
-    bundle = bundle.model_copy(update={"digest": bundles.compute_digest(bundles.dump_bundle(bundle))})
-    (content / FILE).write_text(bundles.to_json(bundle), encoding="utf-8")
-    _refuse_places(content)
+    bundle = bundle.model_copy(update={"over_sizes": over_sizes, "files": files})
+    notes = (content / NOTES).read_text(encoding="utf-8") if (content / NOTES).exists() else ""
+    (content / PAGE).write_text(page.render(bundle, records, together, figures, notes), encoding="utf-8")
+    files = dict(sorted({**files, PAGE: hash_file(content / PAGE)}.items()))
+    bundle = bundles.seal(bundle.model_copy(update={"files": files}))
+    _refuse_places(content, bundle)
+    bundles.write_bundle(bundle, content)
     return bundle
 
 
-def _read(file: Path) -> str:
-    return file.read_text(encoding="utf-8") if file.exists() else ""
+def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, content: Path) -> list[str]:
+    """Draw the figure of what several sizes show together, or else of the verdict on each sweep, and that of the layers
+    (of the largest size), where they were measured; return the files. All others can be drawn again from the runs."""
+    from PIL import Image
 
-
-def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, content: Path) -> dict[str, str]:
-    """Draw the figures of several sizes together, and the curves and layers of each, or where there are none together
-    those of each sweep; return file -> caption."""
-    if not together:
-        captions = {}
-        for key, record in records.items():
-            for path, caption in draw_figures(record, content).items():
-                name = path.name if len(records) == 1 else f"{key}-{path.name}"
-                path.rename(content / name)
-                captions[name] = caption
-        return captions
-    figures = {name: (figure, "") for name, figure in together.draw().items()}
-    for size, record in records.items():
-        figures |= draw_size(size, record)
-    for name, (figure, _) in figures.items():
+    names = []
+    if together:
+        name, figure = [*together.draw().items()][-1]
         save_png(figure, content / name)
-    return {name: caption for name, (_, caption) in figures.items()}
+        names.append(name)
+    for key, record in records.items():
+        with tempfile.TemporaryDirectory() as temporary:
+            drawn = list(draw_figures(record, Path(temporary)))
+            first = [] if together else drawn[:1]
+            layers = [path for path in drawn if path.stem == LAYERS] if record is [*records.values()][-1] else []
+            for path in dict.fromkeys([*first, *layers]):
+                names.append(path.name if len(records) == 1 else f"{key}-{path.name}")
+                shutil.copy(path, content / names[-1])
+    for name in names:
+        with Image.open(content / name) as image:
+            small = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        small.save(content / name, optimize=True)  # in a third of the bytes: a figure has few colours
+    return names
 
 
-def draw_size(size: str, record: SweepRecord) -> dict[str, tuple[Figure, str]]:
-    """Return file -> figure and caption, of one of several sizes: its curves over fresh seeds, and its layers."""
-    drawn = draw_over_seeds(record, compare_record(record))
-    return {f"{size}-{name}.png": (figure, f"{size}: {caption}") for name, figure, caption in drawn}
-
-
-def _refuse_places(content: Path) -> None:
+def _refuse_places(content: Path, bundle: Bundle) -> None:
     """Raise SweepError where a text would publish a folder or a secret of this machine."""
-    for file in sorted(content.rglob("*")):
-        if file.suffix in (".json", ".yaml", ".py", ".md") and (places := find_places(file.read_text("utf-8"))):
-            text = f"{file.name} would publish {', '.join(places)}. Remove it there; nothing was written."
-            raise SweepError(text)
+    files = [file for file in sorted(content.rglob("*")) if file.suffix in (".yaml", ".py", ".md")]
+    texts = {file.name: file.read_text("utf-8") for file in files} | {FILE: bundle.model_dump_json()}
+    for name, text in texts.items():
+        if places := find_places(text):
+            raise SweepError(f"{name} would publish {', '.join(places)}. Remove it there; nothing was written.")
 
 
 def copy_notes(folder: Path, content: Path) -> None:

@@ -1,116 +1,183 @@
-"""The page of a bundle, in Markdown: the answer, figures, numbers, what it does not show, and how to check it."""
+"""The page of a bundle, in Markdown: its answer, the verdict in a table, a figure, what it does not show, and how to
+repeat it. The tables of single runs are in the bundle itself."""
 
 from __future__ import annotations
 
-import html
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ablate.addons.ledger.over_sizes import OverSizes
 from ablate.addons.ledger.records import list_sections
 from ablate.addons.ledger.schema import FILE, SWEEP, Bundle, PublishedSweep
-from ablate.config.formatting import (
-    count_noun,
-    format_count,
-    format_duration,
-    format_setting,
-    join_words,
-)
+from ablate.config.formatting import count_noun, format_count, format_duration, join_words
 from ablate.config.markdown import build_table, escape, format_code
 from ablate.reports.fairness import describe_dirty
 from ablate.reports.table import Section
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.search_edges import describe_edges, name_edges
+from ablate.sweeps.search_edges import find_edges
 from ablate.sweeps.verdict_summary import summarise_verdict
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import state_rule
 from ablate.verdict.statements import format_estimate
 
 _VERSIONS = {"Python": "ablate.python", "torch": "version.torch", "commit of Ablate": "mlflow.source.git.commit"}
-_SETTINGS = ("model.", "data.", "optimizer.", "schedule.", "trainer.max_steps", "trainer.batch_size")
+_MOST_WORDS = 150
+"""Of the whole verdict in sentences; a longer one is left to the table."""
+_MOST_ARMS = 12
+"""Of the table of the verdict; more, as the cells of a grid, are counted."""
+_MOST_ROWS = 8
+"""Of another table, such as that of downstream tasks."""
+_MOST_NAMED = 6
 
 
 def find_question(text: str) -> str:
-    """Return the first paragraph of the comment at the top of a sweep file; "" if there is none."""
-    return next(iter(_read_paragraphs(text)), "")
-
-
-def _read_paragraphs(text: str) -> list[str]:
-    """Return the paragraphs of the comment at the top of a sweep file, without its commands."""
+    """Return the first paragraph of the comment at the top of a sweep file, without its commands; "" if there is
+    none."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     words = ["" if line.startswith("#   ") else line[1:].strip() for line in lines]
-    paragraphs = "\n".join(words).split("\n\n")
-    return [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]
+    return next((" ".join(part.split()) for part in "\n".join(words).split("\n\n") if part.strip()), "")
 
 
 def render(
     bundle: Bundle,
     records: Mapping[str, SweepRecord],
     together: OverSizes | None,
-    captions: Mapping[str, str],
-    text: str,
+    figures: Sequence[str],
+    notes: str,
 ) -> str:
-    """Return the page. `captions`: file of a figure -> its caption. `text`: the sweep file, "" if there is none."""
-    answer = "\n\n".join(map(escape, together.findings) if together else map(_answer, bundle.sweeps, records.values()))
-    for size, record in records.items():
-        edges = [text for text in map(escape, describe_edges(record)) if text not in answer]
-        answer += "".join(f"\n\n{escape(size)}: {text}" if len(records) > 1 else f"\n\n{text}" for text in edges)
+    """Return the page. `notes`: the author's words, which stand in the place of the answer that is made from the
+    verdict; "" if there are none."""
+    own = [section for record in records.values() for section in list_sections(record)] if len(records) == 1 else []
+    sections = [one for one in own if one.table is None or len(one.table.rows) <= _MOST_ROWS]
     parts = [
         f"# {escape(bundle.question or bundle.name)}",
-        answer,
-        *(
-            f"![{escape(bundle.name)}: {name}]({name})" + (f"\n\n{escape(caption)}" if caption else "")
-            for name, caption in captions.items()
-        ),
-        *(
-            [f"## {escape(table.title)}\n\n{_tabulate(table.header, table.rows)}" for table in together.tables]
-            if together
-            else map(_tabulate_arms, bundle.sweeps, records.values())
-        ),
-        *_render_sections({size: list_sections(record) for size, record in records.items()}),
-        "## What this does not show\n\n" + _list(map(escape, _list_limits(bundle, records, together, answer))),
-        _quote_plan(text),
-        _describe_runs(bundle, records, has_file=bool(text)),
-        _describe_check(bundle, has_file=bool(text)),
+        notes.strip() or _answer(bundle, records, together),
+        "## Verdict",
+        _tabulate_verdict(bundle, records),
+        _share_error(bundle),
+        *(f"![{escape(bundle.name)}: {name}]({name})" for name in figures),
+        *map(_render_section, sections),
+        "## What this does not show",
+        "\n".join(f"- {escape(text)}" for text in _list_limits(bundle, records)),
+        "## Repeat it",
+        _list_commands(bundle),
+        *_describe_runs(bundle, records),
     ]
     return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
 
 
-def add_notes(page: str, notes: str) -> str:
-    """Return the page with the author's words below its title."""
-    if not notes.strip():
-        return page
-    title, _, rest = page.partition("\n\n")
-    return f"{title}\n\n{notes.strip()}\n\n{rest}"
+def _answer(bundle: Bundle, records: Mapping[str, SweepRecord], together: OverSizes | None) -> str:
+    """Return what the sizes show together, or the verdict of each sweep: in one line, and then as a whole."""
+    if together:
+        return "\n\n".join(map(escape, together.findings))
+    parts = []
+    for sweep, record in zip(bundle.sweeps, records.values(), strict=True):
+        summary, text = summarise_verdict(record), sweep.verdict.text
+        if not text.startswith(summary):
+            parts.append(f"**{escape(summary)}**")
+        if len(text.split()) <= _MOST_WORDS or len(parts) == 0:
+            parts.append(escape(text))
+    return "\n\n".join(parts)
 
 
-def _answer(sweep: PublishedSweep, record: SweepRecord) -> str:
-    """Return the answer in one line, and then the whole verdict."""
-    summary = summarise_verdict(record)
-    text = escape(sweep.verdict.text)
-    return text if sweep.verdict.text.startswith(summary) else f"**{escape(summary)}**\n\n{text}"
+def _tabulate_verdict(bundle: Bundle, records: Mapping[str, SweepRecord]) -> str:
+    """Return the verdict on each arm: of several sizes a column for each; of many arms how many have each verdict."""
+    arms = list(dict.fromkeys(arm for sweep in bundle.sweeps for arm in sweep.verdict.arms))
+    if len(arms) > _MOST_ARMS:
+        return escape(state_verdict(bundle)) + "."
+    if not arms:
+        return "No arm has a fresh seed."
+    metric = records[next(iter(records))].spec.objective.metric
+    head = ["arm", *(sweep.size or sweep.name for sweep in bundle.sweeps)]
+    if len(bundle.sweeps) == 1:
+        head = ["arm", f"{metric}, mean ± 95 %", "failed", "less the baseline", "verdict"]
+    rows = []
+    for arm in arms:
+        cells = [
+            _describe_arm(sweep, record, arm) for sweep, record in zip(bundle.sweeps, records.values(), strict=True)
+        ]
+        if len(cells) > 1:
+            row = [
+                _join(difference if difference != "-" else mean, word, failed)
+                for mean, failed, difference, word in cells
+            ]
+        else:
+            row = list(cells[0])
+        rows.append([arm, *row])
+    several = f"{escape(metric)} less that of the baseline, ± 95 %; of the baseline the mean.\n\n"
+    return (several if len(bundle.sweeps) > 1 else "") + _tabulate(head, rows)
 
 
-def _list_limits(
-    bundle: Bundle, records: Mapping[str, SweepRecord], together: OverSizes | None, answer: str
-) -> list[str]:
+def _describe_arm(sweep: PublishedSweep, record: SweepRecord, arm: str) -> tuple[str, str, str, str]:
+    """Return the mean of an arm, its failures, its difference from the baseline, and the verdict with the ends of the
+    searched ranges at which it stands."""
+    if (compared := sweep.verdict.arms.get(arm)) is None:
+        return "-", "", "-", ""
+    failures = compared["failures"]
+    failed = f"{failures['diverged'] + failures['stuck']} of {failures['n']}" if failures else "-"
+    edges = [f"at the {edge.end} end of {edge.path}" for edge in find_edges(record, arm)]
+    word = ", ".join([compared["kind"], *edges])
+    difference = (compared["versus"] or {}).get("difference")
+    return _format(compared["estimate"]), failed, _format(difference, sign=True), word
+
+
+def _join(value: str, word: str, failed: str) -> str:
+    """Return a cell of several sizes: failures are named where there are some."""
+    some = "" if failed.startswith(("0 ", "-")) or not failed else f"{failed} failed"
+    return ", ".join(filter(None, [value, word.partition(",")[0], some]))
+
+
+def _share_error(bundle: Bundle) -> str:
+    families = [compared["family"] for sweep in bundle.sweeps for compared in sweep.verdict.arms.values()]
+    count = (bundle.over_sizes or {}).get("comparisons") or max(filter(None, families), default=0)
+    return f"All comparisons ({count}) and every look at the data share one error of 5 %." if count else ""
+
+
+def state_verdict(bundle: Bundle) -> str:
+    """Return the arms of each kind of verdict, of several sizes at the largest or, of learning rates, over all."""
+    if bundle.over_sizes and bundle.over_sizes["kind"] == "transfer":
+        words = {arm: one["verdict"] for arm, one in bundle.over_sizes["arms"].items()}
+    else:
+        verdict = bundle.sweeps[-1].verdict
+        words = {arm: one["kind"] for arm, one in verdict.arms.items() if one["kind"] not in ("baseline", "cell")}
+        words |= {contrast: effect["kind"] for contrast, effect in verdict.effects.items()}
+    by_word: dict[str, list[str]] = {}
+    for arm, word in words.items():
+        by_word.setdefault(word, []).append(arm)
+    return "; ".join(f"{word}: {_name_arms(arms)}" for word, arms in by_word.items()) or "no fresh seeds"
+
+
+def _name_arms(arms: list[str]) -> str:
+    """Return the arms in words; of many, as the cells of a grid, how many there are of each."""
+    counts = Counter(arm.partition(" ")[0] for arm in arms)
+    if len(arms) <= _MOST_NAMED or len(counts) == len(arms):
+        return join_words(arms)
+    return join_words([f"{arm} at {count_noun(count, 'setting')}" for arm, count in counts.items()])
+
+
+def _render_section(section: Section) -> str:
+    table = _tabulate(section.table.header, section.table.rows) if section.table else ""
+    return "\n\n".join(part for part in (f"## {escape(section.title)}", table, *map(escape, section.sentences)) if part)
+
+
+def _list_limits(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[str]:
     """Return what the verdict is not about: other lengths and models; what counts as a failure; and the cautions of
-    each sweep that the answer does not have."""
+    each sweep."""
     lengths = dict.fromkeys(_describe_length(record) for record in records.values())
+    several = len(bundle.sweeps) > 1
     limits = [
         f"Shown for these models, this data and this length of training alone: {join_words(filter(None, lengths))}.",
-        *(together.caveats if together else dict.fromkeys(state_rule(r.trivial_loss) for r in records.values())),
+        *(state_rule(record.trivial_loss) for record in records.values()),
+        *(
+            f"{sweep.name}: {text}" if several else text
+            for sweep, record in zip(bundle.sweeps, records.values(), strict=True)
+            for text in (*sweep.cautions, *describe_dirty(record))
+        ),
     ]
-    several = len(bundle.sweeps) > 1
-    cautions = [
-        f"{sweep.name}: {text}" if several else text
-        for sweep, record in zip(bundle.sweeps, records.values(), strict=True)
-        for text in (*sweep.cautions, *describe_dirty(record))
-        if escape(text) not in answer
-    ]
-    return list(dict.fromkeys([*limits, *cautions]))
+    return list(dict.fromkeys(limits))
 
 
 def _describe_length(record: SweepRecord) -> str:
@@ -123,66 +190,46 @@ def _describe_length(record: SweepRecord) -> str:
     return updates if unit.noun == "updates" else f"{updates} ({format_count(amount)} {unit.noun})"
 
 
-def _quote_plan(text: str) -> str:
-    """Return what the sweep file says of itself, below its question."""
-    paragraphs = _read_paragraphs(text)[1:]
-    return (
-        "## The words of the sweep file\n\n" + "\n\n".join(f"> {escape(words)}" for words in paragraphs)
-        if paragraphs
-        else ""
-    )
-
-
-def _tabulate_arms(sweep: PublishedSweep, record: SweepRecord) -> str:
-    """Return the table of a sweep on fresh seeds, with the difference from the baseline, and beside the verdict the
-    ends of the searched ranges at which an arm stands."""
-    rows = []
-    for arm, compared in sweep.verdict.arms.items():
-        failures = compared["failures"]
-        rows.append(
-            [
-                arm,
-                _format(compared["estimate"]),
-                f"{failures['diverged'] + failures['stuck']} of {failures['n']}" if failures else "-",
-                _format((compared["versus"] or {}).get("difference"), sign=True),
-                ", ".join(filter(None, [compared["kind"], name_edges(record, arm)])),
-            ]
-        )
-    if not rows:
-        return ""
-    metric = sweep.spec.get("objective", {}).get("metric", "objective")
-    title = sweep.name if sweep.size else "Fresh seeds"
-    header = [
-        "arm",
-        f"{metric}, mean of the seeds that trained ± 95 %",
-        "failed",
-        "difference from the baseline",
-        "verdict",
+def _list_commands(bundle: Bundle) -> str:
+    """Return the commands that check the bundle and, where its sweep file is enough for that, run the study."""
+    trust = " --trust-plugins" if bundle.plugins else ""
+    lines = [
+        (f"ablate verify FOLDER{trust}", "trains one of the runs again; FOLDER is that of this page"),
+        (f"ablate verify FOLDER --all{trust}", "all of them"),
     ]
-    return f"## {escape(title)}\n\n{_tabulate(header, rows)}"
+    if SWEEP in bundle.files and not bundle.plugins:
+        command = f"ablate sweep FOLDER/{SWEEP} --workers 2"
+        if bundle.over_sizes:
+            sizes = ",".join(str(sweep.size) for sweep in bundle.sweeps)
+            command = f"ablate {bundle.over_sizes['kind']} FOLDER/{SWEEP} --sizes {sizes} --workers 2"
+        lines.append((command, "the whole study anew, as your own"))
+    width = max(len(command) for command, _ in lines)
+    return "\n".join(["```bash", *(f"{command:{width}}    # {why}" for command, why in lines), "```"])
 
 
-def _render_sections(sections: Mapping[str, list[Section]]) -> list[str]:
-    """Return the sections of one sweep, or those of several sizes, which are folded: there may be twenty tables."""
-    if len(sections) == 1:
-        return [_render_section(section, "## {}") for listed in sections.values() for section in listed]
-    folded = [_fold_sections(size, listed) for size, listed in sections.items() if listed]
-    return ["## Each size by itself", *folded] if folded else []
+def _describe_runs(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[str]:
+    """Return what was run, where, with which versions and data, and where all of it is written down."""
+    totals = bundle.totals
+    units = join_words(dict.fromkeys(UsageUnit.of(record).noun for record in records.values()))
+    amount = f"{count_noun(totals.runs, 'run')}, {format_count(totals.items)} {units}"
+    versions = [f"{name} {_list_values(bundle, key)}" for name, key in _VERSIONS.items()]
+    corpora = [
+        f" Corpus {format_code(str(corpus.settings.get('kind')))} "
+        f"(SHA-256 {format_code(corpus.fingerprint[:16] + '...')}): {escape(corpus.source)}"
+        for corpus in bundle.corpora
+    ]
+    took = f"{format_duration(totals.seconds)} of training in sum, on {_list_values(bundle, 'ablate.hardware')}"
+    plan = f", the plan in [{SWEEP}]({SWEEP})" if SWEEP in bundle.files else ""
+    return [
+        f"{amount}, {took}; {join_words(versions)}.{''.join(corpora)}",
+        f"All settings, seeds and curves are in [{FILE}]({FILE}), JSON in gzip{plan}.",
+    ]
 
 
-def _render_section(section: Section, title: str) -> str:
-    table = _tabulate(section.table.header, section.table.rows) if section.table else ""
-    sentences = map(escape, section.sentences)
-    return "\n\n".join(part for part in (title.format(escape(section.title)), table, *sentences) if part)
-
-
-def _fold_sections(size: str, sections: list[Section]) -> str:
-    """Return the sections of a size, which a click opens. Their titles are bold: a heading would be in the contents of
-    the page, and lead to folded text."""
-    names = join_words(dict.fromkeys(section.title.partition(":")[0] for section in sections))
-    texts = [_render_section(section, "**{}**") for section in sections]
-    summary = f"<summary>{html.escape(f'{size}: {names}', quote=False)}</summary>"
-    return "\n\n".join(['<details markdown="1">', summary, *texts, "</details>"])
+def _list_values(bundle: Bundle, key: str) -> str:
+    """Return the values of a fact of the surroundings."""
+    values = sorted({facts[key] for facts in bundle.surroundings if key in facts})
+    return escape(join_words(value[:10] if key.endswith("commit") else value for value in values)) or "unknown"
 
 
 def _tabulate(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -192,65 +239,3 @@ def _tabulate(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _format(estimate: Mapping[str, Any] | None, sign: bool = False) -> str:
     return format_estimate(Estimate(**estimate), sign) if estimate else "-"
-
-
-def _list(texts: Iterable[str]) -> str:
-    return "\n".join(f"- {text}" for text in texts)
-
-
-def _describe_runs(bundle: Bundle, records: Mapping[str, SweepRecord], has_file: bool) -> str:
-    """Return what was run, where, of which versions, and what it took."""
-    totals, first = bundle.totals, bundle.sweeps[0]
-    units = join_words(dict.fromkeys(UsageUnit.of(record).noun for record in records.values()))
-    amount = f"{count_noun(totals.runs, 'run')}, {format_count(totals.items)} {units}"
-    settings = {
-        path: value for path, value in first.settings.items() if path.startswith(_SETTINGS) and value is not None
-    }
-    shown = ", ".join(format_code(f"{path}={format_setting(value)}") for path, value in settings.items())
-    corpora = [
-        f"Corpus {format_code(str(corpus.settings.get('kind')))} "
-        f"(SHA-256 {format_code(corpus.fingerprint[:16] + '...')}): {escape(corpus.source)}"
-        for corpus in bundle.corpora
-    ]
-    of = f" ({first.name})" if len(bundle.sweeps) > 1 else ""
-    versions = [f"{name} {_list_values(bundle, key)}" for name, key in _VERSIONS.items()]
-    sweep_file = f"Sweep file: [{SWEEP}]({SWEEP}). " if has_file else ""
-    hardware = _list_values(bundle, "ablate.hardware")
-    return "## What was run\n\n" + _list(
-        [
-            f"{amount}, {format_duration(totals.seconds)} of training in sum, on {hardware}.",
-            *corpora,
-            f"{join_words(versions)}.",
-            f"Settings of the first arm{of}: {shown}.",
-            f"{sweep_file}Every seed and every curve: [{FILE}]({FILE}).",
-        ]
-    )
-
-
-def _list_values(bundle: Bundle, key: str) -> str:
-    """Return the values of a fact of the surroundings."""
-    values = sorted({facts[key] for facts in bundle.surroundings if key in facts})
-    return escape(join_words(value[:10] if key.endswith("commit") else value for value in values)) or "unknown"
-
-
-def _describe_check(bundle: Bundle, has_file: bool) -> str:
-    """Return the commands that check the bundle and, where its sweep file is enough for that, run the study."""
-    trust = " --trust-plugins" if bundle.plugins else ""
-    lines = [
-        (f"ablate verify FOLDER{trust}", "trains one of the runs again; FOLDER is that of this page"),
-        (f"ablate verify FOLDER --all{trust}", "all of them"),
-    ]
-    if has_file and not bundle.plugins:
-        lines.append((_name_command(bundle), "the whole study anew, as your own"))
-    width = max(len(command) for command, _ in lines)
-    return "\n".join(
-        ["## Check it", "", "```bash", *(f"{command:{width}}    # {why}" for command, why in lines), "```"]
-    )
-
-
-def _name_command(bundle: Bundle) -> str:
-    """Return the command that runs the study."""
-    if not bundle.over_sizes:
-        return f"ablate sweep FOLDER/{SWEEP} --workers 2"
-    sizes = ",".join(str(sweep.size) for sweep in bundle.sweeps)
-    return f"ablate {bundle.over_sizes['kind']} FOLDER/{SWEEP} --sizes {sizes} --workers 2"

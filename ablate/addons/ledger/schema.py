@@ -1,4 +1,4 @@
-"""The bundle: one study as plain values, in versioned JSON. `bundle.json` is one `Bundle`.
+"""The bundle: one study as plain values, in versioned JSON. `bundle.json.gz` is one `Bundle`, as JSON in gzip.
 
 A number that is not finite is null. Times are seconds, items are tokens or images.
 """
@@ -13,7 +13,7 @@ from ablate.config.base import Config
 
 SCHEMA = 1
 """Version of the format. A change that an older reader would misread raises it."""
-FILE, SWEEP, PAGE, NOTES = "bundle.json", "sweep.yaml", "index.md", "notes.md"
+FILE, SWEEP, PAGE, NOTES = "bundle.json.gz", "sweep.yaml", "index.md", "notes.md"
 """Files of a bundle: its values, the sweep file, the page, and words of the author, which stand at its top."""
 CHECKS = "reproductions"
 """Folder of the records of those who have trained runs of it again."""

@@ -1,6 +1,8 @@
 """Sweeps of every kind, through the engine, with losses in the place of training."""
 
 import functools
+import gzip
+import json
 import math
 import shutil
 
@@ -8,6 +10,8 @@ import pytest
 from optuna.storages import InMemoryStorage
 
 from ablate.addons.ledger import publish as publishing
+from ablate.addons.ledger.bundles import compute_digest
+from ablate.addons.ledger.schema import FILE
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, storage_url
 from benchmarks.simulation.losses import Valley
@@ -72,6 +76,18 @@ def run_in_memory(kind):
 def run_spec(tree, storage):
     spec = Sweep.from_tree(tree)
     return simulate(spec, lose(spec), storage, trivial_loss=TRIVIAL)
+
+
+def read_json(folder):
+    """The values of the bundle in `folder`."""
+    return json.loads(gzip.decompress((folder / FILE).read_bytes()))
+
+
+def write_json(folder, values, seal=False):
+    """Write other values of a bundle; with `seal`, with the digest of those."""
+    if seal:
+        values["digest"] = compute_digest(values)
+    (folder / FILE).write_bytes(gzip.compress(json.dumps(values).encode(), 1))
 
 
 @pytest.fixture

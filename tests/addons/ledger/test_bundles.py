@@ -1,5 +1,7 @@
 """A bundle of somebody else: it runs no code that nobody trusts, and is refused in a sentence where it is none."""
 
+import copy
+import gzip
 import json
 import os
 import random
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import markdown
 import pytest
-from ledger.conftest import build_tree, run_spec
+from ledger.conftest import build_tree, read_json, run_spec, write_json
 from ledger.test_publish import PLUGIN
 from ledger.test_verify import change
 
@@ -34,7 +36,7 @@ def here(tmp_path, monkeypatch, registries):
 
 @pytest.fixture
 def without_figures(monkeypatch):
-    monkeypatch.setattr(folders, "_draw", lambda *arguments: {})
+    monkeypatch.setattr(folders, "_draw", lambda *arguments: [])
 
 
 def open_all(folder, trusts_plugins=False):
@@ -165,7 +167,7 @@ HOSTILE = {
 def test_what_is_no_bundle_is_refused_in_a_sentence(bundle, edit, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     if isinstance(edit, str):
-        (bundle / "bundle.json").write_text(edit)
+        (bundle / "bundle.json.gz").write_bytes(gzip.compress(edit.encode()))
     else:
         sealed = "NaN" not in (text := json.dumps(edit_copy(bundle, edit))) and "Infinity" not in text
         change(bundle, edit, seal=sealed)
@@ -178,17 +180,38 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(bundle, edit, capsys, monkey
 
 
 def edit_copy(bundle, edit):
-    values = json.loads((bundle / "bundle.json").read_text())
+    values = read_json(bundle)
     edit(values)
     return values
 
 
 def test_a_bundle_that_is_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "bundle.json")
+    os.mkfifo(tmp_path / "bundle.json.gz")
     with pytest.raises(DataError, match="There is no bundle in"):
         verify(tmp_path)
     with pytest.raises(DataError, match="There is no bundle in"):
         verify("a" * 5000)
+
+
+def test_no_more_is_unpacked_than_a_bundle_can_have(bundle, monkeypatch):
+    """A gigabyte of spaces is a megabyte of gzip."""
+    size = len(gzip.decompress((bundle / "bundle.json.gz").read_bytes()))
+    monkeypatch.setattr(bundles, "MOST_BYTES", size)
+    assert verify(bundle, cells=0).holds
+    monkeypatch.setattr(bundles, "MOST_BYTES", size - 1)
+    for opened in open_all(bundle):
+        with pytest.raises(DataError, match=rf"it has more than {size - 1:,} bytes of JSON"):
+            opened()
+    with pytest.raises(DataError, match=rf"The bundle has {size:,} bytes of JSON, more than {size - 1:,}"):
+        bundles.write_bundle(bundles.Bundle.model_validate(read_json(bundle)), bundle)
+
+
+@pytest.mark.parametrize("damage", [lambda gz: gz[:-20], lambda gz: gz[:30] + b"x" * 40 + gz[70:], lambda gz: b"{}"])
+def test_what_is_no_gzip_is_refused_in_a_sentence(bundle, damage):
+    file = bundle / "bundle.json.gz"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(DataError, match=r"bundle\.json\.gz cannot be read as JSON in gzip: "):
+        verify(bundle, cells=0)
 
 
 def walk(value, path=()):
@@ -200,17 +223,16 @@ def walk(value, path=()):
 
 def test_values_that_do_not_go_together_are_told(bundle):
     """Values of the bundle in random places are taken away, or replaced by others, and its digest made anew."""
-    text = (bundle / "bundle.json").read_text()
-    paths = [path for path in walk(json.loads(text)) if path and path[0] in ("sweeps", "surroundings")]
+    published = read_json(bundle)
+    paths = [path for path in walk(published) if path and path[0] in ("sweeps", "surroundings")]
     drawn, told = random.Random(0), 0
     for _ in range(40):
         *above, last = drawn.choice(paths)
-        values = part = json.loads(text)
+        values = part = copy.deepcopy(published)
         for key in above:
             part = part[key]
         part[last] = drawn.choice([None, -1, 10**400, "", "x", [], {}, [[]], {"a": 1}])
-        values["digest"] = bundles.compute_digest(values)
-        (bundle / "bundle.json").write_text(json.dumps(values))
+        write_json(bundle, values, seal=True)
         for check in open_all(bundle)[:2]:
             try:
                 check()
@@ -225,12 +247,11 @@ def test_names_are_no_markup_in_the_page(store, tmp_path, without_figures):
     run_spec(build_tree("searched", arms=arms), open_storage(storage_url()))
     folder = tmp_path / "out"
     publish(["searched"], folder)
-    values = json.loads((folder / "bundle.json").read_text())
+    values = read_json(folder)
     values["question"] = f"Is {image} better?"
     values["sweeps"][0]["cautions"] = [image, link]
     values["sweeps"][0]["settings"]["data.kind"] = f"`{image}`"
-    values["digest"] = bundles.compute_digest(values)
-    (folder / "bundle.json").write_text(json.dumps(values))
+    write_json(folder, values, seal=True)
     publish_anew(folder)
     text = (folder / "index.md").read_text()
     page = markdown.markdown(text, extensions=["tables", "attr_list", "md_in_html"])

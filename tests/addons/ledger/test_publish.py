@@ -8,12 +8,11 @@ from pathlib import Path
 import optuna
 import pytest
 import yaml
-from ledger.conftest import ARMS, RATES, TRIVIAL, build_tree, lose, run_in_memory
-from reports.hand_built import add_curves
+from ledger.conftest import RATES, TRIVIAL, build_tree, lose, read_json, run_in_memory, write_json
+from PIL import Image
 
 from ablate.addons.ledger import bundles, studies
 from ablate.addons.ledger.cells import list_cells
-from ablate.addons.ledger.folders import draw_size
 from ablate.addons.ledger.places import hide_places
 from ablate.addons.ledger.publish import publish, publish_anew
 from ablate.addons.ledger.schema import SCHEMA
@@ -30,15 +29,16 @@ from benchmarks.simulation.sweeps import simulate
 
 
 def read_texts(folder):
-    return {
+    texts = {
         str(file.relative_to(folder)): file.read_text("utf-8")
         for file in folder.rglob("*")
-        if file.is_file() and file.suffix != ".png"
+        if file.is_file() and file.suffix not in (".png", ".gz")
     }
+    return texts | {"bundle.json.gz": json.dumps(read_json(folder))}
 
 
 def test_a_bundle_has_the_sweep_its_runs_its_verdict_and_how_to_check_it(bundle):
-    values = json.loads((bundle / "bundle.json").read_text())
+    values = read_json(bundle)
     assert values["version"] == SCHEMA
     (sweep,) = values["sweeps"]
     record = run_in_memory("searched")
@@ -56,7 +56,7 @@ def test_a_bundle_has_the_sweep_its_runs_its_verdict_and_how_to_check_it(bundle)
     assert sweep["verdict"]["text"] in page
     assert "ablate verify FOLDER" in page
     assert yaml.safe_load((bundle / "sweep.yaml").read_text())["arms"]["post"]["norm"] == "post"
-    assert set(values["files"]) == {file.name for file in bundle.iterdir()} - {"bundle.json"}
+    assert set(values["files"]) == {file.name for file in bundle.iterdir()} - {"bundle.json.gz"}
 
 
 def test_nothing_of_this_machine_and_no_secret_is_published(run_sweep, tmp_path, monkeypatch):
@@ -177,13 +177,14 @@ def test_the_same_runs_give_the_same_files(run_sweep, tmp_path):
 
 def test_a_bundle_is_written_anew_from_its_runs(bundle, tmp_path):
     before = {file.name: file.read_bytes() for file in bundle.iterdir()}
+    values = read_json(bundle)
     (bundle / "notes.md").write_text("Mix-LN wins.\n")
     publish_anew(bundle)
-    page = (bundle / "index.md").read_text()
-    assert page.splitlines()[2] == "Mix-LN wins."
-    assert page.replace("Mix-LN wins.\n\n", "").encode() == before.pop("index.md")
-    values = json.loads(before.pop("bundle.json"))
-    assert {name: (bundle / name).read_bytes() for name in before} == before
+    page = (bundle / "index.md").read_text().split("\n\n")
+    assert page[1] == "Mix-LN wins."
+    assert page[2:] == before["index.md"].decode().split("\n\n")[3:]
+    figures = {name: content for name, content in before.items() if name.endswith((".png", ".yaml"))}
+    assert {name: (bundle / name).read_bytes() for name in figures} == figures
     anew = bundles.read_bundle(bundle)
     assert bundles.hash_study(anew) == bundles.hash_study(bundles.Bundle.model_validate_json(json.dumps(values)))
     assert bundles.list_damage(bundle) == []
@@ -204,11 +205,9 @@ def test_figures_drawn_anew_keep_the_checks_of_others(bundle):
 
 
 def test_a_damaged_bundle_is_not_written_anew(bundle):
-    file = bundle / "bundle.json"
-    values = json.loads(file.read_text())
+    values = read_json(bundle)
     values["sweeps"][0]["verdict"]["arms"]["mix"]["kind"] = "better"
-    values["digest"] = bundles.compute_digest(values)
-    file.write_text(json.dumps(values))
+    write_json(bundle, values, seal=True)
     before = {file.name: file.read_bytes() for file in bundle.iterdir()}
     with pytest.raises(DataError, match=r"is damaged, and stays as it is: searched: verdict.mix.kind: better is said"):
         publish_anew(bundle)
@@ -310,27 +309,35 @@ def test_sizes_of_other_settings_or_damaged_are_not_joined(run_sizes, move_store
         publish([file], tmp_path / "out")
 
 
-def test_the_tables_of_each_size_are_folded_and_those_of_one_sweep_are_not(run_sizes, run_sweep, tmp_path, monkeypatch):
-    section = Section("Layers: angle", word_table(("arm", "angle"), [("post", "0.1")]), ["Means over seeds."])
-    monkeypatch.setattr("ablate.addons.ledger.page.list_sections", lambda record: [section, section])
-    publish([run_sizes("l2", "l4")], tmp_path / "sizes")
-    folded = (tmp_path / "sizes" / "index.md").read_text().partition("## Each size by itself")[2]
-    assert folded.count("<details") == folded.count("</details>") == 2
-    of_one_size = folded.partition("<summary>l4: Layers</summary>")[2].partition("</details>")[0]
-    assert of_one_size.count("**Layers: angle**\n\n| arm | angle |") == of_one_size.count("Means over seeds.") == 2
-    publish([run_sweep("grid").name], tmp_path / "one")
-    text = (tmp_path / "one" / "index.md").read_text()
-    assert text.count("\n## Layers: angle\n\n| arm | angle |") == 2
-    assert "<details" not in text
+def test_the_page_of_sizes_has_a_column_for_each(run_sizes, tmp_path):
+    publish([run_sizes("l2", "l4", confirm={"seeds": 3})], tmp_path / "out")
+    page = (tmp_path / "out" / "index.md").read_text()
+    assert "\n| arm | l2 | l4 |\n" in page
+    (row,) = [line for line in page.splitlines() if line.startswith("| post |")]
+    kinds = [sweep.verdict.arms["post"]["kind"] for sweep in read_sweeps(tmp_path / "out")]
+    assert all(kind in cell for kind, cell in zip(kinds, row.split("|")[2:], strict=False))
 
 
-def test_of_several_sizes_each_has_its_curves():
-    ((figure, caption),) = draw_size("l2", add_curves(run_in_memory("searched"))).values()
-    assert len(figure.axes[0].lines) == len(ARMS)
-    assert caption.startswith("l2: val/loss on fresh seeds during training")
+def test_long_tables_are_left_to_the_bundle(run_sweep, tmp_path, monkeypatch):
+    short, long = (Section(f"Layers of {n}", word_table(("arm", "n"), [("post", "1")] * n), ["So."]) for n in (8, 9))
+    monkeypatch.setattr("ablate.addons.ledger.page.list_sections", lambda record: [short, long])
+    publish([run_sweep("grid").name], tmp_path / "out")
+    page = (tmp_path / "out" / "index.md").read_text()
+    assert "## Layers of 8\n\n| arm | n |" in page
+    assert "Layers of 9" not in page
 
 
-def test_the_page_begins_with_the_answer_and_has_the_words_of_the_sweep_file(run_sweep, write_sweep, store, tmp_path):
+def test_a_figure_is_small_and_the_same_whenever_it_is_drawn(bundle):
+    (figure,) = bundle.glob("*.png")
+    with Image.open(figure) as image:
+        assert image.mode == "P"
+        assert min(image.size) > 400
+    before = figure.read_bytes()
+    publish_anew(bundle)
+    assert figure.read_bytes() == before
+
+
+def test_the_page_begins_with_the_answer(run_sweep, write_sweep, store, tmp_path):
     file = write_sweep(build_tree("searched"))
     head = "# Which wins?\n#\n#   ablate sweep it.yaml\n#\n# Planned before\n# any run.\n"
     file.write_text(head + file.read_text())
@@ -338,7 +345,7 @@ def test_the_page_begins_with_the_answer_and_has_the_words_of_the_sweep_file(run
     bundle = publish([str(file)], tmp_path / "out").bundle
     page = (tmp_path / "out" / "index.md").read_text()
     assert page.startswith(f"# Which wins?\n\n**{summarise_verdict(record)}**\n\n{bundle.sweeps[0].verdict.text}\n")
-    assert "> Planned before any run.\n" in page
+    assert len(page.split()) <= 600
     limits = page.partition("## What this does not show")[2].partition("## ")[0]
     assert "this length of training alone: " in limits
     assert "A seed fails when it diverges or is stuck" in limits

@@ -9,15 +9,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from ledger.conftest import read_json, write_json
 
-from ablate.addons.ledger.bundles import compute_digest, read_bundle, restore_records
+from ablate.addons.ledger.bundles import read_bundle, restore_records
 from ablate.addons.ledger.cells import list_cells
 from ablate.addons.ledger.reproduction import bound_distance
 from ablate.addons.ledger.retraining import train_cell
 from ablate.addons.ledger.schema import FILE
 from ablate.addons.ledger.verify import verify
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
 FOLDERS = sorted(file.parent for file in RESULTS.glob(f"*/{FILE}"))
 SHORTEST = RESULTS / "size-language"  # of those that were compiled: eight layers, 108 updates
 COMMIT = "mlflow.source.git.commit"
@@ -68,10 +69,9 @@ def test_a_sensitivity_that_the_runs_do_not_show_is_found(tmp_path):
     folder = tmp_path / "bundle"
     shutil.copytree(RESULTS / "tuning", folder)
     assert verify(folder, cells=0).holds
-    values = json.loads((folder / FILE).read_text())
+    values = read_json(folder)
     values["sweeps"][0]["verdict"]["sensitivities"]["rows"]["lns warmup_fraction=0"]["estimate"]["mean"] *= 1.01
-    values["digest"] = compute_digest(values)
-    (folder / FILE).write_text(json.dumps(values))
+    write_json(folder, values, seal=True)
     (damage,) = verify(folder, cells=0).damage
     assert "sensitivities.rows.lns warmup_fraction=0.estimate.mean" in damage
 
@@ -81,11 +81,10 @@ def test_a_size_that_does_not_share_its_error_with_the_others_is_found(tmp_path)
     folder = tmp_path / "bundle"
     shutil.copytree(RESULTS / "size-language", folder)
     assert verify(folder, cells=0).holds
-    values = json.loads((folder / FILE).read_text())
+    values = read_json(folder)
     others = 4 * (len(values["sweeps"]) - 1)  # each size compares four arms with the baseline
     values["sweeps"][0]["spec"]["family"] = others - 1
-    values["digest"] = compute_digest(values)
-    (folder / FILE).write_text(json.dumps(values))
+    write_json(folder, values, seal=True)
     found = " ".join(verify(folder, cells=0).damage)
     told = "its verdict shares the error of 5 % with"
     assert f"size-language-l8: {told} {others - 1} comparisons of other sweeps; this bundle has {others}" in found

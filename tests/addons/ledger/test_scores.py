@@ -1,5 +1,6 @@
 """Downstream scores of a study in its bundle: they come back as they were, and its verdict counts them."""
 
+import gzip
 import json
 import math
 from dataclasses import replace
@@ -130,16 +131,13 @@ def test_each_list_of_questions_is_kept_once_and_the_page_has_the_table(scored):
     page = (scored / "index.md").read_text()
     assert "## Downstream tasks" in page
     assert "| piqa | 2 | acc | 40 |" in page
-    assert '"acc": [1, 1' in (scored / "bundle.json").read_text()  # small: a right answer is 1, not 1.0
+    assert (
+        '"acc":[1,1' in gzip.decompress((scored / "bundle.json.gz").read_bytes()).decode()
+    )  # small: a right answer is 1, not 1.0
     assert verify(scored, cells=1, train=repeat).reproduced
-    before = (scored / "bundle.json").read_bytes()
+    before = (scored / "bundle.json.gz").read_bytes()
     publish_anew(scored)
-    assert (scored / "bundle.json").read_bytes() == before
-
-
-def test_the_answers_to_thousands_of_questions_stand_in_one_line():
-    text = bundles._indent({"acc": [0, 1] * 2000, "curve": [[64, 2.5]] * 100}, 0)
-    assert [line.count(",") for line in text.splitlines()[1:4]] == [4000, 0, 2]
+    assert (scored / "bundle.json.gz").read_bytes() == before
 
 
 def test_a_changed_answer_is_found_though_the_digest_was_made_anew(scored):

@@ -1,5 +1,6 @@
 """A bundle that is whole and true is verified, and one that is neither is found out."""
 
+import gzip
 import json
 import math
 from dataclasses import replace
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from ledger.conftest import read_json, write_json
 from optuna.storages import InMemoryStorage
 from scaling.transfer.test_sizes import FILE
 from sweeps.small import run_here, spec_tree
@@ -40,12 +42,9 @@ def refuse(cell):
 
 
 def change(bundle, edit, seal=False):
-    file = bundle / "bundle.json"
-    values = json.loads(file.read_text())
+    values = read_json(bundle)
     edit(values)
-    if seal:
-        values["digest"] = bundles.compute_digest(values)
-    file.write_text(json.dumps(values))
+    write_json(bundle, values, seal)
 
 
 def test_a_true_bundle_is_reproduced_in_all_its_cells(bundle):
@@ -136,7 +135,7 @@ def test_files_that_were_not_published_are_found(bundle):
     ]
 
 
-@pytest.mark.parametrize("name", ["sweep.yaml", "confirmed.png", "index.md"])
+@pytest.mark.parametrize("name", ["sweep.yaml", "verdict.png", "index.md"])
 def test_a_changed_or_missing_file_is_found(bundle, name):
     content = (bundle / name).read_bytes()
     (bundle / name).write_bytes(content + b"\n")
@@ -149,8 +148,7 @@ def test_a_forgery_that_holds_together_is_found_by_training(bundle):
     """Whoever writes other values and judges them anew deceives all but a training."""
     truth = {cell.label: repeat(cell) for cell in read_cells(bundle)}
     change(bundle, set_value)
-    values = json.loads((bundle / "bundle.json").read_text())
-    published = bundles.Bundle.model_validate_json(json.dumps(values))
+    published = bundles.read_bundle(bundle)
     (record,) = bundles.restore_records(published, bundle).values()
     change(bundle, lambda v: v["sweeps"][0].update(verdict=judge(record).model_dump(mode="json")), seal=True)
     verification = verify(bundle, cells=None, train=lambda cell: truth[cell.label])
@@ -254,17 +252,16 @@ def test_a_corpus_that_is_not_here_is_told(bundle):
 def test_what_is_no_bundle_is_told(bundle, tmp_path):
     with pytest.raises(DataError, match="There is no bundle in"):
         verify(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=rf"bundle.json is a file. Give the folder that it is in: {bundle}"):
-        verify(bundle / "bundle.json")
-    (tmp_path / "bundle.json").write_text('{"format": "ablate bundle", "version": 99}')
-    with pytest.raises(DataError, match="has version 99 of the format"):
-        verify(tmp_path)
-    (tmp_path / "bundle.json").write_text("{")
-    with pytest.raises(DataError, match="cannot be read as JSON"):
-        verify(tmp_path)
-    (tmp_path / "bundle.json").write_text("[]")
-    with pytest.raises(DataError, match="is not a bundle"):
-        verify(tmp_path)
+    with pytest.raises(DataError, match=rf"bundle.json.gz is a file. Give the folder that it is in: {bundle}"):
+        verify(bundle / "bundle.json.gz")
+    for content, told in (
+        (b'{"format": "ablate bundle", "version": 99}', "has version 99 of the format"),
+        (b"{", "cannot be read as JSON in gzip"),
+        (b"[]", "is not a bundle"),
+    ):
+        (tmp_path / "bundle.json.gz").write_bytes(gzip.compress(content))
+        with pytest.raises(DataError, match=told):
+            verify(tmp_path)
     change(bundle, lambda values: values.pop("sweeps"))
     with pytest.raises(ConfigError, match="sweeps: is required"):
         verify(bundle)
