@@ -67,8 +67,8 @@ SEEDS ?= 0,1
 fuzz: $(BIN)/.dev ## random configurations and damaged files, MINUTES=30, SEED=0
 	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES) --seed $(SEED)
 
-chaos: $(BIN)/.dev ## kill, stop and starve sweeps, for each of SEEDS=0,1 (minutes)
-	ABLATE_TEST_SEEDS=$(SEEDS) $(BIN)/pytest -n 2 -m chaos tests/sweeps
+chaos: $(BIN)/.dev ## kill, stop and starve sweeps, for each of SEEDS=0,1, and all cases of tests that `make test` has some of
+	ABLATE_TEST_SEEDS=$(SEEDS) $(BIN)/pytest -n 2 --dist worksteal -m chaos
 
 gpu: $(BIN)/.dev ## test every case on a GPU that is not there; on one that is, test it and print MFU and memory beside the plan
 	ABLATE_GPU_CASES=all $(BIN)/pytest tests/gpu
