@@ -40,6 +40,7 @@ def pytest_collection_finish(session):
             start_server()
 
 
+plugins.load()  # the papers' families are cases of many tests
 CREATE_TABLES = databases._create_tables
 CLASSES = 11
 SHAPES = {"language_modeling": (12,), "image_classification": (1, 8, 8)}  # of one input, by task

@@ -49,6 +49,9 @@ if __name__ == "__main__":
         "report": run("report", "small", "--json"),
         "start": run("train", "tiny.yaml", "warm_start.from=RUN", "warm_start.copy=all"),
         "tasks": run("train", "tiny.yaml", "evaluation.tasks=piqa"),
+        "gru": run("config", "model=gru"),
+        "summed": run("config", "norm=summed_inputs"),
+        "words": run("diagnose", "RUN", "--what", "word_similarity"),
         "refused": {part: refuse(part) for part in ("warm_start", "lora", "align", "evaluation.tasks")},
     }))
 """
@@ -85,6 +88,12 @@ def test_the_core_trains_sweeps_and_reports_without_addons_and_says_what_is_left
         assert "Traceback" not in answers[part]["err"]
         assert words in answers[part]["err"]
         assert "which is not installed" in answers[part]["err"]
+    for part, words in (
+        ("gru", "unknown model 'gru'. Accepted: llama, vit"), ("summed", "Accepted with: none here"),
+        ("words", "unknown measurement 'word_similarity'. Accepted: angular"),
+    ):  # fmt: skip
+        assert answers[part]["status"] == 2
+        assert words in " ".join(answers[part]["err"].split())
     for part, text in answers["refused"].items():
         room = "ablate.addons.evaluation" if part.startswith("evaluation") else "ablate.addons.post_training"
         assert f"{part}: needs the package {room}" in text

@@ -26,14 +26,13 @@ from ablate.config.lazy import LazyModule
 if TYPE_CHECKING:
     from ablate import Diagnosis, Drawing
     from ablate.addons.evaluation import layer_removal
-    from ablate.diagnostics import word_similarity
+    from ablate.diagnostics import kinds
     from ablate.sweeps import donors
 else:
     donors = LazyModule("ablate.sweeps.donors")
     layer_removal = LazyModule("ablate.addons.evaluation.layer_removal")
-    word_similarity = LazyModule("ablate.diagnostics.word_similarity")
+    kinds = LazyModule("ablate.diagnostics.kinds")
 
-WORDS = "word_similarity"
 FIGURE = "figure:"
 """Prefix of the name of a figure in --what."""
 _EXAMPLE = """\
@@ -57,6 +56,7 @@ MODELS = (
     "a run's id, the path of a checkpoint, sweep:NAME/ARM, or hf:PATH or timm:NAME (a folder or a name on the hub); "
     "the prefix init: selects a run's initial weights; the prefix LABEL= sets its name in the figures"
 )
+_PAIRS = "of word_similarity: rated pairs, SimLex-999 and WordSim-353 in their original formats, or word, word, score"
 _DATA = (
     "text files, a kind of data, a YAML file or settings such as tokenizer=tokenizer.json seq_len=128 "
     "(default: the validation data of the model's own experiment)"
@@ -73,9 +73,6 @@ _COUNTS = {
 }
 
 
-_PAIRS = "SimLex-999 and WordSim-353 in their original formats, or word, word, score"
-
-
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     text = "measure the layers of models: angular distance, layer removal and more; draw figures of the papers of them"
@@ -86,7 +83,7 @@ def add_parser(verbs: Verbs) -> None:
         parser.add_argument(name, type=parse_sizes, metavar="N,N,...", help=f"of coordinates: {text}")
     for name, text in _COUNTS.items():
         parser.add_argument(name, type=parse_positive, metavar="N", help=f"of coordinates: {text}")
-    parser.add_argument("--pairs", nargs="+", metavar="FILE", help=f"of word_similarity: rated pairs, {_PAIRS}")
+    parser.add_argument("--pairs", nargs="+", metavar="FILE", help=_PAIRS)
     parser.add_argument(
         "--neighbours",
         type=parse_positive,
@@ -136,18 +133,26 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure the models, draw the figures, and print the numbers."""
-    what = options.what
+    what, console = options.what, build_console()
+    models, data, pairs = take_plugins(options.words, options.models, options.data, options.pairs or [])
     figure = next((name.removeprefix(FIGURE) for name in what if name.startswith(FIGURE)), None)
-    if len(what) > 1 and (figure is not None or WORDS in what):
-        raise AblateError(f"{WORDS} and {FIGURE}NAME are asked for alone, not as in --what {','.join(what)}.")
-    if figure is None and options.storage and what != [WORDS]:
+    alone = next((name for name in what if name in kinds.comparisons), None)
+    if len(what) > 1 and (figure or alone):
+        names = " and ".join([*kinds.comparisons, f"{FIGURE}NAME"])
+        raise AblateError(f"{names} are asked for alone, not as in --what {','.join(what)}.")
+    if figure is None and alone is None and options.storage:
         raise AblateError(f"--storage is for the sweeps of a figure: --what {FIGURE}NAME.")
-    for option in ("pairs", "neighbours"):
-        if getattr(options, option) and what != [WORDS]:
-            raise AblateError(f"--{option} is for word similarity: --what {WORDS}.")
-    if what == [WORDS]:
-        return _compare_words(options)
-    models, data = take_plugins(options.words, options.models, options.data)
+    for name, kind in kinds.comparisons.items():
+        if alone != name and (given := next((option for option in kind.options if getattr(options, option)), None)):
+            raise AblateError(f"--{given} is for {name.replace('_', ' ')}: --what {name}.")
+    if alone is not None:
+        sources = {donors.resolve_run(model, options.storage): model for model in models}
+        compared = kinds.comparisons[alone]().compare(sources, {**vars(options), "data": data, "pairs": pairs})
+        if options.json:
+            print_json(compared.content)
+        else:
+            diagnosed.render_tables(compared.tables, console)
+        return 0
     scores = layer_removal.Benchmarks(options.tasks, options.task_data, options.limit) if options.tasks else None
     settings: dict[str, Any] = {"data": data, "benchmarks": scores} | {
         name: getattr(options, name)
@@ -163,19 +168,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found.to_dict())
     else:
-        diagnosed.render(found, build_console())
-    return 0
-
-
-def _compare_words(options: argparse.Namespace) -> int:
-    """Print the correlations of each model, and the share of nearest tokens that each two models have in common."""
-    if not options.pairs:
-        raise AblateError(f"--what {WORDS} needs --pairs FILE ...: {_PAIRS}.")
-    sources, pairs = take_plugins(options.words, options.models, options.pairs)
-    names = {donors.resolve_run(source, options.storage): source for source in sources}
-    found = word_similarity.measure_word_similarity(list(names), pairs, options.neighbours or 100)
-    if options.json:
-        print_json(word_similarity.to_dict(*found))
-    else:
-        diagnosed.render_word_similarity(*found, names, build_console())
+        diagnosed.render(found, console)
     return 0

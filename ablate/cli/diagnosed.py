@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ablate.diagnostics import figures, measures
     from ablate.diagnostics.coordinates import flatness
     from ablate.diagnostics.coordinates.check import Coordinates
+    from ablate.diagnostics.kinds import Table
     from ablate.diagnostics.measures import Result
-    from ablate.diagnostics.word_similarity import Overlap, Similarity
 else:
     figures = LazyModule("ablate.diagnostics.figures")
     measures = LazyModule("ablate.diagnostics.measures")
@@ -116,27 +116,12 @@ def _list_layers(table: Result, column: str) -> list[float]:
     return [row.get(column, float("nan")) for row in rows]
 
 
-def render_word_similarity(
-    similarities: Sequence[Similarity],
-    overlaps: Sequence[Overlap],
-    names: Mapping[str, str],
-    console: Console,
-) -> None:
-    """Print one row for each model and layer; `names` are the models as written on the command line."""
-    rows = [
-        [names[s.model], s.layer, s.pairs, format_number(s.correlation), str(s.used), str(s.dropped)]
-        for s in similarities
-    ]
-    header, numbers = ["model", "layer", "pairs", "Spearman", "used", "dropped"], {"Spearman", "used", "dropped"}
-    console.print(build_table(header, rows, numbers))
-    console.print("dropped: pairs with a word that is not one token of the model's tokenizer")
-    if overlaps:
-        shared = ["-" if o.shared is None else f"{100 * o.shared:.1f} %" for o in overlaps]
-        pairs = [[*map(names.__getitem__, o.models), o.layer, cell] for o, cell in zip(overlaps, shared, strict=True)]
-        neighbours = overlaps[0].neighbours
-        console.print(build_table(["model", "and", "layer", f"of {neighbours} neighbours shared"], pairs))
-        if "-" in shared:
-            console.print(f"-: the tokenizers differ, or the vocabulary has no more than {neighbours} tokens")
+def render_tables(tables: Sequence[Table], console: Console) -> None:
+    """Print the tables of a comparison."""
+    for table in tables:
+        console.print(build_table(table.columns, table.rows, table.numbers))
+        if table.note:
+            console.print(table.note)
 
 
 def _format_thirds(values: list[float]) -> list[str]:

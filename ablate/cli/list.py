@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ablate import tasks
     from ablate.config import merging, plugins, registry
     from ablate.config.registry import Registry
-    from ablate.diagnostics import figures, measures
+    from ablate.diagnostics import figures, kinds, measures
     from ablate.models import ModelConfig
     from ablate.optim import libraries
     from ablate.sweeps import storage
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 else:
     merging, registry = LazyModule("ablate.config.merging"), LazyModule("ablate.config.registry")
     plugins = LazyModule("ablate.config.plugins")
-    figures = LazyModule("ablate.diagnostics.figures")
+    figures, kinds = LazyModule("ablate.diagnostics.figures"), LazyModule("ablate.diagnostics.kinds")
     measures, tasks = LazyModule("ablate.diagnostics.measures"), LazyModule("ablate.tasks")
     libraries = LazyModule("ablate.optim.libraries")
     storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
@@ -231,7 +231,7 @@ def _figures() -> list[Row]:
     return [
         {
             "figure": name,
-            "also called": ", ".join(number for number, paper in figures.PAPERS.items() if paper.figure == name),
+            "also called": ", ".join(number for number, paper in kinds.papers.items() if paper.figure == name),
             "what it is": _first_sentence(cls),
             "from": plugins.describe_origin(cls.__module__),
         }

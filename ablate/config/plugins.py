@@ -19,16 +19,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.formatting import join_words
-from ablate.config.registry import NameTaken, Registry
+from ablate.config.registry import Catalogue, NameTaken, Registry
 
 logger = logging.getLogger(__name__)
 
 GROUP = "ablate.plugins"
+PAPERS = "ablate.addons.papers"
+"""Ablate's own plugin, which is loaded like an installed one where the addons are installed."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ def find(name: str, files: Iterable[str]) -> Any:
     None if there is nothing. Imports nothing."""
     module, _, last = name.rpartition(".")
     modules = [plugin.module for file, plugin in load(files).items() if Path(file).stem == module]
-    if _find_root(module) in [_find_root(point.module) for point in _points()]:
+    if _find_root(module) in [_find_root(point.module) for point in _points() if point.module != PAPERS]:
         modules.append(module)
     return next((getattr(sys.modules[one], last, None) for one in modules if one in sys.modules), None)
 
@@ -269,8 +272,9 @@ def _has_named_class(module: types.ModuleType) -> bool:
 
 
 def _registered() -> set[tuple[str, str, str]]:
-    """Return (registry, name, module it is from) of all kinds and presets."""
-    return {(r.name, name, r.find_module(name)) for r in Registry.all.values() for name in r.names}
+    """Return (registry, name, module it is from) of all kinds and presets, and of all that is in a catalogue."""
+    kinds = {(r.name, name, r.find_module(name)) for r in Registry.all.values() for name in r.names}
+    return kinds | {(c.noun, name, c.find_module(name)) for c in Catalogue.all for name in c}
 
 
 def _explain_registering() -> str:
@@ -284,6 +288,8 @@ def _explain_registering() -> str:
 def _forget(plugin: Plugin) -> None:
     for registry in Registry.all.values():
         registry.forget(plugin.module)
+    for catalogue in Catalogue.all:
+        catalogue.forget(plugin.module)
 
 
 def _line(error: BaseException, real: str) -> str:
@@ -310,7 +316,8 @@ def _words(error: BaseException) -> str:
 
 @cache
 def _points() -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=GROUP))
+    own = [EntryPoint("papers", PAPERS, GROUP)] if find_spec(PAPERS.rpartition(".")[0]) else []
+    return (*own, *entry_points(group=GROUP))
 
 
 def _load_installed(point: EntryPoint) -> Problem | None:

@@ -27,6 +27,8 @@ from ablate.config.errors import did_you_mean
 
 T = TypeVar("T", bound=Kind)
 C = TypeVar("C", bound=type[Kind])
+Item = TypeVar("Item")
+Added = TypeVar("Added")
 
 
 class NameTaken(ValueError):  # noqa: N818 - it says what is the case
@@ -186,3 +188,35 @@ class Registry(Generic[T]):
         """Return the JSON schema: one of the kinds, or the name of a kind or preset."""
         kinds = [cls.model_json_schema() for cls in self._kinds.values()]
         return {"anyOf": [{"type": "string", "enum": self.accepted}, *kinds]}
+
+
+class Catalogue(dict[str, Item]):
+    """What has a `name` and is no part of a configuration, such as measurements and figures: name -> it.
+
+    Args:
+        noun: what one of them is called in messages.
+    """
+
+    all: ClassVar[list[Catalogue[Any]]] = []
+
+    def __init__(self, noun: str) -> None:
+        super().__init__()
+        self.noun, self._modules = noun, dict[str, str]()
+        Catalogue.all.append(self)
+
+    def register(self, item: Added) -> Added:
+        """Add `item`; also a class decorator. Raises NameTaken."""
+        name, module = item.name, sys._getframe(1).f_globals.get("__name__", "")  # type: ignore[attr-defined]
+        if self._modules.get(name, module) != module:
+            raise NameTaken(f"the {self.noun} {name!r} already exists ({self._modules[name]}). Choose another name.")
+        self[name], self._modules[name] = item, module  # type: ignore[assignment]
+        return item
+
+    def forget(self, module: str) -> None:
+        """Remove what `module` has registered, because it is reloaded or has failed."""
+        for name in [name for name, owner in self._modules.items() if owner == module]:
+            del self[name], self._modules[name]
+
+    def find_module(self, name: str) -> str:
+        """Return the name of the module that has registered `name`."""
+        return self._modules[name]

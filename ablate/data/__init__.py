@@ -1,6 +1,6 @@
 """Data to train and validate on.
 
-`text`, `images` and `conversations` contain the kinds; `spans` has questions for models with a span head. They share:
+`text`, `images` and `conversations` contain the kinds. They share:
 `readers` read files, `splits` select held-out items, `order` determines the order of items, `cache` stores prepared
 data, `hub` opens datasets of the Hugging Face hub.
 """

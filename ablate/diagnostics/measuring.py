@@ -12,12 +12,12 @@ import torch
 from ablate import tracking
 from ablate.config.errors import AblateError
 from ablate.config.formatting import join_words
+from ablate.diagnostics.kinds import heads
 from ablate.diagnostics.measures import Measurement, Metric, Options, Pruning, Result, Subject
 from ablate.diagnostics.opening import Opened, Opening, open_model
 from ablate.diagnostics.streaming import measure
 
 if TYPE_CHECKING:
-    from ablate.data.spans.questions import SpanQuestion
     from ablate.data.text.tokenizers import Tokenizer
 
 TOKENS = 256_000
@@ -33,19 +33,19 @@ class MetricSource(Protocol):
     def names(self) -> Sequence[str]:
         """The tasks."""
 
+    @property
+    def task_data(self) -> str | Path | None:
+        """A folder with their questions; None: the hub."""
+
+    @property
+    def limit(self) -> int | None:
+        """Number of questions of each task; None: all."""
+
     def select(self, subject: Subject) -> MetricSource:
         """Return the source of the scores that the model can have. Raises AblateError if there is none."""
 
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
         """Return name -> a function of the subject's model."""
-
-    @property
-    def needs_span_head(self) -> bool:
-        """Whether there is no score for a model without a span head."""
-
-    @property
-    def questions(self) -> Callable[[], Sequence[SpanQuestion]] | None:
-        """Reads the questions that models with a span head answer; None: there are none."""
 
     def identify(self) -> str:
         """Return a text that is equal for two sources only if their scores of a model would be equal."""
@@ -119,7 +119,8 @@ def measure_model(
     """
     opening = settings.opening
     if benchmarks:
-        opening = replace(opening, questions=benchmarks.questions, needs_span_head=benchmarks.needs_span_head)
+        task_data, limit = benchmarks.task_data, benchmarks.limit
+        opening = replace(opening, tasks=tuple(benchmarks.names), task_data=task_data, limit=limit)
     opened = open_model(name, opening)
     if label:
         opened = replace(opened, subject=replace(opened.subject, label=label))
@@ -188,7 +189,11 @@ def _refuse_images(subject: Subject) -> None:
 def _note_tasks(subject: Subject, own: Sequence[str], names: Sequence[str]) -> list[str]:
     if not (others := [name for name in names if name not in own]):
         return []
-    head = "a span head" if subject.score is not None else "no span head"
+    head = (
+        f"a {heads[subject.task].noun}"
+        if subject.task
+        else f"no {next(heads[name] for name in others if name in heads).noun}"
+    )
     return [f"scored on {join_words(own)} and not on {join_words(others)} ({head})."]
 
 

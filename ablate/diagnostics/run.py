@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate import tracking
+from ablate.config import plugins
 from ablate.config.errors import AblateError, StoreError
 from ablate.diagnostics import coordinates
 from ablate.diagnostics.coordinates.check import CheckSettings, Coordinates, check_coordinates
@@ -106,6 +107,7 @@ def diagnose(
 
     If it is stopped and called again, it resumes. Raises AblateError.
     """
+    plugins.load()
     models = [models] if isinstance(models, str) else models
     kinds = select(list(what), [coordinates.NAME]) if set(what) != {coordinates.NAME} else []
     settings = Settings(tokens, data, positions, batch_tokens, device, dtype, seed, trust_remote_code)

@@ -196,7 +196,7 @@ def validate_wiring(model: ModelConfig, norm: Placement, init: Initialization) -
     if model.has_residuals:
         if not any(one.on_summed_inputs for one in placed):
             return []
-        without = ", ".join(f"model.kind={kind}" for kind in models if not models[kind].has_residuals)
+        without = ", ".join(f"model.kind={kind}" for kind in models if not models[kind].has_residuals) or "none here"
         text = (
             "summed_inputs norms the layers of a model without residual connections, and model "
             f"{model.title} has them. Accepted with: {without}"

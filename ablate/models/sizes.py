@@ -1,6 +1,6 @@
 """Named sizes: `model: llama-71m`. LLaMA's sizes are from Mix-LN (arXiv 2412.13795, table 7, and its released
-configurations, which give 250M a width of 768) and LayerNorm Scaling (arXiv 2502.05795); ViT's sizes are timm's, and
-convpool-cnn-c is that of Salimans and Kingma 2016 (arXiv 1602.07868). 570m-e and 1b-e are from two-stage pre-training
+configurations, which give 250M a width of 768) and LayerNorm Scaling (arXiv 2502.05795); and ViT's sizes are
+timm's. 570m-e and 1b-e are from two-stage pre-training
 (Lee et al.), with the vocabulary of GPT-2. The paper does not state the width of the MLP. With 3.5 times the hidden
 width, the layers alone have 570.2M parameters, and the paper's 16.1 % less memory and 11.52 % less compute at 570M
 follow to the last digit. At 1B the same factor gives the layers 1.04B parameters and 27.6 % less compute, where the
@@ -30,6 +30,3 @@ models.preset("vit-digits", "vit", hidden=48, layers=6, heads=4, patch_size=2)
 models.preset("vit-glyphs", "vit", hidden=48, layers=6, heads=4, patch_size=8)  # for images of 32 x 32
 models.preset("vit-tiny", "vit", hidden=192, layers=12, heads=3, patch_size=16)  # vit_tiny_patch16_224
 models.preset("vit-small", "vit", hidden=384, layers=12, heads=6, patch_size=16)  # vit_small_patch16_224
-
-models.preset("convpool-digits", "convpool", width=16, last_padding=1)
-models.preset("convpool-cnn-c", "convpool", width=96)  # for images of 32 x 32

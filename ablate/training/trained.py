@@ -16,6 +16,7 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.config.yaml import read_yaml
+from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
@@ -52,6 +53,10 @@ class TrainedModel:
         """(classes, shape of one input) according to the weights; text has length 0 if the data sets none."""
         length, *_ = self.experiment.data.input_shape or (0,)
         return self.experiment.task.read_inputs(self.experiment.model, self.state, length)
+
+    def tokenizer(self) -> Tokenizer:
+        """Return the tokenizer of a language model's data."""
+        return load_data_tokenizer(self.experiment.data, tracking.cache_folder())
 
     def blank(self) -> Model:
         """Return the model without its weights, on the meta device."""

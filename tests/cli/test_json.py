@@ -116,7 +116,7 @@ def test_word_similarity(swept, document, tmp_path, monkeypatch):
     (tmp_path / "pairs.txt").write_text("a\tb\t7\nb\tc\t3\na\tc\t2\n")
     words = ["diagnose", "sweep:demo/pre", "sweep:demo/mix", "--what", "word_similarity", "--neighbours", 5]
     words += ["--pairs", tmp_path / "pairs.txt"]
-    monkeypatch.setattr("ablate.diagnostics.word_similarity.find_token", lambda word, _: ord(word))
+    monkeypatch.setattr("ablate.addons.papers.word_similarity.find_token", lambda word, _: ord(word))
     assert len(document(*words, "--json")["similarities"]) == 4
 
 

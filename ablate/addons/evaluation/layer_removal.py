@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from ablate.addons.evaluation import scoring, squad, tasks
+from ablate.addons.evaluation import scoring, tasks
 from ablate.config.errors import AblateError
 from ablate.config.extras import import_library
 from ablate.data.files import identify_files
+from ablate.diagnostics.kinds import heads
 from ablate.diagnostics.measures import Batch, Metric, Subject
 
 if TYPE_CHECKING:
-    from ablate.data.spans.questions import SpanQuestion
     from ablate.data.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """Tasks of lm-evaluation-harness and `squad`, and their data."""
+    """Tasks of lm-evaluation-harness and of models with a head of their own (`kinds.heads`), and their data."""
 
     names: Sequence[str]
     """Such as arc_easy."""
@@ -33,38 +32,30 @@ class Benchmarks:
     limit: int | None = None
     """Number of questions of each task; None: all."""
 
-    @property
-    def questions(self) -> Callable[[], Sequence[SpanQuestion]] | None:
-        """Reads the questions of `squad`; None if it is not among the tasks."""
-        return partial(squad.load_questions, self.task_data, self.limit) if squad.NAME in self.names else None
-
-    @property
-    def needs_span_head(self) -> bool:
-        """Whether `squad` is the only task."""
-        return set(self.names) == {squad.NAME}
-
     def select(self, subject: Subject) -> Benchmarks:
-        """Return those of the tasks that the model can answer: `squad` with a span head, all others without one. Raises
-        AblateError if there are none."""
-        spans = subject.score is not None
-        names = [name for name in self.names if (name == squad.NAME) == spans]
+        """Return those of the tasks that the model can answer: with a head of its own the task of this head, otherwise
+        all that need no such head. Raises AblateError if there are none."""
+        names = [name for name in self.names if (name == subject.task if subject.task else name not in heads)]
         if not names:
-            kind = "has a span head, so its only task is squad" if spans else "has no span head, which squad needs"
-            raise AblateError(f"{subject.label} {kind}: it has no score on {', '.join(self.names)}.")
+            if subject.task:
+                reason = f"has a {heads[subject.task].noun}, so its only task is {subject.task}"
+            else:
+                reason = f"has no {heads[self.names[0]].noun}, which {self.names[0]} needs"
+            raise AblateError(f"{subject.label} {reason}: it has no score on {', '.join(self.names)}.")
         return replace(self, names=names)
 
     def identify(self) -> str:
         """Return a text that changes with the tasks, their number of questions, and local files of their data; with the
         harness's version, whose tasks they are. Of the hub's data the version is not known."""
         files = "" if self.task_data is None else identify_files(str(self.task_data))
-        harness = metadata.version("lm_eval") if any(name != squad.NAME for name in self.names) else ""
+        harness = metadata.version("lm_eval") if any(name not in heads for name in self.names) else ""
         return f"{list(self.names)} {harness} {self.limit} {files}"
 
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
         """Return TASK/METRIC -> a function of the subject's model in its state at the call, for tasks that it can
         answer (see `select`). Raises AblateError for a model that is no language model, unknown tasks, missing data,
-        and without the extra `eval`. `squad` is scored by the subject itself, whose data its questions are."""
-        names = [name for name in self.names if name != squad.NAME]
+        and without the extra `eval`. A subject with a head of its own scores itself, on its own data."""
+        names = [name for name in self.names if name not in heads]
         if not names:
             return {}
         import_library("lm_eval", "eval")

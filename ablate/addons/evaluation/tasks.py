@@ -14,6 +14,7 @@ from ablate import tracking
 from ablate.config.errors import AblateError, DataError, did_you_mean
 from ablate.config.extras import import_library
 from ablate.config.logs import silence
+from ablate.diagnostics.kinds import heads
 from ablate.tracking.scores import name_metrics
 
 SEED = 1234
@@ -133,8 +134,8 @@ def _find_manager(names: Sequence[str]) -> Any:
     manager = _index((root,))
     if unknown := [name for name in names if name not in manager.task_index]:
         guesses = "".join(did_you_mean(name, manager.all_tasks) for name in unknown)
-        if "squad" in unknown:
-            guesses += " ablate diagnose MODEL --what pruning --tasks squad scores models with a span head."
+        for name in (name for name in unknown if name in heads):
+            guesses += f" ablate diagnose MODEL --what pruning --tasks {name} scores models with a {heads[name].noun}."
         raise AblateError(f"unknown task {', '.join(map(repr, unknown))}.{guesses} lm_eval ls tasks lists all.")
     return manager
 

@@ -2,6 +2,5 @@
 
 from ablate.diagnostics.figures import catalog as catalog
 from ablate.diagnostics.figures.base import LayerFigure, figures, find_figure, register
-from ablate.diagnostics.figures.papers import PAPERS
 
-__all__ = ["PAPERS", "LayerFigure", "figures", "find_figure", "register"]
+__all__ = ["LayerFigure", "figures", "find_figure", "register"]

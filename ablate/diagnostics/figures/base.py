@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from ablate.config.errors import AblateError, did_you_mean
-from ablate.diagnostics.figures.papers import PAPERS, PaperFigure
+from ablate.config.registry import Catalogue
 from ablate.diagnostics.figures.rows import Row
+from ablate.diagnostics.kinds import PaperFigure, papers
 
 
 class LayerFigure:
@@ -18,25 +19,16 @@ class LayerFigure:
     rows: ClassVar[tuple[Row, ...]]
 
 
-F = TypeVar("F", bound=type[LayerFigure])
-figures: dict[str, type[LayerFigure]] = {}
-"""Name -> figure."""
-
-
-def register(cls: F) -> F:
-    """Add a figure under its name; a class decorator."""
-    if cls.name in figures or cls.name in PAPERS:
-        raise ValueError(f"figure {cls.name!r} is already registered")
-    figures[cls.name] = cls
-    return cls
+figures: Catalogue[type[LayerFigure]] = Catalogue("figure")
+register = figures.register
 
 
 def find_figure(name: str) -> tuple[type[LayerFigure], PaperFigure | None]:
     """Return the figure of that name, or of that number of a paper, such as mixln-3, and what is known of the paper's.
     Raises AblateError."""
-    paper = PAPERS.get(name)
+    paper = papers.get(name)
     known = paper.figure if paper else name
     if known not in figures:
-        names = [*figures, *PAPERS]
+        names = [*figures, *papers]
         raise AblateError(f"unknown figure {name!r}. Accepted: {', '.join(names)}.{did_you_mean(name, names)}")
     return figures[known], paper

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ablate.config import plugins
 from ablate.config.errors import AblateError
 from ablate.diagnostics.figures.averages import ERROR, KEYS, Numbers, average
 from ablate.diagnostics.figures.base import LayerFigure, find_figure
 from ablate.diagnostics.figures.courses import read_courses
 from ablate.diagnostics.figures.groups import Group, find_groups
-from ablate.diagnostics.figures.papers import PaperFigure
 from ablate.diagnostics.figures.rows import Row, choose_looks, state_seeds
+from ablate.diagnostics.kinds import PaperFigure
 from ablate.diagnostics.measures import Measurement, Pruning, Result
 from ablate.diagnostics.measuring import MetricSource, Settings, join_notes, measure_model
 from ablate.diagnostics.opening import has_initial
@@ -81,6 +82,7 @@ def figure(
     Each checkpoint is measured as `ablate.diagnose` does it, and a measurement that is stored is read. If it is stopped
     and called again, it resumes. Raises AblateError.
     """
+    plugins.load()
     names = [of] if isinstance(of, str) else list(of)
     kind, paper = find_figure(name)
     if benchmarks and not any(row.measurement is Pruning for row in kind.rows):

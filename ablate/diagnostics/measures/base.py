@@ -6,9 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ablate.config.errors import AblateError, did_you_mean
+from ablate.config.registry import Catalogue
 from ablate.diagnostics.measures.subject import Batch, Subject
 
 if TYPE_CHECKING:
@@ -142,17 +143,9 @@ class Measurement(ABC):
         self.sums[name] = self.sums[name] + value if name in self.sums else value
 
 
-M = TypeVar("M", bound=type[Measurement])
-measurements: dict[str, type[Measurement]] = {}
-"""Name -> measurement, in the order in which they are taken."""
-
-
-def register(cls: M) -> M:
-    """Add a measurement under its name; a class decorator."""
-    if cls.name in measurements:
-        raise ValueError(f"measurement {cls.name!r} is already registered")
-    measurements[cls.name] = cls
-    return cls
+measurements: Catalogue[type[Measurement]] = Catalogue("measurement")
+"""In the order in which they are taken."""
+register = measurements.register
 
 
 def select(names: list[str], others: Sequence[str] = ()) -> list[type[Measurement]]:

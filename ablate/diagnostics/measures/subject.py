@@ -51,6 +51,7 @@ class Subject:
         classifies: whether each item has one class, so that first guesses can be right.
         sum_losses: a batch -> what `compute_losses` returns; by default that of logits.
         score: returns scores of the model, in its state at the call, on its own data, by name; None: it has none.
+        task: the task of these scores, of `kinds.heads`.
         device: of the model.
         identity: equal for two subjects only if their measurements would be equal.
     """
@@ -65,6 +66,7 @@ class Subject:
     classifies: bool = False
     sum_losses: Callable[[Batch], tuple[Tensor, Tensor, Tensor]] | None = None
     score: Callable[[], Mapping[str, float]] | None = None
+    task: str = ""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     identity: str = ""
 

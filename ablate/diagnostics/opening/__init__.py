@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ablate.diagnostics.opening.base import Opened, Opening
+from ablate.diagnostics.opening.base import Opened as Opened
+from ablate.diagnostics.opening.base import Opening as Opening
 from ablate.diagnostics.opening.runs import open_arm, open_initial, open_run
 from ablate.diagnostics.opening.timm_models import open_timm
 from ablate.diagnostics.opening.transformers_models import open_transformers

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from ablate.data.spans.questions import SpanQuestion
 from ablate.diagnostics.measures import Subject
 
 if TYPE_CHECKING:
@@ -25,10 +25,12 @@ class Opening:
     dtype: torch.dtype = torch.float32
     trust_remote_code: bool = False
     """Whether code that comes with a model may be run."""
-    questions: Callable[[], Sequence[SpanQuestion]] | None = None
-    """Reads the questions that models with a span head answer; None: none are given."""
-    needs_span_head: bool = False
-    """Whether models without a span head are refused, as there is nothing to score them on."""
+    tasks: Sequence[str] = ()
+    """`--tasks` that models are scored on without each layer."""
+    task_data: str | Path | None = None
+    """A folder with the questions of the tasks; None: the hub."""
+    limit: int | None = None
+    """Number of questions of each task; None: all."""
 
 
 @dataclass(frozen=True)

@@ -15,30 +15,32 @@ from ablate.config.errors import AblateError, DataError
 from ablate.config.hub import find_model
 from ablate.data import Corpus
 from ablate.data.text.tokenizers import load_data_tokenizer
+from ablate.diagnostics.kinds import heads
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.data import list_datasets, load_data, mask_tokens
 from ablate.diagnostics.opening.loading import find_tokenizer, identify_model, import_transformers, translate_errors
-from ablate.diagnostics.opening.span_models import is_span_model, open_span_model
 
 MASKS = ("[MASK]", "<mask>")
 FIRST, LAST = ("[CLS]", "<s>"), ("[SEP]", "</s>")
 
 
 def open_transformers(name: str, opening: Opening) -> Opened:
-    """Return the causal or masked language model, or the model with a span head, of the folder, or of the hub's
-    repository, `name`."""
+    """Return the causal or masked language model, or the model with a head of `kinds.heads`, of the folder, or of the
+    hub's repository, `name`."""
     transformers = import_transformers()
     name = find_model(name)
     with translate_errors(name):
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=opening.trust_remote_code)
-    if is_span_model(config):
-        return open_span_model(name, config, opening)
-    if opening.needs_span_head:
+    own = [head() for head in heads.values()]
+    if head := next((head for head in own if head.accepts(config)), None):
+        return head.open(name, config, opening)
+    if opening.tasks and all(task in heads for task in opening.tasks):
+        head = heads[opening.tasks[0]]()
         raise AblateError(
-            f"hf:{name} has no span head, which the task squad needs: give a model that was fine-tuned on SQuAD "
-            f"(AutoModelForQuestionAnswering). Its architectures: {', '.join(config.architectures or ['unknown'])}."
+            f"hf:{name} has no {head.noun}, which the task {head.name} needs: {head.advice}. Its architectures: "
+            f"{', '.join(config.architectures or ['unknown'])}."
         )
     masked = _is_masked(config)
     auto = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
@@ -78,8 +80,8 @@ def open_transformers(name: str, opening: Opening) -> Opened:
         device=opening.device,
         identity=f"{identify_model(name, model)} {corpus.identity} {experiment.data!r} {opening.dtype}",
     )
-    own = partial(load_data_tokenizer, experiment.data, tracking.cache_folder())
-    return Opened(subject, corpus.description, tokenizer=None if masked else own)
+    encoder = partial(load_data_tokenizer, experiment.data, tracking.cache_folder())
+    return Opened(subject, corpus.description, tokenizer=None if masked else encoder)
 
 
 def _is_masked(config: Any) -> bool:

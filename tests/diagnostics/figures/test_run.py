@@ -9,10 +9,11 @@ import pytest
 from ablate import tracking
 from ablate.addons.evaluation.layer_removal import Benchmarks
 from ablate.cli import main
-from ablate.diagnostics.figures import PAPERS, figures
+from ablate.diagnostics.figures import figures
 from ablate.diagnostics.figures.averages import KEYS
 from ablate.diagnostics.figures.rows import INITIAL_GRADIENTS, AngleMaps, RemovalBars
 from ablate.diagnostics.figures.run import draw, figure
+from ablate.diagnostics.kinds import papers
 from ablate.diagnostics.measures import measurements
 from ablate.diagnostics.measuring import join_notes
 from ablate.diagnostics.opening import Opening, open_model
@@ -131,13 +132,13 @@ def test_a_note_is_said_once_for_all_models_that_it_is_about(sweep, runs, tmp_pa
     assert join_notes({"a": ["x."], "b": ["y.", "x."], "c": ["y."]}) == ["a and b: x.", "b and c: y."]
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", papers)
 def test_every_number_of_a_paper_is_drawn_by_a_figure(name):
-    assert PAPERS[name].figure in figures
+    assert papers[name].figure in figures
 
 
 def test_the_figures_5_and_6_of_mix_ln_have_the_panels_of_the_paper():
-    five, six = (figures[PAPERS[name].figure].rows for name in ("mixln-5", "mixln-6"))
+    five, six = (figures[papers[name].figure].rows for name in ("mixln-5", "mixln-6"))
     assert [type(row) for row in five] == [AngleMaps]
     assert [*six] == [INITIAL_GRADIENTS, RemovalBars()]
 

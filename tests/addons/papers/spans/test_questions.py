@@ -2,8 +2,8 @@
 
 import pytest
 
+from ablate.addons.papers.spans.questions import SpanQuestion, flatten_articles, parse_questions
 from ablate.config.errors import DataError
-from ablate.data.spans.questions import SpanQuestion, flatten_articles, parse_questions
 
 CONTEXT = "Denver beat Carolina 24-10 in Santa Clara."
 

@@ -1,4 +1,4 @@
-"""The GRU language model's configuration. Its model: `ablate.models.gru`."""
+"""The GRU language model's configuration. Its model: `ablate.addons.papers.gru`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from ablate.config.bounds import MOST_LAYERS, MOST_VOCABULARY, MOST_WIDTH
-from ablate.models.config import ModelConfig, models
+from ablate.models import ModelConfig, models
 from ablate.norms import Initialization, Placement, Stack
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class GRU(ModelConfig):
     }
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Any:
-        return resolve_name("ablate.models.gru:GRUModel")(self, norm, init, self.vocabulary(classes))
+        return resolve_name("ablate.addons.papers.gru:GRUModel")(self, norm, init, self.vocabulary(classes))
 
     def stack(self) -> Stack:
         normed = (2 * self.hidden, self.hidden)  # both gates together, and the candidate

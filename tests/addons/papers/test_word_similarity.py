@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from ablate.addons.papers.word_similarity import compute_overlap, compute_similarity, find_token, read_pairs
 from ablate.cli import main
 from ablate.config.errors import AblateError, DataError, shorten_value
-from ablate.diagnostics.word_similarity import compute_overlap, compute_similarity, find_token, read_pairs
 from ablate.experiment.tree import Experiment
 from ablate.training.train import train
 from ablate.training.trained import open_trained

@@ -1,4 +1,4 @@
-"""ConvPool-CNN-C: convolutions, max-pooling and a mean over positions. Its fields: `ablate.models.convpool_config`."""
+"""ConvPool-CNN-C: convolutions, max-pooling and a mean over positions. Its fields: `convpool_config`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.addons.papers.convpool_config import Convolution, ConvPool
 from ablate.config.errors import ConfigError, Problem
 from ablate.models.base import Model, build_bias, unwrap
-from ablate.models.convpool_config import Convolution, ConvPool
 from ablate.norms import Initialization, NormLayer, Placement, Projection, initialize
 from ablate.norms.feature_maps import build_on_maps
 

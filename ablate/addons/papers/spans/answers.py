@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ablate.data.spans.questions import SpanQuestion
-from ablate.data.spans.windows import Windows
+from ablate.addons.papers.spans.questions import SpanQuestion
+from ablate.addons.papers.spans.windows import Windows
 
 N_BEST, LONGEST = 20, 30
 """First and last tokens that are combined, and tokens of the longest answer: `n_best_size` and `max_answer_length` of

@@ -5,21 +5,28 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from ablate import tracking
 from ablate.config.errors import AblateError, DataError
+from ablate.config.formatting import format_number
+from ablate.config.lazy import LazyModule
+from ablate.data import Tokenizer
 from ablate.data.files import explain, read_stamps
-from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
-from ablate.training.trained import TrainedModel, open_trained
+from ablate.diagnostics.kinds import Compared, Comparison, Table, comparisons
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+
+    from ablate.training import trained
+else:
+    trained = LazyModule("ablate.training.trained")
+    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
 
 LAYERS = {"embedding": "embed_tokens.weight", "head": "lm_head.weight"}
 """Layer -> its matrix, one row for each token."""
@@ -170,6 +177,41 @@ def _find_nearest(vectors: Tensor, neighbours: int, block: int) -> Iterator[Tens
 # ---------------------------------------------------------------------------------------------------- models
 
 
+@comparisons.register
+class WordSimilarity(Comparison):
+    """The correlation of cosines of word vectors with people's scores, and the nearest neighbours that each two models
+    share, of embedding and head."""
+
+    name = "word_similarity"
+    options = ("pairs", "neighbours")
+
+    def compare(self, models: Mapping[str, str], options: Mapping[str, Any]) -> Compared:
+        if not options["pairs"]:
+            formats = "SimLex-999 and WordSim-353 in their original formats, or word, word, score"
+            raise AblateError(f"--what {self.name} needs --pairs FILE ...: {formats}.")
+        neighbours = options["neighbours"] or 100
+        similarities, overlaps = measure_word_similarity(list(models), options["pairs"], neighbours)
+        rows = [
+            [models[s.model], s.layer, s.pairs, format_number(s.correlation), str(s.used), str(s.dropped)]
+            for s in similarities
+        ]
+        columns, numbers = ["model", "layer", "pairs", "Spearman", "used", "dropped"], ["Spearman", "used", "dropped"]
+        note = "dropped: pairs with a word that is not one token of the model's tokenizer"
+        tables = [Table(columns, rows, numbers, note)]
+        if overlaps:
+            rows = [
+                [*map(models.__getitem__, o.models), o.layer, "-" if o.shared is None else f"{100 * o.shared:.1f} %"]
+                for o in overlaps
+            ]
+            unknown = any(o.shared is None for o in overlaps)
+            note = (
+                f"-: the tokenizers differ, or the vocabulary has no more than {neighbours} tokens" if unknown else ""
+            )
+            tables.append(Table(["model", "and", "layer", f"of {neighbours} neighbours shared"], rows, note=note))
+        content = {"similarities": [asdict(s) for s in similarities], "overlaps": [asdict(o) for o in overlaps]}
+        return Compared(content, tables)
+
+
 def measure_word_similarity(
     names: Sequence[str], files: Sequence[str | Path], neighbours: int = 100
 ) -> tuple[list[Similarity], list[Overlap]]:
@@ -179,8 +221,11 @@ def measure_word_similarity(
     Raises AblateError if a model is not a language model, or no word of a file is a token of its tokenizer.
     """
     tables = {str(file): read_pairs(file) for file in files}
-    sources = {name: open_trained(name) for name in names}
-    tokenizers = {name: _load_tokenizer(name, source) for name, source in sources.items()}
+    sources = {name: trained.open_trained(name) for name in names}
+    for name, source in sources.items():
+        if any(weight not in source.state for weight in LAYERS.values()):
+            raise AblateError(f"{name} is a {source.experiment.model.kind}: word similarity needs a language model.")
+    tokenizers = {name: source.tokenizer() for name, source in sources.items()}
     similarities: list[Similarity] = []
     for name, source in sources.items():
         similarities += _measure_model(name, source, tokenizers[name], tables)
@@ -195,16 +240,9 @@ def measure_word_similarity(
     return similarities, overlaps
 
 
-def _load_tokenizer(name: str, source: TrainedModel) -> Tokenizer:
-    if any(weight not in source.state for weight in LAYERS.values()):
-        raise AblateError(f"{name} is a {source.experiment.model.kind}: word similarity needs a language model.")
-    return load_data_tokenizer(source.experiment.data, tracking.cache_folder())
-
-
 def _measure_model(
-    name: str, source: TrainedModel, tokenizer: Tokenizer, tables: dict[str, list[Pair]]
+    name: str, source: trained.TrainedModel, tokenizer: Tokenizer, tables: dict[str, list[Pair]]
 ) -> list[Similarity]:
-    data: Any = source.experiment.data
     known: dict[str, int | None] = {}
 
     def tokens(word: str) -> int | None:
@@ -219,12 +257,8 @@ def _measure_model(
             if not used:
                 raise AblateError(
                     f"In no pair of {file} both words are single tokens of {name}'s tokenizer "
-                    f"({getattr(data, 'tokenizer', 'bytes')}). Use a model with a tokenizer of words or subwords."
+                    f"({getattr(source.experiment.data, 'tokenizer', 'bytes')}). Use a model with a tokenizer of words "
+                    "or subwords."
                 )
             similarities.append(Similarity(name, layer, Path(file).name, correlation, used, len(pairs) - used))
     return similarities
-
-
-def to_dict(similarities: Sequence[Similarity], overlaps: Sequence[Overlap]) -> dict[str, Any]:
-    """Return plain values for JSON."""
-    return {"similarities": [asdict(s) for s in similarities], "overlaps": [asdict(o) for o in overlaps]}

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from ablate.addons.papers.spans import windows
+from ablate.addons.papers.spans.questions import SpanQuestion
+from ablate.addons.papers.spans.windows import build_windows
 from ablate.config.errors import DataError
-from ablate.data.spans import windows
-from ablate.data.spans.questions import SpanQuestion
-from ablate.data.spans.windows import build_windows
 
 transformers = pytest.importorskip("transformers")
 

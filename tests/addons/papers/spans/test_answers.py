@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from ablate.data.spans.answers import LONGEST, N_BEST, Spans, choose_answers, find_spans, score_answers
-from ablate.data.spans.questions import SpanQuestion
-from ablate.data.spans.windows import Windows
+from ablate.addons.papers.spans.answers import LONGEST, N_BEST, Spans, choose_answers, find_spans, score_answers
+from ablate.addons.papers.spans.questions import SpanQuestion
+from ablate.addons.papers.spans.windows import Windows
 
 
 def find_by_loop(begins, ends, is_text, count):

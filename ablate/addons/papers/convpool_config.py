@@ -1,4 +1,4 @@
-"""ConvPool-CNN-C's configuration. Its model: `ablate.models.convpool`."""
+"""ConvPool-CNN-C's configuration. Its model: `convpool`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ablate.config.bounds import MOST_WIDTH
 from ablate.config.errors import Problem
-from ablate.models.config import ModelConfig, models
+from ablate.models import ModelConfig, models
 from ablate.norms import Initialization, Placement, Stack
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class ConvPool(ModelConfig):
         ]
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Any:
-        return resolve_name("ablate.models.convpool:ConvPoolModel")(self, norm, init, classes, shape)
+        return resolve_name("ablate.addons.papers.convpool:ConvPoolModel")(self, norm, init, classes, shape)
 
     def stack(self) -> Stack:
         normed = (self.width, 2 * self.width) if self.norm_over == "channels" else ()
@@ -163,3 +163,7 @@ class ConvPool(ModelConfig):
 
 def _count_weights(convolution: Convolution) -> int:
     return convolution.inputs * convolution.outputs * convolution.kernel**2
+
+
+models.preset("convpool-digits", "convpool", width=16, last_padding=1)
+models.preset("convpool-cnn-c", "convpool", width=96)  # for images of 32 x 32

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ablate.addons.evaluation.layer_removal import Benchmarks
-from ablate.addons.evaluation.squad import load_questions
+from ablate.addons.papers.spans.squad import load_questions
 from ablate.cli import main
 from ablate.config.errors import DataError
 from ablate.diagnostics.figures.run import figure
@@ -231,7 +231,7 @@ def test_questions_that_cannot_be_scored(store, bert, questions, tmp_path, capsy
     ("file", "text", "message"),
     [
         (None, "", "no questions of rajpurkar/squad under .*: no folder .*/squad"),
-        ("squad/train.jsonl", '{"id": "a"}', "squad cannot be read: Unknown split"),
+        ("squad/train.jsonl", '{"id": "a"}', "squad cannot be read: Bad split"),
         ("squad/dev-v1.1.json", '{"data": []}', "no questions in squad under"),
         ("squad/dev-v1.1.json", '{"data": [{"paragraphs": 3}]}', "dev-v1.1.json cannot be read: article 1"),
         ("squad/dev-v1.1.json", '{"data": [', "dev-v1.1.json cannot be read"),

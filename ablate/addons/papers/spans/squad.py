@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ablate.addons.evaluation.tasks import load_local, silence_harness
+from ablate.addons.papers.spans.questions import COLUMNS, SpanQuestion, flatten_articles, parse_questions
 from ablate.config.errors import DataError
-from ablate.data.spans.questions import COLUMNS, SpanQuestion, flatten_articles, parse_questions
+from ablate.data.hub import import_datasets
 
 NAME = "squad"
 HUB = "rajpurkar/squad"
@@ -37,11 +37,15 @@ def _open_files(folder: Path) -> Iterable[Mapping[str, Any]]:
     try:
         if own.is_file():
             return list(flatten_articles(json.loads(own.read_text(encoding="utf-8-sig"))["data"]))
-        with silence_harness():
-            rows = load_local(folder, HUB, split=SCORED)
-        if missing := [name for name in COLUMNS if name not in rows.column_names]:
+        if not own.parent.is_dir():
+            raise DataError(
+                f"There are no questions of {HUB} under {folder}: no folder {own.parent}. On a machine with a network: "
+                f"hf download {HUB} --repo-type dataset --local-dir {own.parent}"
+            )
+        rows = list(import_datasets().load_dataset(str(own.parent), split=SCORED, streaming=True))
+        if missing := [name for name in COLUMNS if rows and name not in rows[0]]:
             raise DataError(f"{own.parent} has no {', '.join(missing)}.")
-        return list(rows)
+        return rows
     except DataError:
         raise
     except Exception as error:  # whatever json, datasets and the disk raise
@@ -50,10 +54,8 @@ def _open_files(folder: Path) -> Iterable[Mapping[str, Any]]:
 
 
 def _open_hub() -> Iterable[Mapping[str, Any]]:
-    from datasets import load_dataset
-
     try:
-        return load_dataset(HUB, split=SCORED)
+        return import_datasets().load_dataset(HUB, split=SCORED)
     except Exception as error:  # whatever datasets, the disk and the network raise
         text = " ".join(str(error).split()).rstrip(".")
         raise DataError(f"The questions of squad cannot be loaded: {text}. Local files: --task-data FOLDER.") from error

@@ -11,28 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ablate.addons.papers.spans.answers import Spans, choose_answers, find_spans, score_answers
+from ablate.addons.papers.spans.questions import SpanQuestion
+from ablate.addons.papers.spans.squad import NAME, load_questions
+from ablate.addons.papers.spans.windows import Windows, build_windows
 from ablate.config.errors import AblateError, DataError
-from ablate.data.spans.answers import Spans, choose_answers, find_spans, score_answers
-from ablate.data.spans.questions import SpanQuestion
-from ablate.data.spans.windows import Windows, build_windows
 from ablate.diagnostics.measures import Batch, Layers, Subject
-from ablate.diagnostics.opening.base import Opened, Opening
+from ablate.diagnostics.opening import Opened, Opening
 from ablate.diagnostics.opening.loading import find_tokenizer, identify_model, import_transformers, translate_errors
 
-HEADS = ("ForQuestionAnswering", "ForQuestionAnsweringSimple")
 BATCH = 16
 """Windows in a batch when answers are scored."""
-
-
-def is_span_model(config: Any) -> bool:
-    """Return whether a model of transformers was saved with a span head."""
-    return any(name.endswith(HEADS) for name in config.architectures or [])
 
 
 def open_span_model(name: str, config: Any, opening: Opening) -> Opened:
     """Return the model with a span head of a folder, or of the hub's repository, `name`. Its data are the questions of
     `opening`. Raises AblateError, also for a model that has no weights of a span head."""
-    if opening.questions is None:
+    if NAME not in opening.tasks:
         raise DataError(
             f"hf:{name} has a span head, so it is measured on questions of SQuAD: --what pruning --tasks squad "
             "--task-data FOLDER"
@@ -53,7 +48,7 @@ def open_span_model(name: str, config: Any, opening: Opening) -> Opened:
         )
     _check_model(name, config, info["missing_keys"], tokenizer)
     model = model.to(opening.device).eval()
-    questions = opening.questions()
+    questions = load_questions(opening.task_data, opening.limit)
     accepted = list(inspect.signature(model.forward).parameters)
     longest = min(
         getattr(config.get_text_config(), "max_position_embeddings", None) or 10**9, tokenizer.model_max_length
@@ -68,6 +63,7 @@ def open_span_model(name: str, config: Any, opening: Opening) -> Opened:
         per_item=windows.length,
         unit="tokens",
         sum_losses=lambda batch: _sum_losses(_forward(model, batch), batch),
+        task=NAME,
         score=lambda: {f"squad/{metric}": value for metric, value in _score(subject, windows).items()},
         device=opening.device,
         identity=f"{identify_model(name, model)} {_digest(questions)} {windows.length} {opening.dtype}",

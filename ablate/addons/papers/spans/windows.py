@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ablate.addons.papers.spans.questions import SpanQuestion
 from ablate.config.errors import DataError
-from ablate.data.spans.questions import SpanQuestion
 
 LENGTH, OVERLAP = 384, 128
 """Tokens of a window, and tokens of the text that neighbouring windows share: `max_seq_length` and `doc_stride` of

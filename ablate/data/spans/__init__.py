@@ -1,1 +1,0 @@
-"""Questions that are answered by a span of a text, as in SQuAD."""
