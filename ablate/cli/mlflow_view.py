@@ -69,12 +69,7 @@ def _choose_charts(metric: str, *settings: Sequence[str]) -> dict[str, Any]:
     sections = [
         {"uuid": f"ablate-{name}", "name": name, "display": name in names[:2], "isReordered": True} for name in names
     ]
-    common = {
-        "metricSectionId": f"ablate-{_FIRST}",
-        "deleted": False,
-        "isGenerated": False,
-        "runsCountToCompare": 100,
-    }
+    common = {"metricSectionId": f"ablate-{_FIRST}", "deleted": False, "isGenerated": False, "runsCountToCompare": 100}
     parallel = {"type": "PARALLEL", "selectedMetrics": [metric], "showAllRuns": True}
     line = {"type": "LINE", "metricKey": metric, "selectedMetricKeys": [metric], "xAxisKey": "step"}
     charts = [

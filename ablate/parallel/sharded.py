@@ -172,11 +172,7 @@ def load_whole(
 ) -> None:
     """Load the checkpoint of a single process, with an optimizer of the groups `whole`, into the sharded `module` and
     its `optimizer`; the weights are removed from `checkpoint`."""
-    from torch.distributed.checkpoint.state_dict import (
-        StateDictOptions,
-        set_model_state_dict,
-        set_optimizer_state_dict,
-    )
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict, set_optimizer_state_dict
 
     options = StateDictOptions(full_state_dict=True)
     weights = checkpoint.pop("state_dict")

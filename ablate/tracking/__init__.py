@@ -19,14 +19,7 @@ from ablate.tracking.connection import (
     silence_logs,
 )
 from ablate.tracking.databases import redact, remember_address, shorten
-from ablate.tracking.paths import (
-    cache_folder,
-    is_remote,
-    open_folder,
-    open_store,
-    store_path,
-    tracking_uri,
-)
+from ablate.tracking.paths import cache_folder, is_remote, open_folder, open_store, store_path, tracking_uri
 from ablate.tracking.tracker import STEP_METRIC, Tracker
 
 __all__ = [

@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING
 from ablate.config.errors import AblateError, StoreError
 from ablate.config.lazy import postpone_collection
 from ablate.config.logs import silence
-from ablate.tracking.databases import (
-    LOCKED,
-    hold_creation_lock,
-    redact,
-    shorten,
-    sqlite_file,
-)
+from ablate.tracking.databases import LOCKED, hold_creation_lock, redact, shorten, sqlite_file
 from ablate.tracking.paths import is_remote, open_store, store_exists, tracking_uri
 
 if TYPE_CHECKING:

@@ -150,12 +150,7 @@ def build_trainer(
     }
     if strategy:
         settings |= {"num_nodes": ranks.world_size() // ranks.local_size(), "strategy": strategy}
-    return Trainer(
-        **settings,
-        callbacks=callbacks,
-        default_root_dir=folder,
-        **{**BARE, "logger": list(loggers)},
-    )
+    return Trainer(**settings, callbacks=callbacks, default_root_dir=folder, **{**BARE, "logger": list(loggers)})
 
 
 def ignore_signals(trainer: Trainer) -> None:

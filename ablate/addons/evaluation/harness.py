@@ -68,10 +68,7 @@ class OwnModel(CountingModel):
     def _create_tokenizer(self, pretrained: Any, tokenizer: Any, **_: Any) -> None:
         self.text = tokenizer
         self.tokenizer = SimpleNamespace(
-            pad_token="padding",
-            vocab_size=tokenizer.vocab_size,
-            bos_token_id=None,
-            eos_token_id=tokenizer.end_of_text,
+            pad_token="padding", vocab_size=tokenizer.vocab_size, bos_token_id=None, eos_token_id=tokenizer.end_of_text
         )
 
     def tok_encode(self, string: str, *_: Any, left_truncate_len: int | None = None, **__: Any) -> list[int]:

@@ -24,10 +24,7 @@ _SHOWN = 3
 
 
 def load_tasks(
-    names: Sequence[str],
-    task_data: str | Path | None = None,
-    shots: int | None = None,
-    limit: int | None = None,
+    names: Sequence[str], task_data: str | Path | None = None, shots: int | None = None, limit: int | None = None
 ) -> dict[str, Any]:
     """Return the tasks and groups called `names`, in the form that the harness's `evaluate` accepts.
 

@@ -122,9 +122,7 @@ class AblateModel(AblatePreTrainedModel):
             layers = [partial(self._gradient_checkpointing_func, layer) for layer in layers]
         x = self.net.hidden_state(x, position if position_ids is None else position_ids, layers)
         return BaseModelOutputWithPast(
-            last_hidden_state=x,
-            past_key_values=cache,
-            hidden_states=None if states is None else (*states, x),
+            last_hidden_state=x, past_key_values=cache, hidden_states=None if states is None else (*states, x)
         )
 
 
@@ -200,13 +198,7 @@ class AblateForCausalLM(AblatePreTrainedModel, GenerationMixin):
         """Logits [batch, seq, vocabulary], of the last `logits_to_keep` positions if that is not 0; with `labels`, of
         which -100 does not count, the mean loss of predicting each from those before it."""
         out = self.model(
-            input_ids,
-            attention_mask,
-            position_ids,
-            past_key_values,
-            inputs_embeds,
-            use_cache,
-            output_hidden_states,
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, output_hidden_states
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(out.last_hidden_state[:, kept])
@@ -245,13 +237,7 @@ class AblateForSequenceClassification(AblatePreTrainedModel):
     ) -> SequenceClassifierOutputWithPast:
         """Scores [batch, num_labels]. Without `attention_mask`, padding is what `config.pad_token_id` says."""
         out = self.model(
-            input_ids,
-            attention_mask,
-            position_ids,
-            past_key_values,
-            inputs_embeds,
-            use_cache,
-            output_hidden_states,
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, output_hidden_states
         )
         logits = self.score(out.last_hidden_state)
         seq = torch.arange(logits.shape[1], device=logits.device)
