@@ -23,7 +23,6 @@ from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import compiling, strategies
 from ablate.parallel.deferred import Recipes
-from ablate.tracking.facts import log_facts
 from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Interrupt, Pause, RunCallback, Stop, Validations
 from ablate.training.checkpoints import Earlier, find_newest, remove
@@ -36,7 +35,6 @@ from ablate.training.precision import Speed
 from ablate.training.predictions import Predictions, has_figure
 from ablate.training.procedures import Ended, Hooks
 from ablate.training.profiling import describe_profile, publish_profile
-from ablate.training.program_check import check_programs
 from ablate.training.runs import CHECKPOINT, count_epochs, run_folder
 from ablate.training.trained import PREFIX
 from ablate.training.trainer import build_trainer, ignore_signals
@@ -51,10 +49,6 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     checkpoint, before = find_newest(folder) or (None, Earlier())
     before.check(experiment)
     threads = torch.get_num_threads()
-    sound = check_programs(experiment, corpus, speed)
-    if sound != speed:
-        log_facts(tracker, sound.list_facts())
-    speed = sound
     if torch.cuda.is_available():
         with translate_errors():  # the first use of the GPU, which may have no room for a context
             torch.cuda.reset_peak_memory_stats()
@@ -112,7 +106,6 @@ def fit_branch(
         checkpoint, before = (None if from_start else find_newest(trunk)) or (None, Earlier())
     folder.mkdir(exist_ok=True)
     threads = torch.get_num_threads()
-    speed = check_programs(experiment, corpus, speed)
     with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads, None):
         with groups.prepare_together():
             updates = before.updates if checkpoint else None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -20,6 +23,7 @@ from ablate.parallel.compiling import CompiledParts
 from ablate.parallel.sharing import Compiled
 from ablate.tasks.base import count_samples
 from ablate.training import gradients
+from ablate.training.program_check import check_program
 
 
 class TrainingModule(LightningModule):
@@ -69,6 +73,10 @@ class TrainingModule(LightningModule):
         if self.corpus.padded:
             self._counts.append(self.task.count_targets(*batch))
             self._positions += self.task.count_positions(*batch)
+        return self._compute_compiled(batch)
+
+    def _compute_compiled(self, batch: tuple[Any, Any]) -> Tensor:
+        """Return the loss of a batch, by programs if the run is compiled."""
         if self._parts:
             with self._parts.run():
                 return self.loss(*batch)
@@ -131,31 +139,42 @@ class TrainingModule(LightningModule):
 
     def on_train_start(self) -> None:
         """Set what the placement takes from the first batch; a resumed run has it in its checkpoint. A copy that decays
-        goes on from the checkpoint of a longer run, whose next rate is another."""
-        self._follow_schedule()
-        if self.global_step == 0:
-            named = self.model.named_parameters()
-            copies = [(p, p.detach().clone()) for name, p in named if strip_wrapper(name) in self.copied]
-            self.experiment.norm.prepare(self.model, self._first_inputs)
-            with torch.no_grad():
-                for parameter, value in copies:
-                    parameter.copy_(value)
-            ranks.unify(self.model)  # a placement may have looked at one rank's part of the batch alone
-
-    def _follow_schedule(self) -> None:
-        """Set the learning rates of the next update to those of this run's schedule."""
+        goes on from the checkpoint of a longer run, whose next rate is another. A compiled run compares its program
+        with the model."""
         for config in self.trainer.lr_scheduler_configs:
             schedule: Any = config.scheduler
             rates = zip(schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True)
             for group, base, factor in rates:
                 group["lr"] = base * factor(schedule.last_epoch)
+        if self.global_step == 0:
+            named = self.model.named_parameters()
+            copies = [(p, p.detach().clone()) for name, p in named if strip_wrapper(name) in self.copied]
+            self.experiment.norm.prepare(self.model, lambda: self._first_batch()[0])
+            with torch.no_grad():
+                for parameter, value in copies:
+                    parameter.copy_(value)
+            ranks.unify(self.model)  # a placement may have looked at one rank's part of the batch alone
+        if self.compiled or getattr(self.trainer.strategy, "compiled", False):
+            self._check_program()
 
-    def _first_inputs(self) -> Tensor:
+    def _first_batch(self, with_targets: bool = False) -> Any:
+        """Return the next batch of training; of the next ten, the first that has targets."""
         loaders: Any = self.trainer.datamodule  # type: ignore[attr-defined]
-        inputs, _ = next(iter(loaders.train_dataloader()))
-        inputs = pytree.tree_map(lambda tensor: tensor.to(self.device), inputs)
-        converted: Tensor = self.trainer.precision_plugin.convert_input(inputs)
-        return converted
+        for batch in islice(loaders.train_dataloader(), 10):
+            if not with_targets or self.task.count_targets(*batch):
+                break
+        batch = pytree.tree_map(lambda tensor: tensor.to(self.device), tuple(batch))
+        return self.trainer.precision_plugin.convert_input(batch)
+
+    def _check_program(self) -> None:
+        batch, context = self._first_batch(with_targets=True), self.trainer.precision_plugin.train_step_context
+
+        def compute(loss: Callable[[Any], Tensor]) -> Tensor:
+            with context():
+                return loss(batch)
+
+        eager, compiled = partial(compute, lambda batch: self.loss(*batch)), partial(compute, self._compute_compiled)
+        check_program(self.model, eager, compiled, str(self.trainer.precision))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the experiment to the checkpoint."""

@@ -9,124 +9,108 @@ give finite and wrong numbers (https://github.com/pytorch/pytorch/issues/196681)
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
-from collections.abc import Hashable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ablate.data import Corpus
+from ablate.config.errors import AblateError
 from ablate.distributed import ranks
-from ablate.experiment.extensions import restrict
-from ablate.experiment.tree import Experiment
-from ablate.models import Model
-from ablate.parallel import strategies
-from ablate.parallel.compiling import CompiledParts, describe_shapes, keep_programs
-from ablate.parallel.sharing import sharing_of
-from ablate.training.errors import translate_errors
-from ablate.training.precision import Speed
-from ablate.training.timing import compute_in, read_batches
+from ablate.training.undisturbed import keep_random_states
 
 LOSS_NOISE = 0.01
 """Share of the loss by which programs may differ in it. Rounding to bfloat16 changes it by some 1e-5."""
 NOISE, FLOOR = 0.2, 2e-3
 """A gradient by a program may differ by this share of its norm, and by this share of the norm of the whole gradient.
 Rounding to bfloat16 changes a gradient by up to 2 %; one that is close to zero by more."""
-_faults: dict[Hashable, str] = {}
+CHAOS = 10.0
+"""Times the change that rounding the weights makes: a deep model with large weights makes much of a little."""
 
-logger = logging.getLogger(__name__)
-
-
-def check_programs(experiment: Experiment, corpus: Corpus, speed: Speed) -> Speed:
-    """Return `speed`, without compiling where a processor's programs compute other gradients than the model.
-
-    They are compared once in a process for each model. Programs of GPUs come from another compiler and are not
-    compared, nor are those of sharded layers, which no rank has whole.
-    """
-    on_processor = not (torch.cuda.is_available() or torch.backends.mps.is_available())  # as Lightning decides it
-    if speed.compile is not True or sharing_of(experiment.trainer) == "fsdp" or not on_processor:
-        return speed
-    usual = _take_usual_weights(experiment)
-    frozen = usual.warm_start.freeze if usual.warm_start else ()
-    key = (describe_shapes(usual), repr((usual.norm, usual.init, usual.parametrization, frozen)), speed.precision)
-    if key not in _faults:
-        with translate_errors():
-            _faults[key] = find_fault(usual, corpus, speed.precision)
-        if _faults[key]:
-            logger.warning(f"Not compiled: {_faults[key]}")
-    return replace(speed, compile=False, why=f"{speed.why}; eager after all: {_faults[key]}") if _faults[key] else speed
+Compute = Callable[[], Tensor]
+"""Returns the loss of one batch."""
 
 
-def _take_usual_weights(experiment: Experiment) -> Experiment:
-    """Return the experiment of the same programs whose initial weights have their usual scale, and a seed of its own.
-
-    A program does not depend on the weights. Rounding does: with large ones a deep model makes so much of it that
-    right programs lie far apart. And what is found must not depend on which run of a process came first.
-    """
-    init = experiment.init.model_copy(update={"std": None, "embedding_std": None})
-    return experiment.model_copy(update={"init": init, "seed": 0})
-
-
-def find_fault(experiment: Experiment, corpus: Corpus, precision: str) -> str:
-    """Return how the programs of an experiment's model differ from the model, in the loss of a batch and in its
-    gradients; "" if they do not."""
-    keep_programs(describe_shapes(experiment))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(experiment.seed)
-        model = experiment.build_model(corpus.classes, corpus.shape)
-        restrict(model, experiment)
-        if experiment.trainer.activation_checkpointing:
-            strategies.checkpoint_activations(model)
-        trainer = experiment.trainer
-        if precision == "bf16-true":
-            model.to(torch.bfloat16)
-        part = trainer.model_copy(update={"batch_size": trainer.batch_size // ranks.world_size(), "num_workers": 0})
-        batches = read_batches(
-            experiment.model_copy(update={"trainer": part}), corpus, next(model.parameters()).device, precision
+def check_program(model: nn.Module, eager: Compute, compiled: Compute, precision: str) -> None:
+    """Compare loss and gradients of a batch by the `compiled` program with the `eager` ones. The model stays as it is,
+    on all ranks, of which each compares its own gradients or shards. Raises AblateError, on all, for a difference that
+    rounding does not explain."""
+    with keep_random_states(_list_devices(model)):
+        fault = find_fault(model, eager, compiled, 2.0**-8 if "bf16" in precision else 2.0**-23)
+    if fault := next(filter(None, ranks.gather_objects(fault)), ""):
+        kind = next(model.parameters()).device.type
+        device = "processor" if kind == "cpu" else "GPU"
+        raise AblateError(
+            f"torch compiles this model wrongly for this {device}: {fault}. Train it without: trainer.compile=false, "
+            "in a sweep for all arms."
         )
-        batch = next(batch for batch in batches if experiment.task.count_targets(*batch))
-        model.train()
-        eager = _measure(experiment, model, batch, precision, contextlib.nullcontext())
-        compiled = _measure(experiment, model, batch, precision, CompiledParts(model).run())
-    return _describe_difference(eager, compiled)
 
 
-def _measure(
-    experiment: Experiment,
-    model: Model,
-    batch: tuple[Any, Any],
-    precision: str,
-    context: contextlib.AbstractContextManager[None],
-) -> dict[str, Tensor]:
-    """Return the loss of a batch, and its gradient for each parameter that is trained. The model stays as it was."""
-    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+def find_fault(model: nn.Module, eager: Compute, compiled: Compute, rounding: float) -> str:
+    """Return the first difference between the numbers of the two that rounding does not explain; "" if there is none.
+    `rounding`: the relative change of a weight that is rounded."""
+    with torch.compiler.set_stance("force_eager"):
+        right = _measure(model, eager)
+    found = _measure(model, compiled)
+    fault = describe_difference(right, found, {})
+    if fault:
+        with torch.compiler.set_stance("force_eager"), _round_weights(model, rounding):
+            rounded = _measure(model, eager)
+        noise = {name: CHAOS * float((value - right[name]).norm()) for name, value in rounded.items()}
+        fault = describe_difference(right, found, noise)
+    return fault
+
+
+def _measure(model: nn.Module, compute: Compute) -> dict[str, Tensor]:
+    """Return the loss of a batch, and its gradient for each parameter that is trained, in float64 on the CPU."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with torch.random.fork_rng(devices=[]), context, compute_in(precision, next(model.parameters()).device):
-        loss = experiment.task.compute_loss(model, *batch)
-    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    with torch.random.fork_rng(_list_devices(model)):
+        loss = compute()
+    loss.backward()
+    found = {"the loss": loss.detach()}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            found[name] = getattr(parameter.grad, "to_local", lambda grad=parameter.grad: grad)()
+            parameter.grad = None
     with torch.no_grad():
         for buffer, value in buffers:
             buffer.copy_(value)
-    known = {name: gradient for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
-    return {"the loss": loss.detach(), **known}
+    return {name: value.to("cpu", torch.float64) for name, value in found.items()}
 
 
-def _describe_difference(eager: Mapping[str, Tensor], compiled: Mapping[str, Tensor]) -> str:
-    """Return the first difference that rounding does not explain, in words; "" if there is none."""
-    norms = {name: float(value.double().norm()) for name, value in eager.items()}
+@contextlib.contextmanager
+def _round_weights(model: nn.Module, rounding: float) -> Iterator[None]:
+    """Change each weight within by up to the share `rounding` of it, at random."""
+    before = [(parameter, parameter.detach().clone()) for parameter in model.parameters()]
+    with torch.no_grad(), torch.random.fork_rng(_list_devices(model)):
+        for parameter, value in before:
+            parameter.add_(value * torch.empty_like(value).uniform_(-rounding, rounding))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, value in before:
+                parameter.copy_(value)
+
+
+def _list_devices(model: nn.Module) -> list[torch.device]:
+    """Return the GPU of a model, whose random state is kept besides that of the processor."""
+    return [parameter.device for parameter in model.parameters() if parameter.is_cuda][:1]
+
+
+def describe_difference(eager: Mapping[str, Tensor], compiled: Mapping[str, Tensor], noise: Mapping[str, float]) -> str:
+    """Return the first number of the program that differs by more than rounding allows, or by `noise`; "" if none
+    does."""
+    norms = {name: float(value.norm()) for name, value in eager.items()}
     loss = norms.pop("the loss")
     whole = math.hypot(*norms.values())
     if not (math.isfinite(loss) and math.isfinite(whole)):
         return ""  # it would diverge without programs too
     bounds = {"the loss": LOSS_NOISE * loss, **{name: NOISE * norm + FLOOR * whole for name, norm in norms.items()}}
     for name, bound in bounds.items():
-        difference = float((compiled[name].double() - eager[name].double()).norm()) if name in compiled else math.inf
-        if not difference <= bound:
+        difference = float((compiled[name] - eager[name]).norm()) if name in compiled else math.inf
+        if not difference <= max(bound, noise.get(name, 0.0)):
             what = name if name == "the loss" else f"the gradient of {name}"
-            size = f"by {difference:.3g} of {float(eager[name].double().norm()):.3g}"
-            how = size if math.isfinite(difference) else "and is no finite number"
-            return f"torch compiles this model wrongly for this processor: {what} differs {how}"
+            size = f"by {difference:.3g} of {float(eager[name].norm()):.3g}"
+            return f"{what} differs {size if math.isfinite(difference) else 'and is not a finite number'}"
     return ""

@@ -1,6 +1,5 @@
-"""A program that computes something else than its model is not trained with."""
+"""A compiled program that computes something else than its model is refused."""
 
-import contextlib
 import functools
 import math
 import re
@@ -9,27 +8,25 @@ import pytest
 import torch
 
 from ablate import tracking
-from ablate.config.errors import OutOfMemory
+from ablate.config.errors import AblateError, OutOfMemory
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 from ablate.parallel import compiling
-from ablate.tracking.facts import read_facts
+from ablate.training import module as training_module
 from ablate.training import program_check
-from ablate.training.precision import Speed
-from ablate.training.program_check import check_programs, find_fault
+from ablate.training.module import TrainingModule
+from ablate.training.program_check import find_fault
 from ablate.training.train import train
 
 
 @pytest.fixture(autouse=True)
 def checks(monkeypatch):
-    """A new process: nothing was checked before, there is no GPU, and the slow last step of torch.compile is left out,
-    which needs a compiler."""
+    """There is no GPU, and the slow last step of torch.compile is left out, which needs a compiler."""
     original = torch.compile
     monkeypatch.setattr(
         torch, "compile", lambda forward, **settings: original(forward, dynamic=False, backend="aot_eager")
     )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(program_check, "_faults", {})
     compiling.forget_programs()
     yield
     compiling.forget_programs()
@@ -70,33 +67,37 @@ def build(settings, **more):
     return Experiment.from_mapping({**settings, **{key.replace("__", "."): value for key, value in more.items()}})
 
 
-def check(experiment, folder, precision="32-true"):
-    return find_fault(experiment, experiment.data.load(folder), precision)
+def check(experiment, folder, precisions=("32-true", "32-true")):
+    """Return the fault of a model in these arithmetics: eager, and by programs."""
+    corpus = experiment.data.load(folder)
+    torch.manual_seed(experiment.seed)
+    module = TrainingModule(experiment, corpus, compiled=True)
+    batch = next(iter(corpus.train.batches(8, 0)))
+
+    def compute(loss, precision):
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
+            return loss()
+
+    eager = functools.partial(compute, lambda: module.loss(*batch), precisions[0])
+    compiled = functools.partial(compute, lambda: module._compute_compiled(batch), precisions[1])
+    return find_fault(module.model, eager, compiled, 2.0**-8 if "bf16-mixed" in precisions else 2.0**-23)
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("kind", ["pre", "deepnorm", "mix"])
 def test_right_programs_are_trusted(tiny_settings, tmp_path, kind, precision):
-    assert check(build(tiny_settings, norm=kind), tmp_path, precision) == ""
+    assert check(build(tiny_settings, norm=kind), tmp_path, (precision, precision)) == ""
 
 
 @pytest.mark.parametrize("kind", placements)
-def test_rounding_is_no_fault_for_any_placement(tiny_settings, tmp_path, miscompile, kind, monkeypatch):
+def test_rounding_is_no_fault_for_any_placement(tiny_settings, tmp_path, miscompile, kind):
     """The programs compute in bfloat16 here, and the model in float32: more noise than any program may have."""
-    experiment = build(tiny_settings, norm=kind)
-    corpus = experiment.data.load(tmp_path)
-    measure, precisions = program_check._measure, iter(("32-true", "bf16-mixed"))
-    monkeypatch.setattr(
-        program_check,
-        "_measure",
-        lambda one, model, batch, _, context: measure(one, model, batch, next(precisions), context),
-    )
     miscompile()
-    assert find_fault(experiment, corpus, "32-true") == ""
+    assert check(build(tiny_settings, norm=kind), tmp_path, ("32-true", "bf16-mixed")) == ""
 
 
 @pytest.mark.parametrize(
-    ("factor", "told"), [(0.5, r"the gradient of .* differs by [\d.e-]+ of "), (math.nan, "is no finite number")]
+    ("factor", "told"), [(0.5, r"the gradient of .* differs by [\d.e-]+ of "), (math.nan, "is not a finite number")]
 )
 def test_another_gradient_is_a_fault(tiny_settings, tmp_path, miscompile, factor, told):
     miscompile(factor)
@@ -120,16 +121,17 @@ def test_a_model_that_has_no_finite_gradient_is_not_the_compilers_fault(tiny_set
     assert check(build(tiny_settings, init__std=1e30), tmp_path) == ""
 
 
-COMPILED = Speed("32-true", True, "as set")
+def test_a_model_that_makes_much_of_rounding_is_not_the_compilers_fault():
+    """Its gradient changes by more than the program's does, if its weights are only rounded."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(model.weight)
 
+    def compute(frequency, shift):
+        return (torch.sin(frequency * model.weight + shift) / frequency).sum()
 
-def test_what_is_found_does_not_depend_on_weights_and_seed_of_the_first_run(tiny_settings, tmp_path, miscompile):
-    """With weights of 1e30 nothing could be compared."""
-    miscompile(0.5)
-    runs = [build(tiny_settings, init__std=1e30, init__embedding_std=10, seed=4), build(tiny_settings, seed=5)]
-    speeds = [check_programs(run, run.data.load(tmp_path), COMPILED) for run in runs]
-    assert speeds[0] == speeds[1]
-    assert "the gradient of" in speeds[0].why
+    assert find_fault(model, lambda: compute(1e8, 0.0), lambda: compute(1e8, 1.0), 2.0**-23) == ""
+    assert "differs by" in find_fault(model, lambda: compute(1.0, 0.0), lambda: compute(1.0, 1.0), 2.0**-23)
+    assert model.weight.item() == 1.0
 
 
 def test_the_model_stays_as_it_was(vit_settings, tmp_path):
@@ -139,49 +141,19 @@ def test_the_model_stays_as_it_was(vit_settings, tmp_path):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     batch = next(iter(corpus.train.batches(8, 0)))
     random = torch.get_rng_state()
-    program_check._measure(experiment, model, batch, "32-true", contextlib.nullcontext())
+    program_check._measure(model, lambda: experiment.task.compute_loss(model, *batch))
     torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), random)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_each_model_is_checked_once_and_a_wrong_one_is_not_compiled(
-    tiny_settings, tmp_path, miscompile, caplog, monkeypatch
-):
+@pytest.mark.parametrize("compiled", [False, True])
+def test_each_compiled_run_is_checked_once(store, tiny_settings, monkeypatch, compiled):
     calls = []
-    monkeypatch.setattr(
-        program_check, "find_fault", lambda one, *_: calls.append(one.norm.kind) or "wrong" * (one.norm.kind == "post")
-    )
-    runs = [build(tiny_settings, norm=kind, seed=seed) for seed in (1, 2) for kind in ("pre", "post")]
-    speeds = [check_programs(run, run.data.load(tmp_path), COMPILED) for run in runs]
-    assert calls == ["pre", "post"]
-    assert [speed.compile for speed in speeds] == [True, False, True, False]
-    assert speeds[3].why == "as set; eager after all: wrong"
-    assert caplog.messages.count("Not compiled: wrong") == 1
-
-
-@pytest.mark.parametrize("settings", [{"norm": "post"}, {"init": "scaled"}, {"warm_start__freeze": ["embedding"]}])
-def test_another_program_is_checked_anew(tiny_settings, tmp_path, monkeypatch, settings):
-    calls = []
-    monkeypatch.setattr(program_check, "find_fault", lambda one, *_: calls.append(one) or "")
-    for run in (build(tiny_settings), build(tiny_settings, **settings)):
-        check_programs(run, run.data.load(tmp_path), COMPILED)
-    assert len(calls) == 2
-
-
-@pytest.mark.parametrize(
-    ("speed", "settings"),
-    [
-        (Speed("32-true", False, "as set"), {}),
-        (Speed("32-true", "reduce-overhead", "as set"), {}),
-        (COMPILED, {"trainer__strategy": "fsdp"}),
-    ],
-)
-def test_what_is_not_compiled_for_a_processor_is_not_checked(tiny_settings, tmp_path, monkeypatch, speed, settings):
-    monkeypatch.setattr(program_check, "find_fault", lambda *_: pytest.fail("checked"))
-    monkeypatch.setattr(program_check, "sharing_of", lambda config: config.strategy)
-    run = build(tiny_settings, **settings)
-    assert check_programs(run, run.data.load(tmp_path), speed) == speed
+    monkeypatch.setattr(training_module, "check_program", lambda *arguments: calls.append(arguments))
+    for seed in (1, 2):
+        train(build(tiny_settings, trainer__compile=compiled, seed=seed))
+    assert len(calls) == 2 * compiled
 
 
 def test_a_check_that_fails_is_a_run_that_failed(store, tiny_settings, monkeypatch):
@@ -195,14 +167,12 @@ def test_a_check_that_fails_is_a_run_that_failed(store, tiny_settings, monkeypat
     assert "OutOfMemory" in failed.data.tags["ablate.reason"]
 
 
-def test_a_run_whose_programs_are_wrong_is_the_eager_run(store, tiny_settings, miscompile):
+def test_a_run_whose_program_is_wrong_is_refused(store, tiny_settings, miscompile):
     eager = train(build(tiny_settings, trainer__compile=False))
     right = train(build(tiny_settings, trainer__compile=True))
     assert right.metrics["val/loss"] == pytest.approx(eager.metrics["val/loss"], rel=1e-4)
-    assert read_facts(right.run_id)["ablate.compile"] == "true"
-    program_check._faults.clear()
     miscompile(math.nan)
-    saved = train(build(tiny_settings, trainer__compile=True))
-    assert saved.status == "completed"
-    assert saved.metrics == eager.metrics
-    assert read_facts(saved.run_id)["ablate.compile"] == "false"
+    with pytest.raises(AblateError, match=r"wrongly for this processor: .*: trainer\.compile=false, in a sweep"):
+        train(build(tiny_settings, trainer__compile=True))
+    wrong, *_ = tracking.client().search_runs(["1"], order_by=["attributes.start_time DESC"])
+    assert wrong.data.tags["ablate.status"] == "failed"
