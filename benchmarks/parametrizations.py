@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
 
 import torch
 from timing import alternating, between, positive
 
 from ablate import Experiment, tracking
-from ablate.training.timing import train
+from ablate.optim.optimizers import build_optimizer
 
 KINDS = ("mup", "complete_p")
 
@@ -36,6 +37,18 @@ def build(kind: str, hidden: int) -> Experiment:
     )
 
 
+def train(experiment: Experiment) -> Iterator[None]:
+    """Train the model, and yield after each update, without end."""
+    corpus = experiment.data.load(tracking.cache_folder())
+    model = experiment.build_model(corpus.classes, corpus.shape)
+    optimizer = build_optimizer(experiment.optimizer, model)
+    for inputs, targets in corpus.train.batches(experiment.trainer.batch_size, experiment.seed):
+        experiment.task.compute_loss(model, inputs, targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield
+
+
 def main() -> None:
     """Print a line for each parametrisation."""
     parser = argparse.ArgumentParser()
@@ -48,13 +61,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for hidden in options.hidden:
         for kind in KINDS:
-            sides = []
-            for name in (kind, "standard"):
-                experiment = build(name, hidden)
-                corpus = experiment.data.load(tracking.cache_folder())
-                model = experiment.build_model(corpus.classes, corpus.shape)
-                sides.append(train(model, experiment, corpus, "32-true"))
-            ours, theirs = (side.__next__ for side in sides)
+            ours, theirs = (train(build(name, hidden)).__next__ for name in (kind, "standard"))
             # theirs first, so that a ratio is ours over theirs
             pairs = alternating(theirs, ours, options.pairs, options.segment, clock=clock)
             spread = pairs.spread()

@@ -128,9 +128,10 @@ def build_trainer(
     folder: Path,
     strategy: Strategy | None = None,
     loggers: Sequence[Logger] = (),
+    **more: Any,
 ) -> Trainer:
     """Return the Lightning Trainer: one device, or by `strategy` one for each rank of a group; `callbacks` alone for
-    metrics, checkpoints and progress, and the `loggers` of what they log."""
+    metrics, checkpoints and progress, and the `loggers` of what they log. `more`: further arguments of it."""
     quiet_lightning()
     from lightning.pytorch import Trainer
 
@@ -150,7 +151,8 @@ def build_trainer(
     }
     if strategy:
         settings |= {"num_nodes": ranks.world_size() // ranks.local_size(), "strategy": strategy}
-    return Trainer(**settings, callbacks=callbacks, default_root_dir=folder, **{**BARE, "logger": list(loggers)})
+    bare = {**BARE, "logger": list(loggers), **more}
+    return Trainer(**settings, callbacks=callbacks, default_root_dir=folder, **bare)
 
 
 def ignore_signals(trainer: Trainer) -> None:
