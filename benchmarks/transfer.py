@@ -1,4 +1,5 @@
-"""How often `ablate transfer` errs: simulated arms with a known best rate, judged like those of real runs.
+"""How often the report on best learning rates over sizes errs: simulated arms with a known best rate,
+judged like those of real runs.
 
     python benchmarks/transfer.py
     python benchmarks/transfer.py --times 200 --seeds 3 5 8

@@ -85,7 +85,7 @@ def test_commands_are_understood(page, command, example_files):
     given = parse(command.replace("FOLDER/", f"{(ROOT / page).parent}/"))
     words = [*filter(None, [getattr(given, "file", None), *getattr(given, "words", [])])]
     named = words[0] if words and "=" not in words[0] else None
-    if given.verb in ("sweep", "ladder", "transfer", "plan") and named and named not in PLACEHOLDERS:
+    if given.verb in ("sweep", "plan") and named and named not in PLACEHOLDERS:
         file, part = find_sweep_file(named)
         size, factor = getattr(given, "size", None) or part, getattr(given, "scale", 1.0)
         load_sweeps(file, parse_overrides(words[1:]), size=size, factor=factor)

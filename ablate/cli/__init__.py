@@ -26,14 +26,12 @@ from ablate.cli import (
     diagnose,
     evaluate,
     export,
-    ladder,
     plan,
     publish,
     report,
     status,
     sweep,
     train,
-    transfer,
     ui,
     verify,
     work,
@@ -45,7 +43,7 @@ from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
 VERBS = (
-    train, sweep, work, ladder, transfer, status, report, publish, verify, compare, plan, export, diagnose,
+    train, sweep, work, status, report, publish, verify, compare, plan, export, diagnose,
     evaluate, align, ui, list_choices, config, check,
 )  # fmt: skip
 """In the order of `ablate --help`."""
@@ -56,8 +54,7 @@ examples:
   ablate train data=text data.files='books/*.txt' data.tokenizer=tokenizer.json model=llama-9m
   ablate sweep demo --workers 2
   ablate report demo
-  ablate ladder sweeps/demo-ladder.yaml --workers 2
-  ablate transfer sweeps/demo-transfer.yaml --workers 2
+  ablate sweep demo-ladder --workers 2
   ablate publish demo -o published/demo
   ablate verify published/demo
   ablate compare published/demo demo

@@ -1,4 +1,4 @@
-"""`ablate report`: compare the arms of a sweep, or of several sweeps on one page."""
+"""`ablate report`: compare the arms of a sweep, of several sweeps on one page, or of the sizes of a file."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ from typing import TYPE_CHECKING
 
 import ablate
 from ablate import tracking
+from ablate.cli import over_sizes
 from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, build_error
 from ablate.cli.output import build_console, print_json
+from ablate.config.errors import ConfigError, SweepError
 from ablate.config.lazy import LazyModule
+from ablate.config.yaml import SUFFIXES
 
 if TYPE_CHECKING:
     from ablate.reports import index_page, terminal
     from ablate.sweeps import records, storage
+    from ablate.sweeps.spec import files, library
 else:
     terminal = LazyModule("ablate.reports.terminal")
     index_page = LazyModule("ablate.reports.index_page")
     records = LazyModule("ablate.sweeps.records")
     storage = LazyModule("ablate.sweeps.storage")
+    files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\
 ablate report demo
   ablate report demo demo-vision
+  ablate report sweeps/demo-ladder.yaml --extrapolate 9m
   ablate report demo --csv > runs.csv
   ablate report demo --json"""
 
@@ -33,12 +39,22 @@ def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     text = "compare the arms of a sweep: verdict, tables, a page with figures; one page for several sweeps"
     parser = add_verb(verbs, "report", text, _EXAMPLE, run)
-    parser.add_argument("sweeps", nargs="+", metavar="SWEEP", help="name of a sweep")
+    parser.add_argument(
+        "sweeps",
+        nargs="+",
+        metavar="SWEEP",
+        help="name of a sweep, or a sweep file; of a file with sizes, all together",
+    )
     add_storage(parser)
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FOLDER", help="folder for the files (default: reports/ in the store)"
     )
     add_json(parser, "print as JSON; writes no files without --output")
+    parser.add_argument(
+        "--extrapolate",
+        metavar="SIZE",
+        help="of a file with sizes: foretell this one from the fitted curves (needs four sizes)",
+    )
     parser.add_argument(
         "--csv", action="store_true", help="print a row for each run of the search and on fresh seeds; writes no files"
     )
@@ -47,6 +63,11 @@ def add_parser(verbs: Verbs) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the reports of one sweep or of several, and print them."""
     titles = list(dict.fromkeys(options.sweeps))
+    if len(titles) == 1 and (sizes := _find_sizes(titles[0], options)):
+        return _report_sizes(*sizes, options)
+    if options.extrapolate:
+        raise build_error("--extrapolate", "needs a sweep file with sizes")
+    titles = [_find_name(title) for title in titles]
     if options.csv:
         if options.json or options.output:
             raise build_error("--csv", "cannot be combined with --json or --output: it prints rows and writes no files")
@@ -74,4 +95,43 @@ def run(options: argparse.Namespace) -> int:
         terminal.render_summaries(reports, index, build_console())
     else:
         terminal.render(reports[0], build_console())
+    return 0
+
+
+def _find_sizes(title: str, options: argparse.Namespace) -> tuple[str, dict[str, records.SweepRecord]] | None:
+    """Return the name of the sweep file that `title` names, and the records of its sizes (size -> record), the smallest
+    first; None where it names no file with sizes, or a sweep of the storage does."""
+    known = storage.list_sweeps(storage.storage_url(options.storage))
+    if title.partition("@")[0] in known:
+        return None
+    try:
+        file, part = library.find_sweep_file(title)
+    except ConfigError:
+        return None
+    if part or not (loaded := files.list_sizes(file))[1]:
+        return None
+    name, sizes = loaded
+    if not (begun := [sweep for sweep in sizes if sweep in known]):
+        raise SweepError(f"No size of {file} has begun: run ablate sweep {title}.")
+    return name, {sizes[sweep]: storage.read_sweep(sweep, options.storage) for sweep in begun}
+
+
+def _find_name(title: str) -> str:
+    """Return the name of the sweep in a file; any other `title` as it is."""
+    is_file = Path(title).suffix in SUFFIXES
+    return files.list_sizes(Path(title))[0] if is_file else title
+
+
+def _report_sizes(name: str, sizes: dict[str, records.SweepRecord], options: argparse.Namespace) -> int:
+    """Write and print the report on the sizes (size -> record) of the file `name`."""
+    if options.csv:
+        records.build_frame(list(sizes.values())).to_csv(sys.stdout, index=False)
+        return 0
+    if options.output:
+        raise build_error("--output", "goes with sweeps: the report on the sizes of a file is in reports/ of the store")
+    report = over_sizes.report_sizes(name, sizes, options.extrapolate)
+    if options.json:
+        print_json(report.to_dict())
+    else:
+        over_sizes.render(report, build_console())
     return 0

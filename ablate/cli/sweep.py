@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import ablate
+from ablate.cli import over_sizes
 from ablate.cli.arguments import (
     OVERRIDES,
     Verbs,
@@ -15,13 +16,14 @@ from ablate.cli.arguments import (
     add_storage,
     add_verb,
     build_error,
+    parse_names,
     parse_positive,
     parse_positive_or_auto,
     parse_share,
 )
 from ablate.cli.executors import add_executor, check_executor, open_executor
 from ablate.cli.output import build_console, interrupt_on_signals, print_json, repeat_command
-from ablate.cli.sweep_plans import print_plans
+from ablate.config.errors import AblateError
 from ablate.config.formatting import count_noun, format_settings, join_words
 from ablate.config.lazy import LazyModule
 from ablate.config.logs import print_wrapped
@@ -29,12 +31,14 @@ from ablate.config.yaml import parse_overrides
 from ablate.distributed import slurm
 
 if TYPE_CHECKING:
+    from ablate.addons.scaling.over_sizes import SizesReport
     from ablate.reports import terminal
     from ablate.reports.report import Report
-    from ablate.sweeps import dry_run, gpu_sharing, progress, storage, transferring
+    from ablate.sweeps import dry_run, gpu_sharing, progress
     from ablate.sweeps import run as sweep_run
     from ablate.sweeps.executors import slurm as slurm_executor
     from ablate.sweeps.executors.executor import Executor
+    from ablate.sweeps.records import SweepRecord
     from ablate.sweeps.spec import files, library, references, scale
     from ablate.sweeps.spec.sweep import Sweep
 else:
@@ -46,12 +50,12 @@ else:
     references = LazyModule("ablate.sweeps.spec.references")
     files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
     scale = LazyModule("ablate.sweeps.spec.scale")
-    storage, transferring = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.transferring")
 
 _EXAMPLE = """\
 ablate sweep demo --workers 2
   ablate sweep my.yaml --dry-run
   ablate sweep sweeps/mixln-table1.yaml --size 71m --scale 0.01
+  ablate sweep sweeps/demo-ladder.yaml --size xs,s,m
   ablate sweep --all --dry-run
   ablate sweep sweeps/demo.yaml --submit cluster=local --workers 2
   ablate sweep sweeps/demo.yaml --workers-per-gpu auto
@@ -76,8 +80,9 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{OVERRIDES}, or budget.trials=20")
     parser.add_argument(
         "--size",
-        metavar="SIZE",
-        help="run only this size or stage of a file (default: all; sizes from the smallest, stages in order)",
+        type=parse_names,
+        metavar="A,B,...",
+        help="run only these sizes or stages of a file (default: all; sizes from the smallest, stages in order)",
     )
     parser.add_argument("--scale", type=parse_share, default=1.0, metavar="X", help=_SCALE)
     parser.add_argument(
@@ -110,14 +115,13 @@ def run(options: argparse.Namespace) -> int:
         raise build_error("--workers-per-gpu", f"cannot be combined with {other}")
     overrides, model = parse_overrides(options.words), _scales_model(options)
     options.file, part = library.find_sweep_file(options.file)
-    specs = files.load_sweeps(options.file, overrides, size=options.size or part, factor=options.scale, model=model)
+    specs = files.load_sweeps(
+        options.file, overrides, size=options.size or ([part] if part else None), factor=options.scale, model=model
+    )
     if options.submit:
         words = parse_overrides(options.submit)
         if {name for spec in specs for name in references.list_earlier_sweeps(spec)} & {spec.name for spec in specs}:
             text = "the stages of a file depend on each other: submit one at a time with --size STAGE"
-            raise build_error("--submit", text)
-        if any(map(references.list_awaited, specs)) and len(specs) > 1:
-            text = "sizes that take over settings wait for the others: run this file without --submit"
             raise build_error("--submit", text)
         if not options.dry_run:
             workers = options.workers or 1
@@ -131,10 +135,15 @@ def run(options: argparse.Namespace) -> int:
         slurm_executor.check_parameters(words, options.storage)
     requested = {spec.name for spec in specs}
     staged = files.add_earlier_sweeps(options.file, specs, overrides, factor=options.scale, model=model)
+    title, known = files.list_sizes(options.file, overrides)
+    suffix = scale.format_suffix(options.scale, model)
+    sizes = {spec.name: known[spec.name.removesuffix(suffix)] for spec in specs if known}
     if options.dry_run:
-        return _plan(staged, requested, options)
+        by_size = {sizes[spec.name]: spec for spec in specs if sizes}
+        notes = over_sizes.note_plan(title, by_size) if len(sizes) > 1 else []
+        return _plan(staged, requested, options, notes)
     with interrupt_on_signals(), open_executor(options) as executor:  # also while a sweep is prepared
-        return _run(staged, requested, options, executor)
+        return _run(staged, sizes or dict.fromkeys(requested, ""), f"{title}{suffix}", options, executor)
 
 
 def _plan_all(options: argparse.Namespace) -> int:
@@ -162,44 +171,71 @@ def _scales_model(options: argparse.Namespace) -> bool:
     return bool(options.scale_model)
 
 
-def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace) -> int:
-    """Print the plan of each sweep, and return the exit status."""
-
-    def plan(spec: Sweep) -> tuple[str, str]:
+def _plan(specs: Sequence[Sweep], requested: Collection[str], options: argparse.Namespace, notes: Sequence[str]) -> int:
+    """Print the plan of each sweep and `notes` on all of them; return 2 where data is missing without which a sweep
+    cannot start."""
+    missing: dict[str, None] = {}
+    plans = []
+    for spec in specs:
         is_requested = spec.name in requested
         fresh = options.fresh and is_requested
         text, lacking = dry_run.plan_or_outline(spec, _count_workers(spec, options), options.storage, fresh)
-        return text if is_requested else f"{_announce(spec, specs, options)}\n{text}", lacking
+        text = text if is_requested else f"{_announce(spec, specs, options)}\n{text}"
+        missing |= {lacking: None} if lacking else {}
+        plans.append({"sweep": spec.name, "plan": text})
+        if not options.json:
+            print(f"{text}\n" if spec is not specs[-1] else text, flush=True)
+    if options.json:
+        print_json({"sweeps": plans, **({"notes": notes} if notes else {})})
+    else:
+        for note in notes:
+            print(f"\nNote: {note}")
+    for message in missing:
+        print(f"ablate sweep: this sweep cannot start here. {message}", file=sys.stderr)
+    return 2 if missing else 0
 
-    return print_plans(specs, plan, options)
 
-
-def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace, executor: Executor | None) -> int:
-    """Run or continue one sweep after another until Ctrl-C, and return the worst exit status. Sweeps that are not
-    `requested` train the models that the others start from."""
+def _run(
+    specs: Sequence[Sweep],
+    requested: Mapping[str, str],
+    title: str,
+    options: argparse.Namespace,
+    executor: Executor | None,
+) -> int:
+    """Run or continue one sweep after another until Ctrl-C, then compare the sizes of the file `title`, and return the
+    worst exit status. `requested`: name of a sweep -> its size, or ''; others train the models that these start
+    from."""
     worst = 0
-    unfinished: set[str] = set()
-    reports: list[Report] = []
+    reports: dict[str, Report] = {}
     for spec in specs:
-        if unfinished & {*references.list_awaited(spec)}:
-            unfinished.add(spec.name)
-            continue
         if spec.name not in requested:
             print(_announce(spec, specs, options))
         status = _run_one(spec, options, options.fresh and spec.name in requested, reports, executor)
-        unfinished |= {spec.name} if status else set()
         worst = max(worst, status)
         if worst == 130:
             break
+    records = {requested[name]: content.record for name, content in reports.items() if requested.get(name)}
+    together = _report_sizes(title, records, options) if len(records) > 1 and worst != 130 else None
     if options.json:
-        print_json({"sweeps": [content.to_dict() for content in reports]})
+        sizes = {"over_sizes": together.to_dict()} if together else {}
+        print_json({"sweeps": [content.to_dict() for content in reports.values()], **sizes})
     return worst
 
 
+def _report_sizes(title: str, records: Mapping[str, SweepRecord], options: argparse.Namespace) -> SizesReport | None:
+    """Return the report on the sizes of a file, which is printed; None after a line that says why there is none."""
+    console = build_console(stderr=options.json)
+    try:
+        together = over_sizes.report_sizes(title, records)
+    except AblateError as error:
+        print_wrapped(console, f"The sizes are not compared with each other: {error}")
+        return None
+    over_sizes.render(together, console)
+    return together
+
+
 def _announce(spec: Sweep, specs: Sequence[Sweep], options: argparse.Namespace) -> str:
-    """Return the sentences on an earlier sweep: which ones wait for it, and which settings apply to it too."""
-    if waiting := [other.name for other in specs if spec.name in references.list_awaited(other)]:
-        return f"{spec.name} runs first: {join_words(waiting)} {'wait' if waiting[1:] else 'waits'} for its results."
+    """Return the sentences on an earlier sweep: which ones start from it, and which settings apply to it too."""
     after = [other.name for other in specs if spec.name in references.list_earlier_sweeps(other)]
     lines = [f"{spec.name} runs first: {join_words(after)} start{'' if after[1:] else 's'} from its trials."]
     overrides = parse_overrides(options.words)
@@ -213,11 +249,10 @@ def _announce(spec: Sweep, specs: Sequence[Sweep], options: argparse.Namespace) 
 
 
 def _run_one(
-    spec: Sweep, options: argparse.Namespace, fresh: bool, reports: list[Report], executor: Executor | None
+    spec: Sweep, options: argparse.Namespace, fresh: bool, reports: dict[str, Report], executor: Executor | None
 ) -> int:
     """Run or continue one sweep, print its report and add it to `reports`, and return the exit status."""
     console, command = build_console(stderr=options.json), repeat_command(options.verb)
-    spec = transferring.resolve(spec, storage.storage_url(options.storage))
     workers = _count_workers(spec, options)
     print_wrapped(console, progress.describe_sweep(spec, workers))
     try:
@@ -232,11 +267,8 @@ def _run_one(
             print(message, file=sys.stderr)
         return 130
     failed = record.count_failed()
-    if record.spec.is_spot_check:
-        print_wrapped(console, transferring.describe_check(record))
-    else:
-        reports.append(ablate.report(record, storage=options.storage))
-        terminal.render(reports[-1], console)
+    reports[spec.name] = ablate.report(record, storage=options.storage)
+    terminal.render(reports[spec.name], console)
     if failed:
         print(f"{count_noun(failed, 'trial')} failed. The same command retries them:\n  {command}", file=sys.stderr)
     return 1 if failed else 0

@@ -62,8 +62,8 @@ class ReportData:
             if any(self.record.best(arm) for arm in self.record.trials):
                 text = f"{self.summary} {text}"
         text = " ".join([text, *describe_edges(self.record)])
-        if self.record.spec.transfer and (taken_over := self.record.spec.transfer.describe()):
-            text += f" {taken_over}"
+        if taken_over := self.record.spec.taken_over:
+            text += f" {taken_over.describe()}"
         confounds = self.confounds.found if self.confounds else None
         if confounds:
             others = join_words(confound.path for confound in confounds)

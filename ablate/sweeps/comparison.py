@@ -60,8 +60,8 @@ def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
 def compare_arms(
     spec: Sweep, arms: Mapping[str, FreshOutcomes], resolution: float = 0.0, others: int = 0
 ) -> dict[str, Compared]:
-    """Return what may be said of `arms` in the sweep `spec`; of the cells of a factorial and the arms of a spot check
-    how each does alone. `others`: comparisons that share the error, besides these and those of the rest of the file."""
+    """Return what may be said of `arms` in the sweep `spec`; of the cells of a factorial how each
+    does alone. `others`: comparisons that share the error, besides these and those of the rest of the file."""
     compared = comparison.compare(
         arms,
         spec.baselines,
@@ -72,8 +72,7 @@ def compare_arms(
         shared=tuple(spec.search),
         others=(spec.family or 0) + others,
     )
-    alone = spec.contrasts or spec.is_spot_check
-    return {arm: replace(one, kind="cell") for arm, one in compared.items()} if alone else compared
+    return {arm: replace(one, kind="cell") for arm, one in compared.items()} if spec.contrasts else compared
 
 
 def compare_effects(

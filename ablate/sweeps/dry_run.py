@@ -25,7 +25,6 @@ from ablate.estimate.advice import detect_capacity
 from ablate.estimate.flops import count_by_formula, estimate_work
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.tree import Experiment
-from ablate.sweeps import transferring
 from ablate.sweeps.devices import pick_devices, share_cores
 from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure_initial_gradients
 from ablate.sweeps.preparation import check_sweep, fingerprint_sweep, pick_generation
@@ -34,15 +33,16 @@ from ablate.sweeps.remaining import Left, count_left
 from ablate.sweeps.search.methods import Rung
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
+from ablate.sweeps.settings_from import apply_settings, take_over
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.design import list_levels
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.objective_validation import describe_readings
+from ablate.sweeps.spec.parts import TakenOver
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_generations, open_existing, read_sweep, storage_url
 from ablate.sweeps.storage_errors import explain_damage
-from ablate.sweeps.transfer_plan import describe_saving, outline_open
 from ablate.verdict.outcomes import count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -54,10 +54,8 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     time. Raises the errors that `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for
     a changed file.
     """
-    spec = transferring.find_resolved(spec, storage_url(storage)) or spec
+    spec = take_over(spec, storage_url(storage))
     corpora = check_sweep(spec)
-    if spec.awaits:
-        return outline_open(spec)
     inputs = fingerprint_sweep(spec, corpora)
     record = None if fresh else _read_record(spec, storage, inputs)
     base = spec.base(next(iter(spec.all_arms)))
@@ -93,8 +91,9 @@ def plan_or_outline(spec: Sweep, workers: int, storage: str | None, fresh: bool 
 
 def outline(spec: Sweep) -> str:
     """Return the plan of a new sweep as text, without its data and on any machine: the cost is in GPU hours."""
-    if spec.awaits:
-        return outline_open(spec)
+    if spec.settings_from and not spec.taken_over:
+        nothing: dict[str, Any] = {arm: {} for arm in spec.own_arms}
+        spec = apply_settings(spec, TakenOver(sweep=spec.settings_from, settings=nothing, seeds=[]))
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = count_left(spec, items)
     todo = {arm: runs.whole for arm, runs in left.items()}
@@ -107,11 +106,6 @@ def outline(spec: Sweep) -> str:
     )
 
 
-def outline_all(specs: Sequence[Sweep]) -> list[str]:
-    """Return the outline of each of the sweeps of a file and, with a transfer, what that saves."""
-    return [*map(outline, specs), *describe_saving(specs)]
-
-
 def plan_files(
     folder: str, overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
 ) -> Iterator[tuple[Path, list[str], AblateError | None]]:
@@ -122,7 +116,7 @@ def plan_files(
         raise ConfigError([Problem("--all", f"this folder has no YAML file in {folder}/")], "the command line")
     for file in files:
         try:
-            yield file, outline_all(load_sweeps(file, overrides, factor=factor, model=model)), None
+            yield file, [*map(outline, load_sweeps(file, overrides, factor=factor, model=model))], None
         except AblateError as error:
             yield file, [], error
 
@@ -179,7 +173,7 @@ def _format_plan(
         lines.append(f"validation  {base.validation.describe(sizes or base.data.most_val_sizes)}")
     lines += [text] if (text := describe_readings(spec.without_grid())) else []
     lines += [describe_scale(spec)] if spec.scale else []
-    lines += [text] if spec.transfer and (text := spec.transfer.describe()) else []
+    lines += [spec.taken_over.describe()] if spec.taken_over else []
     if spec.designed:
         levels = {name: list_levels(name, component) for name, component in (spec.components or {}).items()}
         parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in levels.items())

@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 # parts of a sweep file that may change while its studies go on
 _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds", "family")
 # say what other settings are, which are compared themselves
-_NOTES = ("scale.changed", "transfer.reason")
+_NOTES = ("scale.changed", "taken_over.")
 
 
 def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
@@ -193,12 +193,9 @@ def refuse_changes(before: Sweep, now: Sweep, record: SweepRecord, inputs: Mappi
 
 def list_differences(before: Sweep, now: Sweep) -> list[str]:
     """Return 'path: old -> new' for each setting in which two sweeps differ, except settings that may change."""
-    switched = (before.transfer is None) != (now.transfer is None)  # then its outcome is nothing the user changed
-    left_out = {*_CHANGEABLE, "transfer"} if switched else _CHANGEABLE
     old, new = (
-        dict(iterate_leaves({key: value for key, value in spec.to_tree().items() if key not in left_out}))
+        dict(iterate_leaves({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
         | {"confirm.at": spec.confirm.at}  # which says what the arms are
-        | ({"search.transfer.from": spec.transfer.source} if switched and spec.transfer else {})
         for spec in (before, now)
     )
     absent = "(not set)"

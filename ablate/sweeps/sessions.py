@@ -13,11 +13,11 @@ from ablate.sweeps.devices import share_cores
 from ablate.sweeps.preparation import list_changed_plugins, open_sweep, pick_threads
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.rung_trials import build_arm
+from ablate.sweeps.settings_from import take_over
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import load_study, name_study, open_storage, read_sweep_from
 from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.storage_lock import do_locked
-from ablate.sweeps.transferring import resolve
 from ablate.sweeps.trial_queue import TrialQueue
 
 logger = logging.getLogger(__name__)
@@ -28,9 +28,8 @@ def begin_session(
 ) -> tuple[str, TrialQueue, int]:
     """Return the sweep as NAME@GENERATION in the storage at `url`, the queue of its trials, with those put up that
     earlier sessions left, and the threads of a trial (see `open_sweep`). `note` is called with a sentence on each
-    difference from earlier sessions. Raises the errors of `open_sweep`, and SweepError where the sweep waits for
-    another."""
-    spec = resolve(spec, url)
+    difference from earlier sessions. Raises the errors of `open_sweep` and of `take_over`."""
+    spec = take_over(spec, url)
     storage, name, arms, chosen = open_sweep(spec, url, fresh, threads)
     with translate_storage_errors(url):
         queue = TrialQueue(arms, storage)

@@ -9,8 +9,6 @@ from ablate.sweeps import run
 from ablate.sweeps.progress import describe_sweep
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import storage_url
-from ablate.sweeps.transferring import resolve
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +42,7 @@ def sweep(
     if not progress:
         silent = open_console(shown=False)
         return run.sweep(spec, workers=workers, storage=storage, fresh=fresh, console=silent)
-    console, spec = console or open_console(), resolve(spec, storage_url(storage))
+    console = console or open_console()
     print_wrapped(console, describe_sweep(spec, workers))
     with log_where_unheard():
         return run.sweep(spec, workers=workers, storage=storage, fresh=fresh, console=console)

@@ -80,8 +80,6 @@ def summarise_verdict(record: SweepRecord) -> str:
         if not record.spec.confirm.most_seeds:
             return "No verdict: this sweep has no fresh seeds (confirm.seeds)."
         return "No verdict yet: no fresh seed has ended."
-    if record.spec.is_spot_check and record.spec.transfer:
-        return f"A spot check of the settings that {record.spec.transfer.search} chose; no arms are compared."
     head = f"Verdict{' so far' if is_open(record) else ''}"
     if record.spec.contrasts:
         return _summarise_design(record, compared, head)

@@ -157,7 +157,7 @@ def test_export(swept, document, tmp_path):
     assert content["files"] == sorted(file.name for file in (tmp_path / "exported").iterdir())
 
 
-def test_ladder(store, document, tmp_path, monkeypatch):
+def test_sizes(store, document, tmp_path, monkeypatch):
     file = tmp_path / "toy.yaml"
     file.write_text(yaml.safe_dump(LADDER))
 
@@ -167,7 +167,7 @@ def test_ladder(store, document, tmp_path, monkeypatch):
         return simulate(spec, lambda arm, params, seed: 3 + len(arm) + seed / 7, open_storage(storage_url()))
 
     monkeypatch.setattr("ablate.sweeps.run.sweep", sweep)
-    assert set(document("ladder", file, "--json")["losses"]) == {"pre", "post"}
+    assert set(document("sweep", file, "--json")["over_sizes"]["losses"]) == {"pre", "post"}
     assert SAID in document.err
     assert "a line of progress" in document.err
 
@@ -177,7 +177,7 @@ def test_ladder(store, document, tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr("ablate.sweeps.run.sweep", diverge)
-    assert set(document("ladder", file, "name=other", "--json")["losses"]) == {"pre", "post"}
+    assert set(document("sweep", file, "name=other", "--json")["over_sizes"]["losses"]) == {"pre", "post"}
 
 
 def test_every_verb_with_json_is_run_here():

@@ -78,7 +78,6 @@ def test_the_verbs_that_take_addresses(addresses, store, tmp_path, capfd):
         ["status", "nosuch"],
         ["report", "secret"],
         ["report", "secret", "--json"],
-        ["ladder", "secret.yaml", "--dry-run"],
         ["evaluate", "sweep:nosuch", "--tasks", "piqa"],
         ["align", "sweep:nosuch/pre", "--method", "dpo", "--pairs", "none.json"],
     ):

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from ablate.addons.ledger.cells import Cell
-from ablate.addons.ledger.over_sizes import compare_sizes
 from ablate.addons.ledger.records import judge
 from ablate.addons.ledger.retraining import Trained
 from ablate.addons.ledger.schema import Bundle, Verdict
+from ablate.addons.scaling.over_sizes import find_comparison
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.fields import count_others
 
@@ -41,8 +41,8 @@ def check_verdicts(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[s
         damage += [f"{sweep.name}: {text}" for text in _list_changes(sweep.verdict, judge(record))]
         damage += [f"{sweep.name}: {text}" for text in _list_differences(sweep.scored, record.scored, "scored")]
     if len(records) > 1:
-        together = compare_sizes(bundle.name, records)
-        now = {"kind": together.kind, **together.values} if together else None
+        together = find_comparison(bundle.name, records)
+        now = together.to_plain() if together else None
         damage += [f"over the sizes: {text}" for text in _list_differences(bundle.over_sizes, now, "")]
     return damage
 
@@ -99,7 +99,8 @@ def list_other_kinds(
         changed += [f"{record.name}, {text}" for text in _list_other_words(before, after)]
     if len(records) > 1:
         before, after = (
-            _list_words(together.values) if (together := compare_sizes(name, sizes)) else {} for sizes in (records, now)
+            _list_words(together.to_plain()) if (together := find_comparison(name, sizes)) else {}
+            for sizes in (records, now)
         )
         changed += [f"over the sizes, {text}" for text in _list_other_words(before, after)]
     return changed

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ablate.addons.ledger import bundles, page
-from ablate.addons.ledger.over_sizes import OverSizes, compare_sizes
 from ablate.addons.ledger.places import find_places
 from ablate.addons.ledger.schema import CHECKS, FILE, NOTES, PAGE, Bundle
+from ablate.addons.scaling.over_sizes import OverSizes, find_comparison
 from ablate.config.errors import StoreError, SweepError
 from ablate.data.files import hash_file
 from ablate.plots.panels import save_png
@@ -36,8 +36,8 @@ def fill_folder(bundle: Bundle, content: Path) -> Bundle:
     and notes; return the bundle with what its sizes show together and its digests. Raises SweepError for a text that
     names a place of this machine."""
     records = bundles.restore_records(bundle, content, trusts_plugins=True)
-    together = compare_sizes(bundle.name, records) if len(records) > 1 else None
-    over_sizes = {"kind": together.kind, **together.values} if together else None
+    together = find_comparison(bundle.name, records) if len(records) > 1 else None
+    over_sizes = together.to_plain() if together else None
     figures = _draw(records, together, content)
     files = {path.name: hash_file(path) for path in sorted(content.iterdir()) if path.is_file()}
     bundle = bundle.model_copy(update={"over_sizes": over_sizes, "files": files})

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ablate.addons.ledger.over_sizes import OverSizes
 from ablate.addons.ledger.records import list_sections
 from ablate.addons.ledger.schema import FILE, SWEEP, Bundle, PublishedSweep
+from ablate.addons.scaling.over_sizes import OverSizes
 from ablate.config.formatting import count_noun, format_count, format_duration, join_words
 from ablate.config.markdown import build_table, escape, format_code
 from ablate.reports.fairness import describe_dirty
@@ -201,7 +201,7 @@ def _list_commands(bundle: Bundle) -> str:
         command = f"ablate sweep FOLDER/{SWEEP} --workers 2"
         if bundle.over_sizes:
             sizes = ",".join(str(sweep.size) for sweep in bundle.sweeps)
-            command = f"ablate {bundle.over_sizes['kind']} FOLDER/{SWEEP} --sizes {sizes} --workers 2"
+            command = f"ablate sweep FOLDER/{SWEEP} --size {sizes} --workers 2"
         lines.append((command, "the whole study anew, as your own"))
     width = max(len(command) for command, _ in lines)
     return "\n".join(["```bash", *(f"{command:{width}}    # {why}" for command, why in lines), "```"])

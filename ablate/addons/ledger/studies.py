@@ -50,7 +50,7 @@ class Study:
     def list_changes(self, name: str) -> list[str]:
         """Return the settings in which a record differs from the file."""
         record = self.records[name]
-        return list_differences(record.spec, self.planned[name]) if self.planned and not record.spec.transfer else []
+        return list_differences(record.spec, self.planned[name]) if self.planned and not record.spec.taken_over else []
 
 
 def keep_published(study: Study, folder: Path) -> Study:

@@ -28,8 +28,8 @@ class Ladder:
     compared: Comparison
     target: tuple[str, int] | None
     """The size to extrapolate to, and its parameters."""
-    transfers: list[str]
-    """What became of a transfer of settings between the sizes: sentences, each with the sizes that it holds for."""
+    taken_over: list[str]
+    """Where settings are from that were not tuned at a size: sentences, each with the sizes that it holds for."""
     surroundings: list[str]
     """Differences between the sizes in what they were computed on."""
     edges: list[str]
@@ -63,9 +63,9 @@ def fit_ladder(
     target = (extrapolate, count_parameters(extrapolate, known)) if extrapolate else None
     trivial_losses = [records[k].trivial_loss for k in kept]
     ended = {rung.size: records[k] for rung, k in zip(rungs, kept, strict=True)}
-    transfers = _join_sizes({size: [r.spec.transfer.describe()] for size, r in ended.items() if r.spec.transfer})
+    taken = _join_sizes({size: [one.describe()] for size, r in ended.items() if (one := r.spec.taken_over)})
     edges = _join_sizes({size: describe_edges(record) for size, record in ended.items()})
-    return Ladder(name, rungs, trivial_losses, compared, target, transfers, list(describe_sizes(ended)), edges)
+    return Ladder(name, rungs, trivial_losses, compared, target, taken, list(describe_sizes(ended)), edges)
 
 
 def _join_sizes(told: Mapping[str, Iterable[str]]) -> list[str]:

@@ -204,7 +204,7 @@ def _state_family(ladder: Ladder) -> str:
 def list_caveats(ladder: Ladder) -> list[str]:
     """Return the fit of the curves, what sizes take over from others, the definition of a failure, and the missing
     seeds."""
-    texts = [*ladder.transfers, *ladder.surroundings]
+    texts = [*ladder.taken_over, *ladder.surroundings]
     if any(arm.curve for arm in ladder.compared.arms.values()):
         texts.append(
             f"Curves: loss = {FORM}, where N are the weights in the matrices of the layers. Their intervals cover the "

@@ -71,17 +71,9 @@ class Trials(SearchMethod):
     kind: Literal["trials"] = "trials"
 
 
-TRANSFER = "transfer"
-"""The key of `search` that is neither searched nor of the method: from which size the others take over settings."""
-
-
 def move_method(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sweep's `tree` with the method that its `search` names, and the fields beside it, under `method`, and
-    what it says of a transfer between sizes under `transfer`."""
+    """Return a sweep's `tree` with the method that its `search` names, and the fields beside it, under `method`."""
     search = tree.get("search")
-    if isinstance(search, Mapping) and TRANSFER in search:
-        inner = {key: value for key, value in search.items() if key != TRANSFER}
-        tree, search = {**tree, "search": inner, TRANSFER: search[TRANSFER]}, inner
     if not isinstance(search, Mapping) or "method" not in search:
         return dict(tree)
     named = search["method"]
@@ -91,30 +83,27 @@ def move_method(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def return_method(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sweep's `tree` with its method and the fields of it back in `search`, and with its transfer: what
-    `move_method` undoes."""
-    named = tree.get("method", {})
+    """Return a sweep's `tree` with its method and the fields of it back in `search`: what `move_method` undoes."""
+    if "method" not in tree:
+        return dict(tree)
+    named = tree["method"]
     fields = dict(named) if isinstance(named, Mapping) else {"kind": named}
     method = {"method": fields.pop("kind"), **fields} if "kind" in fields else {}
-    moved = {**method, **({TRANSFER: tree[TRANSFER]} if TRANSFER in tree else {})}
-    if not moved and "method" not in tree:
-        return dict(tree)
-    rest = {key: value for key, value in tree.items() if key not in ("method", TRANSFER)}
-    return {**rest, "search": {**(tree.get("search") or {}), **moved}}
+    rest = {key: value for key, value in tree.items() if key != "method"}
+    return {**rest, "search": {**(tree.get("search") or {}), **method}}
 
 
 def describe_with_method(schema: dict[str, Any]) -> None:
-    """Let the JSON schema of `search` take a method, and its fields beside it, and a transfer, besides what is
-    searched."""
+    """Let the JSON schema of `search` take a method, and its fields beside it, besides what is searched."""
     for part in schema.get("anyOf", [schema]):  # it may be None
         if "additionalProperties" in part:
-            part["properties"] = {"method": {"enum": list(methods), "type": "string"}, TRANSFER: {"type": "object"}}
+            part["properties"] = {"method": {"enum": list(methods), "type": "string"}}
             part["additionalProperties"]["anyOf"].append({"type": "number"})
 
 
 def drop_method(search: Any) -> Any:
-    """Return what is searched, without the method and its fields, and without a transfer."""
-    if not isinstance(search, Mapping) or not {"method", TRANSFER} & {*search}:
+    """Return what is searched, without the method and its fields."""
+    if not isinstance(search, Mapping) or "method" not in search:
         return search
     return {path: entry for path, entry in search.items() if _is_path(path)}
 

@@ -181,9 +181,9 @@ def _find_differences(sweep: SweepFields) -> dict[str, dict[str, str]]:
     """Return path -> arm of the file -> value, for paths with different values."""
     sweep, arms = sweep.without_grid(), {}
     for arm in sweep.all_arms:
-        taken_over = sweep.transfer.settings.get(arm, {}) if sweep.transfer else {}
+        taken = dict.fromkeys(one.settings[arm], f"chosen in {one.sweep}") if (one := sweep.taken_over) else {}
         searched = {path: f"searched, {format_entry(entry)}" for path, entry in sweep.space(arm).items()}
-        arms[arm] = describe_arm(sweep, arm) | searched | dict.fromkeys(taken_over, "chosen at another size")
+        arms[arm] = describe_arm(sweep, arm) | searched | taken
     paths = dict.fromkeys(path for values in arms.values() for path in values)
     table = {path: {arm: values.get(path, _ABSENT) for arm, values in arms.items()} for path in paths}
     return {path: values for path, values in table.items() if len(set(values.values())) > 1}

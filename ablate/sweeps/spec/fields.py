@@ -24,8 +24,19 @@ from ablate.sweeps.search.samplers import SamplerConfig, choose_plain_sampler, s
 from ablate.sweeps.search.space import Choice, Entry, Range, Space, count_points, list_cells
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components, list_paths
 from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
-from ablate.sweeps.spec.parts import MOST_SEEDS, Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
-from ablate.sweeps.spec.transfer import Transfer
+from ablate.sweeps.spec.parts import (
+    MOST_SEEDS,
+    Arm,
+    Budget,
+    Confirm,
+    Objective,
+    Point,
+    Published,
+    Scale,
+    Size,
+    Stage,
+    TakenOver,
+)
 from ablate.verdict.contrasts import Contrast
 from ablate.verdict.sequential import LEAST
 
@@ -71,9 +82,11 @@ class SweepFields(Config):
     method: Annotated[SearchMethod, methods] = Field("trials", validate_default=True)
     """How the settings of an arm are compared. It stands in `search`, beside what is searched: `search: {method: rungs,
     keep: 0.33, optimizer.lr: [...]}`."""
-    transfer: Transfer | None = None
-    """Of a file with sizes, the size whose chosen settings the others take over. It stands in `search`, beside what is
-    searched: `search: {transfer: {from: SIZE}, optimizer.lr: [...]}`."""
+    settings_from: str | None = None
+    """A finished sweep of the same storage with the same arms, as NAME or NAME@GENERATION: each arm takes over the
+    settings that it chose, and is tested on fresh seeds without a search."""
+    taken_over: SkipJsonSchema[TakenOver | None] = None
+    """What `settings_from` came to; set when the sweep begins, not for a file."""
     objective: Objective = Objective()
     """The metric that is compared."""
     budget: Budget = Budget()
@@ -189,16 +202,6 @@ class SweepFields(Config):
         return self.designed.contrasts if self.designed and not self.arms else {}
 
     @property
-    def is_spot_check(self) -> bool:
-        """Whether it is the spot check of a transfer between sizes, which compares no arms."""
-        return self.transfer is not None and self.transfer.outcome == "check"
-
-    @property
-    def awaits(self) -> bool:
-        """Whether other sweeps of its file have to end before it is known what it trains."""
-        return self.transfer is not None and self.transfer.outcome is None
-
-    @property
     def compared_paths(self) -> tuple[str, ...]:
         """The factor that the file names, or what its components set; nothing where it has neither."""
         return self.factor or (list_paths(self.components or {}) if self.designed else ())
@@ -300,8 +303,8 @@ class SweepFields(Config):
     @property
     def baselines(self) -> dict[str, str]:
         """Each of `all_arms` -> the one that it is compared with: the baseline, at the same point of a grid. A cell of
-        a factorial -> itself, as contrasts of cells are compared; and so the arms of a spot check."""
-        if self.contrasts or self.is_spot_check:
+        a factorial -> itself, as contrasts of cells are compared."""
+        if self.contrasts:
             return {name: name for name in self.all_arms}
         if self.at_grid:
             return {name: cell.baseline for name, cell in self.cells.items()}
@@ -311,8 +314,6 @@ class SweepFields(Config):
         """Return the comparisons of arms that this sweep makes, besides those of the rest of its file."""
         if self.contrasts:
             return len(self.contrasts)
-        if self.is_spot_check:
-            return 0
         if self.at_grid:
             return count_comparisons(self.cells)
         return len(self.all_arms) - 1

@@ -14,10 +14,9 @@ from ablate.config.merging import Tree, adds_entry, iterate_leaves, merge
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.audit import describe_arm
-from ablate.sweeps.spec.references import list_awaited, list_earlier_sweeps
+from ablate.sweeps.spec.references import list_earlier_sweeps
 from ablate.sweeps.spec.scale import format_suffix, note_changes, scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.spec.transfer_validation import check_sizes, refuse_without_sizes
 from ablate.sweeps.spec.trees import IN_FILE, OVERRIDABLE, STAGES, apply_overrides, load_trees
 
 NOT_PASSED_ON = {*OVERRIDABLE, *IN_FILE, "stages", "warm_start", "lora", "align"} - {"plugins"}
@@ -29,19 +28,18 @@ def load_sweeps(
     file: str | Path,
     overrides: Mapping[str, Any] | None = None,
     *,
-    size: str | None = None,
+    size: str | Sequence[str] | None = None,
     factor: float = 1.0,
     model: bool = False,
 ) -> list[Sweep]:
     """Return the sweeps of a file: one for each of its sizes, smallest model first, or of its stages in their order; or
-    only that of the size or stage `size`. With `search.transfer` the spot check is with the size
-    at which it is.
+    only that of the size or stage `size`, or of several.
 
     Each is scaled by `factor`, with `model` its model too (see `scale`); what `overrides` say is then set
     as it stands, so a length given there is the length that is run. Raises ConfigError with all problems of the first
     sweep that has any.
     """
-    divided = load_trees(file, overrides, size)
+    divided = load_trees(file, overrides, [size] if isinstance(size, str) else size or ())
 
     def load(at: str, tree: Tree) -> Sweep:
         source, own, full = divided.source(file, at), divided.overrides(overrides or {}, at), None
@@ -57,16 +55,15 @@ def load_sweeps(
         if _describe(one) == _describe(other):
             text = f"{at} and {other_at} train the same. Remove one"
             raise ConfigError([Problem(f"{divided.word}s", text)], str(file))
-    if divided.word != "size":
-        if problems := [problem for spec in sweeps.values() for problem in refuse_without_sizes(spec)]:
-            raise ConfigError(problems, str(file))
-        return list(sweeps.values())
-    if any(spec.transfer for spec in sweeps.values()):
-        sweeps |= {at: load(at, tree) for at, tree in divided.others.items()}
-    sizes = dict(sorted(sweeps.items(), key=lambda one: _count_parameters(one[1])))
-    if problems := list(check_sizes(sizes)):
-        raise ConfigError(problems, str(file))
-    return [spec for at, spec in connect(sizes) if at in divided.trees]
+    loaded = list(sweeps.values())
+    return sorted(loaded, key=_count_parameters) if divided.word == "size" else loaded
+
+
+def list_sizes(file: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[str, dict[str, str]]:
+    """Return the name of a file, and name of a sweep -> its size, of a file with sizes."""
+    divided = load_trees(file, overrides)
+    name = str((overrides or {}).get("name") or read_yaml(Path(file)).get("name"))
+    return name, {f"{name}-{size}": size for size in divided.trees} if divided.word == "size" else {}
 
 
 def _describe(spec: Sweep) -> dict[str, Any]:
@@ -76,30 +73,13 @@ def _describe(spec: Sweep) -> dict[str, Any]:
     return {**rest, "arms": {arm: describe_arm(plain, arm) for arm in plain.all_arms}}
 
 
-def connect(sizes: Mapping[str, Sweep]) -> list[tuple[str, Sweep]]:
-    """Return the sweeps of a file with the name of their size, in the order in which they run: as they are or, with
-    `search.transfer`, with a spot check after the smallest. `sizes` has passed `check_sizes`."""
-    names = list(sizes)
-    first = sizes[names[0]]
-    if first.transfer is None:
-        return list(sizes.items())
-    at = first.transfer.at or names[1]
-    known = {"search": first.name, "check": f"{sizes[at].name}-check", "at": at}
-    transfer = first.transfer.model_copy(update=known)
-    rest = {name: sizes[name].model_copy(update={"transfer": transfer}) for name in names[1:]}
-    check = rest[at].model_copy(update={"name": transfer.check})
-    return [(names[0], first.model_copy(update={"transfer": None})), (at, check), *rest.items()]
-
-
 def add_earlier_sweeps(
     file: str | Path, specs: Sequence[Sweep], overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
 ) -> list[Sweep]:
     """Return `specs`, each preceded by the sweeps that its arms start from, which are looked up by name in the folder
-    of `file`, at the same scale and with what `select_passed_on` leaves of the `overrides`, and by those of the same
-    file from which it takes over settings."""
+    of `file`, at the same scale and with what `select_passed_on` leaves of the `overrides`."""
     suffix = format_suffix(factor, model)
     ordered: dict[str, Sweep] = {}
-    sizes = load_sweeps(file, overrides, factor=factor, model=model) if any(spec.transfer for spec in specs) else []
 
     def add(spec: Sweep, waiting: tuple[str, ...]) -> None:
         for name in list_earlier_sweeps(spec):
@@ -111,9 +91,6 @@ def add_earlier_sweeps(
                 settings = select_passed_on(file, full, overrides)
                 (before,) = load_sweeps(where, settings, size=size, factor=factor, model=model)
                 add(before, (*waiting, name))
-        for before in sizes:
-            if before.name in list_awaited(spec) and before.name not in ordered:
-                add(before, (*waiting, before.name))
         ordered[spec.name] = spec
 
     for spec in specs:
@@ -137,7 +114,7 @@ def select_passed_on(file: str | Path, name: str, overrides: Mapping[str, Any]) 
         return {path: value for path, value in overrides.items() if path != "name" and path not in others}
     leaves = {path.removeprefix("experiment."): value for path, value in iterate_leaves(overrides)}
     shared = {path: value for path, value in leaves.items() if path.partition(".")[0] not in NOT_PASSED_ON}
-    (tree,) = load_trees(where, None, part).trees.values()
+    (tree,) = load_trees(where, None, [part] if part else ()).trees.values()
     base = tree.get("experiment")
     load_plugins(tree, base if isinstance(base, Mapping) else {}, shared, source=str(where))
     before = merge(Experiment, {}, base if isinstance(base, Mapping) else {})

@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_ITEMS, MOST_TRIALS
+from ablate.config.formatting import format_settings, shorten_paths
 from ablate.experiment.metrics import describe_metric, parse_metric, shorten_metric
 from ablate.sweeps.search.methods import describe_with_method, drop_method
 from ablate.sweeps.search.space import Choice, Entry
@@ -210,6 +211,23 @@ class Published(Config):
     tokenizers cannot be compared, and the report says so."""
     values: dict[str, float] = Field(min_length=1)
     """Arm -> value."""
+
+
+class TakenOver(Config):
+    """The settings of the arms that another sweep chose; written when a sweep with `settings_from` begins."""
+
+    sweep: str
+    """Name of that sweep, with its generation."""
+    settings: dict[str, dict[str, Choice]]
+    """Arm -> dotted path -> value."""
+    seeds: list[int]
+    """The seeds on which they were chosen; no arm is tested on one of them."""
+
+    def describe(self) -> str:
+        """Return what plans and reports say of it."""
+        names = shorten_paths(path for settings in self.settings.values() for path in settings)
+        told = ", ".join(f"{arm} {format_settings(settings, names)}".strip() for arm, settings in self.settings.items())
+        return f"Nothing was tuned here: each arm has the settings that {self.sweep} chose for it ({told})."
 
 
 class _Part(_Settings):

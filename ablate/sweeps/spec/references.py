@@ -60,14 +60,6 @@ def list_earlier_sweeps(spec: SweepFields) -> list[str]:
     return [sweep for sweep in sweeps if "@" not in sweep]
 
 
-def list_awaited(sweep: SweepFields) -> list[str]:
-    """Return the names of the sweeps that have to end before it is known what `sweep` trains."""
-    transfer = sweep.transfer
-    if transfer is None or not sweep.awaits:
-        return []
-    return [name for name in (transfer.search, transfer.check) if name and name != sweep.name]
-
-
 def rename_reference(name: str | None, spec: SweepFields, suffix: str) -> str | None:
     """Return the `sweep:NAME/ARM` for sweeps whose names end in `suffix`; None if it does not change."""
     reference = parse_reference(name)

@@ -13,7 +13,7 @@ from ablate.config.building import load_plugins
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.messages import describe_errors
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.search.methods import TRANSFER, move_method
+from ablate.sweeps.search.methods import move_method
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.trees import apply_overrides, load_trees
@@ -29,7 +29,7 @@ class Sweep(SweepFields):
         """Return the sweep in a YAML file; for a file with sizes or stages, the sweep of `size`. `overrides` are dotted
         paths of the base experiment (trainer.max_steps) or of the sweep itself (budget.trials, sampler, pruner,
         objective.metric, name). Raises ConfigError with all problems."""
-        divided = load_trees(file, overrides, size)
+        divided = load_trees(file, overrides, [size] if size else ())
         if len(divided.trees) > 1:
             text = f"the file has several: choose one of {', '.join(divided.trees)}"
             raise ConfigError([Problem(f"{divided.word}s", text)], str(file))
@@ -82,8 +82,6 @@ def _point_inside(problem: Problem) -> Problem:
 def _point_at_method(problem: Problem, tree: Mapping[str, Any]) -> Problem:
     """Return the problem with its place in the file, where the method and its fields stand in `search`."""
     part, _, field = problem.path.partition(".")
-    if part == TRANSFER and part not in tree:
-        return replace(problem, path=f"search.{problem.path}")
     if part != "method" or part in tree:
         return problem
     message = problem.message.replace("Did you mean method.", "Did you mean search.")

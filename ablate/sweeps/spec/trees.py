@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from ablate.config.merging import Tree, merge
 from ablate.config.messages import describe_errors
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.search.methods import TRANSFER, return_method
+from ablate.sweeps.search.methods import return_method
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid import count_comparisons, list_grid
@@ -25,7 +25,7 @@ from ablate.verdict.sequential import LEAST
 
 OVERRIDABLE = (
     "name", "plugins", "design", "interactions", "within", "objective", "budget", "sampler", "pruner", "confirm",
-    "baseline", "factor", "confounds", "checkpoints",
+    "baseline", "factor", "confounds", "checkpoints", "settings_from",
 )  # fmt: skip
 """The parts of a sweep that the command line can set; every other path belongs to the base experiment."""
 IN_FILE = ("search", "fixed", "arms", "components", "published", "sizes")
@@ -47,7 +47,7 @@ def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: 
     changed = dict(tree)
     if searched and (tree.get("search") is None or isinstance(tree["search"], Mapping)):
         changed = changed if "method" in searched else return_method(changed)
-        changed["search"] = _set_transfer({**(changed.get("search") or {}), **searched})
+        changed["search"] = {**(changed.get("search") or {}), **searched}
     if inner and (base is None or isinstance(base, Mapping)):
         changed["experiment"] = merge(Experiment, merge(Experiment, {}, base or {}), inner)
     for part in OVERRIDABLE:
@@ -55,16 +55,6 @@ def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: 
         if settings:
             changed |= merge(cls, {part: changed[part]} if part in changed else {}, settings)
     return drop_unreported(cls, tree, changed) if inner or searched or own else changed
-
-
-def _set_transfer(search: dict[str, Any]) -> dict[str, Any]:
-    """Return what `search` says with transfer.FIELD, of the command line, as a field of its transfer."""
-    fields = {path.partition(".")[2]: path for path in map(str, search) if path.startswith(f"{TRANSFER}.")}
-    known = search.get(TRANSFER)
-    if not fields or not isinstance(known, Mapping):
-        return search
-    rest = {path: entry for path, entry in search.items() if path not in fields.values()}
-    return {**rest, TRANSFER: {**known, **{field: search[path] for field, path in fields.items()}}}
 
 
 def _check_parts(settings: Mapping[str, Any]) -> Iterator[Problem]:
@@ -114,13 +104,13 @@ STAGES = "stages."
 """The prefix of a command-line setting for a single stage."""
 
 
-def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str | None) -> Divided:
-    """Return the sweeps in a YAML file, or only that of the size or stage `part`, before any of the `overrides` except
-    the name. Raises ConfigError."""
+def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, parts: Sequence[str] = ()) -> Divided:
+    """Return the sweeps in a YAML file, or only those of the sizes or stages `parts`, before any of the `overrides`
+    except the name. Raises ConfigError."""
     tree, source, settings = read_yaml(Path(file)), str(file), overrides or {}
     if "name" in settings:
         same = (
-            tree if part else _rename_references(tree, str(tree.get("name")), str(settings["name"]))
+            tree if parts else _rename_references(tree, str(tree.get("name")), str(settings["name"]))
         )  # a stage alone goes on
         tree = {**same, "name": settings["name"]}
     divided = divide(tree, source)
@@ -130,15 +120,15 @@ def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str 
         for path in settings
         if path.startswith(STAGES) and (divided.word != "stage" or path.split(".")[1] not in known)
     ]
-    if part is not None and part not in known:
+    for part in (part for part in parts if part not in known):
         text = f"no such {divided.word}. Accepted: {', '.join(known)}.{did_you_mean(part, known)}"
         problems.append(Problem("--size", text if known else "the file has no sizes; omit it", part))
     if problems:
         raise ConfigError(problems, source)
-    if part is None:
+    if not parts:
         return divided
-    others = {name: tree for name, tree in divided.trees.items() if name != part}
-    return divided._replace(trees={part: divided.trees[part]}, others=others)
+    others = {name: tree for name, tree in divided.trees.items() if name not in parts}
+    return divided._replace(trees={name: tree for name, tree in divided.trees.items() if name in parts}, others=others)
 
 
 def _count_comparisons(tree: Tree, overrides: Mapping[str, Any]) -> int:

@@ -25,7 +25,6 @@ from ablate.sweeps.spec.objective_validation import check_readings, validate_obj
 from ablate.sweeps.spec.places import locate
 from ablate.sweeps.spec.published_validation import check_published
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
-from ablate.sweeps.spec.transfer_validation import check_transfer
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
 UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a reward model
@@ -43,7 +42,7 @@ def validate(sweep: SweepFields) -> list[Problem]:
         *_check_seeds(sweep),
         *_check_confirmation(plain),
         *_check_experiments(plain),
-        *check_transfer(sweep),
+        *_check_settings_from(sweep),
     ]
     problems += check_published(plain)
     problems += validate_grid(sweep) if sweep.at_grid else []
@@ -101,6 +100,19 @@ def _check_seeds(sweep: SweepFields) -> Iterator[Problem]:
     searches = {"search": sweep.search, **{f"arms.{name}.search": arm.search for name, arm in sweep.arms.items()}}
     yield from (Problem(f"{place}.seed", text) for place, searched in searches.items() if "seed" in searched)
     yield from (Problem(f"fixed.{i}.seed", text) for i, point in enumerate(sweep.fixed) if "seed" in point)
+
+
+def _check_settings_from(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield what keeps a sweep from taking over settings that another chose."""
+    if not sweep.settings_from or sweep.taken_over:
+        return
+    if sweep.components:
+        yield Problem("settings_from", "goes with arms, and this file has components: write its arms out")
+    if sweep.at_grid:
+        text = "settings_from leaves nothing to search, so there is no grid. Accepted: at: best"
+        yield Problem("confirm.at", text, sweep.confirm.at)
+    if not sweep.confirm.most_seeds:
+        yield Problem("confirm.seeds", "is required with settings_from: the arms are tested on fresh seeds alone")
 
 
 def _check_confirmation(sweep: SweepFields) -> Iterator[Problem]:
@@ -161,7 +173,8 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
             yield from _check_combinations(sweep, arm, where)
         yield from (Problem(f"{where}{p.path}", p.message) for p in sweep.sampler.validate(sweep.space(arm)))
         yield from _check_starts(sweep, arm)
-        if not sweep.space(arm) and sweep.trials(arm) != 1 and sweep.sampler.kind != "grid":
+        searches = sweep.sampler.kind != "grid" and not sweep.settings_from
+        if searches and not sweep.space(arm) and sweep.trials(arm) != 1:
             trials = f"all {count} trials" if (count := sweep.trials(arm)) else "all trials"
             yield Problem(f"{where}search", f"nothing is searched, so {trials} would be identical")
         if not alone and not _has_bad_grid(sweep, arm):

@@ -10,15 +10,16 @@ from optuna.storages import InMemoryStorage
 
 from ablate.addons.scaling.figures import draw_differences
 from ablate.addons.scaling.ladder import fit_ladder
-from ablate.addons.scaling.report import report_ladder
-from ablate.addons.scaling.rungs import build_rungs, count_parameters
+from ablate.addons.scaling.over_sizes import compare, report_sizes
+from ablate.addons.scaling.rungs import Rung, arrange_rungs
 from ablate.addons.scaling.statements import list_caveats, state_findings
 from ablate.addons.scaling.tables import tabulate
 from ablate.cli import main
-from ablate.cli.ladder import to_text
+from ablate.cli.over_sizes import to_text
 from ablate.config.errors import ConfigError, SweepError
 from ablate.models import models
 from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.storage import open_storage, storage_url
 from benchmarks.simulation.sweeps import simulate
 
 FILE = {
@@ -39,10 +40,30 @@ FILE = {
     },
 }
 
+RATIO = 10  # tokens for each weight of the layers of s, and so of the named models
+
+
+def build_size(name):
+    """A named model, trained on as many tokens for each weight as s."""
+    steps = round(RATIO * models.parse(name).layer_parameters() / (8 * 32))
+    return {"model": name, "trainer.max_steps": steps}
+
+
+SIZES = {**FILE["sizes"], "9m": build_size("llama-9m"), "20m": build_size("llama-20m")}
+
 
 @pytest.fixture
 def file(write_sweep):
     return partial(write_sweep, FILE)
+
+
+def build_rungs(path):
+    specs = load_sweeps(path)
+    return arrange_rungs([Rung.of(spec.name.removeprefix("toy-"), spec) for spec in specs], str(path))
+
+
+def pick(*names):
+    return {name: SIZES[name] for name in names}
 
 
 def test_the_rungs_of_a_file_are_its_sweeps_from_the_smallest_on(file):
@@ -52,51 +73,22 @@ def test_the_rungs_of_a_file_are_its_sweeps_from_the_smallest_on(file):
     assert (small.items, middle.items) == (200 * 8 * 32, 400 * 8 * 32)
 
 
-def test_the_sizes_of_a_ladder_share_their_error_as_those_of_a_sweep_do(file):
-    assert [rung.spec.family for rung in build_rungs(file())] == [1, 1]
-    assert [spec.family for spec in load_sweeps(file())] == [1, 1]
-    assert [rung.spec.family for rung in build_rungs(file(), ["s", "m", "9m"])] == [2, 2, 2]
-    assert [rung.spec.family for rung in build_rungs(file(confirm={"seeds": 2}))] == [None, None]
-
-
-def test_a_named_model_gets_the_tokens_per_parameter_of_the_smallest_size(file):
-    small, named = build_rungs(file(), ["9m", "s"])
-    llama = models.parse("llama-9m")
-    assert named.parameters == llama.layer_parameters() == count_parameters("9m", [small])
-    base = named.spec.base("post")
-    assert (base.model.hidden, base.model.layers, base.model.mlp) == (llama.hidden, llama.layers, llama.mlp)
-    ratio = small.items / small.parameters
-    assert named.items / named.parameters == pytest.approx(ratio, rel=0.01)
-    assert base.schedule.warmup_steps / base.trainer.max_steps == pytest.approx(20 / 200, rel=0.01)
-    assert base.trainer.val_check_interval / base.trainer.max_steps == pytest.approx(50 / 200, rel=0.01)
-    assert named.spec.published == []
-    assert named.spec.name.startswith("toy-9m-")
-
-
-def test_a_length_that_is_given_holds_for_every_size_under_another_name(file):
-    for rung in build_rungs(file(), ["s", "m", "9m"], tokens_per_parameter=20):
-        assert rung.items / rung.parameters == pytest.approx(20, rel=0.01)
-        assert rung.spec.name == f"toy-{rung.size}-20per"
-
-
 @pytest.mark.parametrize(
-    ("more", "sizes", "message"),
+    ("more", "message"),
     [
-        ({}, ["s", "12m"], r"--sizes: no such size. Accepted: m, s, 9m, 20m, .*given: '12m'"),
-        ({}, ["s"], "a ladder needs two sizes or more"),
-        ({"confirm": {"seeds": 0}}, [], "confirm.seeds: fresh seeds decide the comparison at s"),
-        ({"published": [], "confirm": {"at": "grid", "seeds": 3}}, [], "confirm.at: a sweep with a grid has no ladder"),
+        ({"sizes": pick("s")}, "a comparison over sizes needs two or more"),
+        ({"confirm": {"seeds": 0}}, "confirm.seeds: fresh seeds decide the comparison at s"),
+        ({"published": [], "confirm": {"at": "grid", "seeds": 3}}, "confirm.at: a sweep with a grid has no ladder"),
         (
-            {"sizes": {"a": FILE["sizes"]["s"], "b": FILE["sizes"]["s"]}},
-            [],
+            {"sizes": {"a": FILE["sizes"]["s"], "b": {**FILE["sizes"]["s"], "trainer.max_steps": 100}}},
             "a and b have the same number of parameters",
         ),
-        ({"arms": {"pre": {"norm": "pre"}}}, [], "every size needs the same two arms or more"),
+        ({"arms": {"pre": {"norm": "pre"}}}, "every size needs the same two arms or more"),
     ],
 )
-def test_mistakes_are_told_before_anything_runs(file, more, sizes, message):
+def test_sizes_that_can_not_be_compared(file, more, message):
     with pytest.raises(ConfigError, match=message):
-        build_rungs(file(**more), sizes)
+        build_rungs(file(**more))
 
 
 def run(known, gap, floor=0.0, failing=(), trivial=None):
@@ -124,7 +116,7 @@ def say(ladder):
 
 
 def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
-    known = build_rungs(file(), ["s", "m", "9m", "20m"])
+    known = build_rungs(file(sizes=pick("s", "m", "9m", "20m")))
     found = fit_ladder("toy-ladder", known, run(known, lambda n: -0.1 * math.log10(n / 1e3), floor=1.5), "35m")
     trend = found.compared.pairs["post"].trend
     truth = [-0.1 * math.log10(known[k].parameters / 1e3) for k in (0, 3)]
@@ -142,7 +134,9 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     assert "times the parameters of the largest size trained" in text
     assert "that requires 5 sizes" in text
     assert "5 comparisons share an error of 5 %, every look counted: 4 differences at a size and 1 trend." in text
-    made = report_ladder(found, to_text)
+    records = run(known, lambda n: -0.1 * math.log10(n / 1e3), floor=1.5)
+    sizes = {rung.size: record for rung, record in zip(known, records, strict=True)}
+    made = report_sizes(compare("toy", sizes, "35m"), to_text)
     told = json.loads((made.folder / "ladder.json").read_text())
     assert told["differences"]["post"]["trend"]["verdict"] == "grows"
     assert told["rungs"][2]["parameters"] == known[2].parameters
@@ -154,11 +148,11 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     from ablate import tracking
 
     stored = {item.path for item in tracking.client().list_artifacts(made.mlflow["run_id"])}
-    assert stored == {"ladder.png", "ladder-differences.png", "ladder.json", "ladder.txt"}
+    assert stored == {"ladder.png", "ladder-differences.png", "ladder.json", "ladder.txt", "ladder.html"}
 
 
 def test_the_sizes_at_which_a_difference_is_shown_are_told(file):
-    known = build_rungs(file(), ["s", "m", "9m"])
+    known = build_rungs(file(sizes=pick("s", "m", "9m")))
     gaps = {known[0].parameters: 0.1, known[1].parameters: 0.0, known[2].parameters: -0.1}
     text = say(fit_ladder("toy-ladder", known, run(known, gaps.get)))
     assert text.startswith("The loss of post is lower than that of pre at 9m and higher than that of pre at s, each at")
@@ -166,7 +160,7 @@ def test_the_sizes_at_which_a_difference_is_shown_are_told(file):
 
 
 def test_three_sizes_are_not_extrapolated(file):
-    known = build_rungs(file(), ["s", "m", "9m"])
+    known = build_rungs(file(sizes=pick("s", "m", "9m")))
     found = fit_ladder("toy-ladder", known, run(known, lambda n: 0.0), "1b")
     assert found.compared.arms["pre"].curve is None
     assert found.compared.pairs["post"].gap is None
@@ -180,7 +174,7 @@ def test_three_sizes_are_not_extrapolated(file):
 
 
 def test_an_interval_that_is_far_wider_does_not_flatten_the_figure_and_its_ends_and_seeds_are_told(file):
-    known = build_rungs(file(confirm={"seeds": 6}), ["s", "m", "9m"])
+    known = build_rungs(file(confirm={"seeds": 6}, sizes=pick("s", "m", "9m")))
     records = run(known, lambda n: -0.1)
     large = records[2]
     far = [
@@ -199,7 +193,7 @@ def test_an_interval_that_is_far_wider_does_not_flatten_the_figure_and_its_ends_
 
 
 def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
-    known = build_rungs(file(confirm={"seeds": 6}), ["s", "m", "9m"])
+    known = build_rungs(file(confirm={"seeds": 6}, sizes=pick("s", "m", "9m")))
     failing = [(1, 0), (1, 1), (1, 2), *((2, place) for place in range(6))]
     found = fit_ladder("toy-ladder", known, run(known, lambda n: 0.0, failing=failing))
     post, pair = found.compared.arms["post"], found.compared.pairs["post"]
@@ -218,13 +212,13 @@ def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
 
 
 def test_few_failures_can_not_tell_a_trend(file):
-    known = build_rungs(file(), ["s", "m"])
+    known = build_rungs(file(sizes=pick("s", "m")))
     text = say(fit_ladder("toy-ladder", known, run(known, lambda n: 0.0, failing=[(1, 0)])))
     assert "post failed on 0 of 3 at s and 1 of 3 at m; whether the share changes with size is unknown" in text
 
 
 def test_seeds_that_learned_nothing_fail_by_the_trivial_loss_of_their_rung(file):
-    known = build_rungs(file(), ["s", "m"])
+    known = build_rungs(file(sizes=pick("s", "m")))
     records = run(known, lambda n: 3.0, trivial=3.2)
     found = fit_ladder("toy-ladder", known, [replace(records[0], trivial_loss=99.0), records[1]])
     assert [share.stuck for share in found.compared.arms["post"].failures] == [0, 3]
@@ -245,10 +239,37 @@ def test_without_fresh_seeds_at_two_sizes_there_is_no_ladder(file):
         fit_ladder("toy-ladder", known, [records[0], replace(records[1], confirmed={})])
 
 
-def test_the_command_plans_a_ladder_and_tells_mistakes(file, store, capsys):
-    assert main(["ladder", str(file()), "--sizes", "s,9m", "--tokens-per-parameter", "20", "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert "sweep toy-s-20per" in out
-    assert "sweep toy-9m-20per" in out
-    assert main(["ladder", str(file()), "--extrapolate", "1x"]) == 2
-    assert "--extrapolate: no such size" in capsys.readouterr().err
+def test_the_plan_of_sizes_says_why_they_will_not_be_compared(file, store, capsys):
+    assert main(["sweep", str(file()), "--dry-run"]) == 0
+    assert "Note:" not in capsys.readouterr().out
+    assert main(["sweep", str(file()), "--size", "s,m", "confirm.seeds=0", "--dry-run"]) == 0
+    told = "Note: The sizes will not be compared with each other: confirm.seeds: fresh seeds decide"
+    assert told in capsys.readouterr().out
+
+
+def test_the_sizes_that_were_run_are_reported_together(file, store, capsys):
+    path = file(sizes=pick("s", "m", "9m", "20m"))
+    assert main(["report", str(path)]) == 2
+    assert "No size of" in capsys.readouterr().err
+    for rung in build_rungs(path)[:3]:
+        simulate(rung.spec, lambda arm, params, seed: 3 + 0.1 * len(arm) + 0.01 * seed, open_storage(storage_url()))
+    assert main(["report", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [rung["size"] for rung in told["rungs"]] == ["s", "m", "9m"]
+    assert told["extrapolate"] is None
+    assert main(["report", str(path), "--extrapolate", "35m"]) == 0
+    assert "35m cannot be predicted: 3 sizes cannot determine a floor" in " ".join(capsys.readouterr().out.split())
+    assert main(["report", str(path), "--extrapolate", "1x"]) == 2
+    assert "--extrapolate: no such size. Accepted: s, m, 9m, 20m, " in capsys.readouterr().err
+    assert main(["report", "toy-s", "--extrapolate", "35m"]) == 2
+    assert "--extrapolate: needs a sweep file with sizes" in capsys.readouterr().err
+
+
+def test_without_addons_the_sizes_are_run_and_not_compared(file, store, capsys, monkeypatch):
+    monkeypatch.setattr("ablate.cli.over_sizes.find_spec", lambda name: None)
+    assert main(["sweep", str(file()), "--dry-run"]) == 0
+    assert "Note: This installation lacks ablate.addons" in capsys.readouterr().out
+    for spec in load_sweeps(file()):
+        simulate(spec, lambda *_: 3.0, open_storage(storage_url()))
+    assert main(["report", str(file())]) == 2
+    assert "lacks ablate.addons" in capsys.readouterr().err

@@ -36,5 +36,5 @@ def test_every_listed_sweep_is_found_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for row in list_choices("sweeps"):
         file, part = find_sweep_file(row["sweep"])
-        ((_, tree),) = load_trees(file, None, part).trees.items()
+        ((_, tree),) = load_trees(file, None, [part] if part else ()).trees.items()
         assert tree["name"] == row["sweep"]

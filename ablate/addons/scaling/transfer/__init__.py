@@ -1,1 +1,1 @@
-"""`ablate transfer`: whether the best learning rate of a small model is that of a large one."""
+"""Whether the best learning rate of a small model is that of a large one."""

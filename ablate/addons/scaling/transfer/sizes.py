@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from ablate.addons.scaling.rungs import Rung
-from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.errors import ConfigError, Problem
 from ablate.config.formatting import join_words
-from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.spec.trees import load_trees
 from ablate.verdict.sequential import LEAST
 
 FEWEST_RATES = 3
 """A minimum that is not at the edge has a rate on both sides."""
-
-_TAKES_OVER = (
-    "this file searches one size, and the others take over what was chosen there: ablate sweep and ablate ladder run "
-    "it. To train every learning rate at every size, add search.transfer=null confirm.at=grid to this command, and a "
-    "name of its own (name=...)"
-)
 
 
 @dataclass(frozen=True)
@@ -67,36 +57,9 @@ class Chain:
         )
 
 
-def build_chain(file: str | Path, sizes: Sequence[str] = (), overrides: Mapping[str, Any] | None = None) -> Chain:
-    """Return the sizes of a sweep file along one axis.
-
-    Args:
-        file: the sweep file, with `sizes`.
-        sizes: names of some of them, of one to tune its rates alone; by default all.
-        overrides: dotted paths, applied to every size.
-
-    Raises ConfigError with all that keeps the file from telling whether a learning rate transfers.
-    """
-    source, divided = str(file), load_trees(file, overrides, None)
-    if divided.word != "size" or len(divided.trees) < 2:
-        text = "two sizes or more are needed: a learning rate transfers from one to another"
-        raise ConfigError([Problem("sizes", text, list(divided.trees) if divided.word == "size" else None)], source)
-    if any(_takes_over(tree, overrides or {}) for tree in divided.trees.values()):
-        raise ConfigError([Problem("search.transfer", _TAKES_OVER)], source)
-    named = {name: spec for name in divided.trees for spec in load_sweeps(file, overrides, size=name)}
-    problems = [
-        Problem("--sizes", f"no such size. Accepted: {', '.join(named)}.{did_you_mean(size, named)}", size)
-        for size in sizes
-        if size not in named
-    ]
-    if problems:
-        raise ConfigError(problems, source)
-    return arrange_sizes({name: spec for name, spec in named.items() if not sizes or name in sizes}, source)
-
-
 def arrange_sizes(named: Mapping[str, Sweep], source: str) -> Chain:
-    """Return the sizes of a sweep file (name -> sweep), read from `source`, along one axis. Raises ConfigError as
-    `build_chain` does."""
+    """Return the sizes of a sweep file (name -> sweep), read from `source`, along one axis. Raises ConfigError with all
+    that keeps them from telling whether a learning rate holds."""
     if problems := [*_check_sizes(named), *(p for name, spec in named.items() for p in _check_search(name, spec))]:
         raise ConfigError(problems, source)
     rungs = sorted((Rung.of(name, spec) for name, spec in named.items()), key=lambda rung: rung.parameters)
@@ -106,13 +69,6 @@ def arrange_sizes(named: Mapping[str, Sweep], source: str) -> Chain:
     path = next(iter(rungs[0].spec.search))
     stem = rungs[0].spec.name.removesuffix(f"-{rungs[0].size}")
     return Chain(f"{stem.removesuffix('-transfer')}-transfer", axis, path, rungs, places)
-
-
-def _takes_over(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> bool:
-    """Return whether a size of a file takes over settings from another."""
-    search = tree.get("search")
-    own = search.get("transfer") if isinstance(search, Mapping) else None
-    return bool(overrides.get("search.transfer", own))
 
 
 def _check_sizes(chosen: Mapping[str, Sweep]) -> list[Problem]:

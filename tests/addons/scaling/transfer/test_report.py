@@ -7,15 +7,14 @@ from dataclasses import replace
 import pytest
 import yaml
 from optuna.storages import InMemoryStorage
-from scaling.transfer.test_sizes import FILE
+from scaling.transfer.test_sizes import FILE, build_chain
 
 from ablate import tracking
-from ablate.addons.scaling.transfer.report import report_transfer
-from ablate.addons.scaling.transfer.sizes import build_chain
+from ablate.addons.scaling.over_sizes import compare, report_sizes
 from ablate.addons.scaling.transfer.tables import state_findings, tabulate_losses, tabulate_optima
 from ablate.addons.scaling.transfer.transfer import fit_transfer
 from ablate.cli import main
-from ablate.cli.transfer import to_text
+from ablate.cli.over_sizes import to_text
 from ablate.config.errors import SweepError
 from ablate.verdict.intervals import find_t_limit
 from ablate.verdict.looks import Looks, nominal_levels
@@ -49,6 +48,11 @@ def run(chain, failing=(), storages=None):
     return records
 
 
+def write_report(chain, records):
+    sizes = {rung.size: record for rung, record in zip(chain.rungs, records, strict=True)}
+    return report_sizes(compare("toy-wide", sizes), to_text)
+
+
 def test_what_is_told_is_what_is_true_and_is_written_down(chain, store):
     transfer = fit_transfer(chain, run(chain))
     pre, post = transfer.arms["pre"], transfer.arms["post"]
@@ -59,7 +63,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(chain, store):
     assert (pre.moves, pre.word) == (0, "holds")
     assert transfer.family == 4
     assert transfer.saved_items == 7 * 20 * 8 * 32
-    written = report_transfer(transfer, to_text)
+    written = write_report(chain, run(chain))
     content = json.loads((written.folder / "transfer.json").read_text())
     assert content["axis"] == "width"
     assert [size["width"] for size in content["sizes"]] == [16, 32]
@@ -86,7 +90,7 @@ def test_one_size_has_its_best_rates_and_nothing_that_needs_two(chain, store):
     }
     assert {(one.slope, one.cost, one.moves) for one in transfer.arms.values()} == {(None, None, 0)}
     assert tabulate_optima(transfer).header == ["arm", "w32: width 32"]
-    content = json.loads((report_transfer(transfer, to_text).folder / "transfer.json").read_text())
+    content = json.loads((write_report(alone, records[1:]).folder / "transfer.json").read_text())
     assert (content["saved_items"], content["saved_operations"], content["comparisons"]) == (0, 0, 0)
     pre, post, more = content["verdict"]
     assert pre == "pre: the best optimizer.lr at w32 is 0.002 (n = 4)."  # all seeds have the same, so no interval
@@ -147,32 +151,37 @@ def test_the_verb_trains_and_tells(tmp_path, store, capsys):
     path = tmp_path / "toy.yaml"
     path.write_text(yaml.safe_dump({**FILE, "arms": {"pre": {"norm": "pre"}}}, sort_keys=False))
     words = ["trainer.max_steps=2", "trainer.val_check_interval=2", "data.val_fraction=0.0005"]
-    for verb in ("transfer", "ladder"):
-        with pytest.raises(SystemExit, match="2"):
-            main([verb, str(path), "--sizes", ",", "--dry-run"])
-        told = "--sizes: expected one name or more, with commas between them, given ','"
-        assert told in capsys.readouterr().err
-    assert main(["transfer", str(path), *words, "--sizes", "w16", "--json"]) == 0
+    with pytest.raises(SystemExit, match="2"):
+        main(["sweep", str(path), "--size", ",", "--dry-run"])
+    told = "--size: expected one name or more, with commas between them, given ','"
+    assert told in capsys.readouterr().err
+    assert main(["sweep", str(path), *words, "--size", "w16", "--json"]) == 0
+    assert {*json.loads(capsys.readouterr().out)} == {"sweeps"}
+    assert main(["report", str(path), "--json"]) == 0
     assert [size["size"] for size in json.loads(capsys.readouterr().out)["sizes"]] == ["w16"]
-    assert main(["transfer", str(path), *words, "--dry-run"]) == 0
+    assert main(["sweep", str(path), *words, "--dry-run"]) == 0
     planned = capsys.readouterr().out
     assert "arm pre: 3 points of 2 updates" in planned
     assert "to do: 0 trials, 0 tokens" in planned  # those of the size that was tuned
     assert f"to do: 9 trials, {9 * 2 * 8 * 32:,} tokens" in planned
-    assert main(["transfer", str(path), *words, "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
+    assert main(["sweep", str(path), *words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [sweep["sweep"] for sweep in document["sweeps"]] == ["toy-wide-w16", "toy-wide-w32"]
+    content = document["over_sizes"]
     assert [len(losses) for losses in content["arms"]["pre"]["losses"]] == [3, 3]
     assert content["saved_items"] == 3 * 2 * 8 * 32
-    assert main(["transfer", str(path), *words, "--dry-run"]) == 0
+    assert main(["report", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == content
+    assert main(["sweep", str(path), *words, "--dry-run"]) == 0
     assert capsys.readouterr().out.count("to do: 0 trials, 0 tokens") == 2
     other = f"sqlite:///{tmp_path}/other.db"
-    assert main(["transfer", str(path), *words, "--dry-run", "--json", "--storage", other]) == 0
+    assert main(["sweep", str(path), *words, "--dry-run", "--json", "--storage", other]) == 0
     document = json.loads(capsys.readouterr().out)
     plans = document["sweeps"]
     assert "notes" not in document
     assert [plan["sweep"] for plan in plans] == ["toy-wide-w16", "toy-wide-w32"]
     assert all("to do: 9 trials" in plan["plan"] for plan in plans)
-    assert main(["transfer", str(path), *words, "model.heads=1", "--dry-run", "--storage", other]) == 0
+    assert main(["sweep", str(path), *words, "model.heads=1", "--dry-run", "--storage", other]) == 0
     assert "Note: The heads differ in width (16 at w16, 32 at w32)" in capsys.readouterr().out
-    assert main(["transfer", str(path), "confirm.seeds=2"]) == 2
-    assert "3 seeds or more" in capsys.readouterr().err
+    assert main(["sweep", str(path), *words, "confirm.seeds=2", "--dry-run", "--storage", other]) == 0
+    assert "3 seeds or more" in capsys.readouterr().out

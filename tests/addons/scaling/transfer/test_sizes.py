@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from ablate.addons.scaling.transfer.sizes import build_chain
+from ablate.addons.scaling.transfer.sizes import arrange_sizes
 from ablate.config.errors import ConfigError
-from ablate.config.yaml import parse_overrides
+from ablate.sweeps.spec.files import load_sweeps
 
 FILE = {
     "name": "toy-wide",
@@ -24,6 +24,11 @@ FILE = {
         "w16": {"model": {"hidden": 16, "heads": 1, "mlp": 48}},
     },
 }
+
+
+def build_chain(path, sizes=None):
+    specs = load_sweeps(path, size=sizes)
+    return arrange_sizes({spec.name.rpartition("-")[2]: spec for spec in specs}, str(path))
 
 
 @pytest.fixture
@@ -70,31 +75,16 @@ def test_heads_of_two_widths_are_told(write):
     assert build_chain(write(arms=arms, sizes=same, factor="model")).describe_heads() == ""
 
 
-@pytest.mark.parametrize("confirm", [{"seeds": 3, "effect": 0.05}, FILE["confirm"]])
-def test_a_file_that_takes_settings_over_is_told_what_to_do(write, confirm):
-    file = write(search={"transfer": {"from": "w16"}, **FILE["search"]}, confirm=confirm)
-    with pytest.raises(ConfigError) as told:
-        build_chain(file)
-    (problem,) = told.value.problems
-    words = "search.transfer=null confirm.at=grid"
-    assert words in problem.message
-    assert build_chain(file, (), parse_overrides(words.split())).places == [16, 32]
-
-
 @pytest.mark.parametrize(
-    ("more", "sizes", "words"),
+    ("more", "words"),
     [
-        ({"confirm": {"seeds": 3}}, (), "sampler: grid and confirm: {at: grid, seeds: 3}"),
-        ({"confirm": {"at": "grid", "seeds": 2}}, (), "3 seeds or more"),
-        ({"search": {"optimizer.lr": [1e-3, 2e-3]}}, (), "3 rates or more"),
-        ({"search": {"optimizer.weight_decay": [0.0, 0.1, 0.2]}}, (), "one learning rate is searched"),
-        ({}, ("w99",), "no such size"),
-        ({"sizes": {}}, (), "two sizes or more"),
-        ({"sizes": {"w16": FILE["sizes"]["w16"]}}, ("w16",), "two sizes or more"),
-        ({"name": "s", "sizes": {}, "stages": {"a": {}, "b": {}}}, (), "two sizes or more"),
-        ({"sizes": {"a": {"model": {"mlp": 48}}, "b": {"model": {"mlp": 96}}}}, (), "two have the same width"),
+        ({"confirm": {"seeds": 3}}, "sampler: grid and confirm: {at: grid, seeds: 3}"),
+        ({"confirm": {"at": "grid", "seeds": 2}}, "3 seeds or more"),
+        ({"search": {"optimizer.lr": [1e-3, 2e-3]}}, "3 rates or more"),
+        ({"search": {"optimizer.weight_decay": [0.0, 0.1, 0.2]}}, "one learning rate is searched"),
+        ({"sizes": {"a": {"model": {"mlp": 48}}, "b": {"model": {"mlp": 96}}}}, "two have the same width"),
     ],
 )
-def test_files_that_tell_nothing_are_refused(write, more, sizes, words):
+def test_files_that_tell_nothing_are_refused(write, more, words):
     with pytest.raises(ConfigError, match=words):
-        build_chain(write(**more), sizes)
+        build_chain(write(**more))
