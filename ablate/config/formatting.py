@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 
@@ -115,6 +115,12 @@ def join_words(words: Iterable[str], last_word: str = "and") -> str:
     """Return 'a', 'a and b', 'a, b and c'."""
     *head, last = list(words) or [""]
     return f"{', '.join(head)} {last_word} {last}" if head else last
+
+
+def join_first(items: Sequence[object], most: int) -> str:
+    """Return the first `most` of `items`, separated by commas, and how many more there are."""
+    more = f" and {len(items) - most:,} more" if len(items) > most else ""
+    return ", ".join(map(str, items[:most])) + more
 
 
 def to_json(content: Any) -> Any:

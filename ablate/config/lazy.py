@@ -6,7 +6,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 @contextlib.contextmanager
@@ -34,3 +34,10 @@ class LazyModule:
         with postpone_collection():
             module = import_module(self.name)
         return getattr(module, attribute)
+
+
+if TYPE_CHECKING:
+    import torch as torch
+    import torch.utils._pytree as pytree
+else:
+    torch, pytree = LazyModule("torch"), LazyModule("torch.utils._pytree")

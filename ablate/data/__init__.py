@@ -10,7 +10,10 @@ from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, S
 from ablate.data.text.presets import PRESETS
 
 # isort: split
-from ablate.data.images.config import Digits, ImageDataset, ImageFiles, ImageFolder, MaskFolder
+from ablate.data.images.digits import Digits
+
+# isort: split
+from ablate.data.images.config import ImageDataset, ImageFiles, ImageFolder, MaskFolder
 
 # isort: split
 from ablate.data.images.glyphs import Glyphs

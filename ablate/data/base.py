@@ -17,18 +17,15 @@ from pydantic import Field
 from ablate.config.base import Kind
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import DataError, Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import pytree
 from ablate.config.registry import Registry
 from ablate.data.order import PermutedBatches, build_loader
 from ablate.data.trivial_loss import MOST, choose_blocks, compute_trivial_loss, count_targets
 
 if TYPE_CHECKING:
-    import torch.utils._pytree as pytree
     from torch import Tensor
     from torch.utils.data import DataLoader
     from typing_extensions import Self
-else:
-    pytree = LazyModule("torch.utils._pytree")
 
 Batch: TypeAlias = "tuple[Any, Any]"
 """(inputs, targets), each a tensor or a nested structure of tensors; the first dimension of each is the batch."""
@@ -298,19 +295,3 @@ class DataConfig(Kind):
 
 
 data_kinds: Registry[DataConfig] = Registry("data", DataConfig)
-
-
-ORIGINS = {
-    "files": ("dataset", "subset", "train_split", "val_split", "split", "revision"),
-    "dataset": ("files",),
-    "val_files": ("val_split",),
-    "val_split": ("val_files",),
-}
-"""`Config.replaces` of data that comes from files or from a dataset."""
-
-
-def check_one_origin(files: Sequence[str], dataset: str | None) -> None:
-    """Raise ValueError unless either files or a dataset is given, and not both."""
-    if bool(files) == (dataset is not None):
-        both = "both are given" if files else "none is given"
-        raise ValueError(f"needs either files or dataset, and {both}")

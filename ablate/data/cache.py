@@ -14,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from ablate.config.errors import DataError
+from ablate.config.formatting import join_first
 from ablate.data.files import explain, hash_file, read_stamps
 
 
@@ -56,7 +57,7 @@ def remember(what: str, paths: Sequence[Path], cache: Path, compute: Callable[[]
         if known is None:
             known = compute()
             if read_stamps(paths) != before:
-                raise DataError(f"A file changed while it was read: one of {_join_names(paths)}")
+                raise DataError(f"A file changed while it was read: one of {join_first(paths, 3)}")
             write_whole(note, json.dumps(known).encode())
     return known
 
@@ -67,11 +68,6 @@ def _read_note(note: Path) -> list[str] | None:
     except (OSError, ValueError):
         return None
     return known if isinstance(known, list) and all(isinstance(entry, str) for entry in known) else None
-
-
-def _join_names(paths: Sequence[Path], most: int = 3) -> str:
-    more = f" and {len(paths) - most} more" if len(paths) > most else ""
-    return ", ".join(map(str, paths[:most])) + more
 
 
 @contextlib.contextmanager

@@ -28,8 +28,8 @@ def identify_files(path: str) -> str:
 
 
 def identify_file(path: Path) -> object:
-    """Return what all names of one file have in common, whether they are links or not; of a file that cannot be read
-    its name."""
+    """Return a key that is the same for all names of one file, links included; for a file that cannot be read its
+    name."""
     try:
         facts = os.stat(path)
     except OSError:

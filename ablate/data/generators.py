@@ -7,16 +7,10 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ablate.config.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
+from ablate.config.lazy import torch
 
 IMAGE, PAIR, SAMPLE = 2, 3, 4
 """The streams of random numbers below a seed; the order of the data is stream 1."""

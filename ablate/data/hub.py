@@ -166,7 +166,7 @@ def open_folder(folder: Path, subset: str | None, split: str) -> Any:
 
 
 def _advise_on_parts(subset: str | None, split: str) -> str:
-    """Return what to set for a folder that may lack the requested subset or split; "" for the default ones."""
+    """Return advice for a folder that may lack the requested subset or split; "" for the default ones."""
     ways = [f"without a subset {subset!r} needs data.subset=null"] if subset else []
     ways += [f"without a split {split!r} needs data.val_split=null, or data.val_files"] if split != "train" else []
     own = " (of a further validation set: data.val_sets.NAME.subset, data.val_sets.NAME.split)"

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch.utils.data import DataLoader
-else:
-    torch = LazyModule("torch")
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ _SENTENCES = (". ", "! ", "? ", "。")
 _LONG, _WORDS = 400, "e "
 """Characters of a line that is cut although it has no sentences, and the ends of words behind which it is."""
 _BLOCK, _FILTER = 1 << 20, 22
-"""Bytes that are hashed at a time, and the bits of a hash by which most stretches are told apart from those wanted."""
+"""Bytes that are hashed at a time, and the bits of a hash that rule out most stretches which are not wanted."""
 
 
 class Overlap(NamedTuple):
@@ -70,7 +70,7 @@ class _Stretches:
             self._texts.append(normal)
 
     def close(self) -> None:
-        """Hash what is wanted; after it no more is."""
+        """Hash the stretches that are wanted; none can be added afterwards."""
         firsts = [text[cut : cut + STRETCH] for text in self._texts for cut in _find_cuts(text)]
         self._wanted = np.array([int(hash_stretches(first)[0]) for first in firsts], np.uint64)
         self._filter = np.zeros(1 << _FILTER, bool)
@@ -175,7 +175,7 @@ def measure_items(
 
 def check_overlap(overlap: Overlap, most: float, what: str, held_out: bool = False) -> str:
     """Return the share as a part of a description of the data; "" without any. Raises DataError for more than `most`;
-    where the validation set is held out of data with copies, a warning tells it. `what` is its name."""
+    where the validation set is held out of data with copies, a warning says so. `what` is its name."""
     share = f"{100 * overlap.share:.3g} %"
     if overlap.share > most and held_out:
         logger.warning(f"{share} of {what} is also training data, since the data has copies ({overlap.example!r})")

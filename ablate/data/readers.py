@@ -8,7 +8,7 @@ import io
 import json
 import lzma
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -151,31 +151,64 @@ def name_json_type(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def explain_missing_column(where: str, column: str, columns: list[str]) -> DataError:
-    """Return the error of a missing column, with the existing columns."""
+def explain_missing_column(where: str, column: str, columns: Collection[str], hint: str = "") -> DataError:
+    """Return the error of a missing column, with the existing columns and a `hint`."""
     there = ", ".join(map(repr, columns)) or "none"
-    return DataError(f"{where}: no column {column!r}. Columns: {there}.{did_you_mean(column, columns)}")
+    return DataError(f"{where}: no column {column!r}. Columns: {there}.{hint}{did_you_mean(column, columns)}")
+
+
+def get_text(where: str, row: Mapping[str, Any], column: str, hint: str = "") -> str:
+    """Return the text in a column of a row. Raises DataError, with the `hint` for a missing column."""
+    if column not in row:
+        raise explain_missing_column(where, column, row.keys(), hint)
+    text = row[column]
+    if not isinstance(text, str):
+        raise DataError(f"{where}: {column!r} must be a string, but is {name_json_type(text)}")
+    return text
+
+
+def count_bytes(where: str, text: str) -> int:
+    """Return the UTF-8 bytes of a text. Raises DataError for text that is not Unicode."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: the text has a lone surrogate (half a character) and is not valid Unicode") from None
 
 
 @contextlib.contextmanager
-def open_parquet(path: Path, columns: list[str] | None = None) -> Iterator[tuple[Any, Iterable[Any]]]:
-    """Yield the schema of a parquet file and its batches, of `columns` or of all, in plain types (`simplify`). Raises
-    DataError."""
+def open_table(path: Path, column: str | None = None) -> Iterator[tuple[Any, Iterable[Any]]]:
+    """Yield the schema of a parquet or arrow file and its batches, of a `column` or of all, in plain types
+    (`simplify`). Raises DataError.
+
+    An arrow file is of the stream format, which `datasets` writes, or of the file format, also called Feather.
+    """
+    if path.suffix.lower() == ".arrow":
+        with _open_ipc(path) as (schema, batches, _):
+            own = batches if column not in schema.names else (batch.select([column]) for batch in batches)
+            yield simplify(schema), _validate(own)
+        return
     try:
         with pq.ParquetFile(path) as file:
+            columns = [column] if column is not None else None
             yield simplify(file.schema_arrow), _validate(file.iter_batches(batch_size=1024, columns=columns))
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a readable parquet file: {explain(error)}") from error
 
 
-@contextlib.contextmanager
-def open_arrow(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
-    """Yield the schema of an arrow file and its batches, in plain types (`simplify`). Raises DataError.
-
-    The file is of the stream format, which `datasets` writes, or of the file format, also called Feather.
-    """
-    with _open_ipc(path) as (schema, batches, _):
-        yield simplify(schema), _validate(batches)
+def read_table(path: Path, batches: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (location, values by column) of each row. Raises DataError for text that is not UTF-8."""
+    number = 0
+    for batch in batches:
+        for row in range(batch.num_rows):
+            number += 1
+            where, values = f"{path}: row {number}", {}
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                try:
+                    values[name] = column[row].as_py()
+                except UnicodeDecodeError as error:
+                    text = f"byte 0x{error.object[error.start]:02x} of {name!r} is not UTF-8, which is expected"
+                    raise DataError(f"{where}: {text}") from None
+            yield where, values
 
 
 def is_plain_stream(path: Path) -> bool:

@@ -23,9 +23,9 @@ _CALLED = re.compile(rf"[\W\d_]*(?:{_MORE}[\W\d_]*)*({'|'.join(SPLITS)})(?:[\W\d
 
 
 def find_splits(names: Iterable[str], where: str) -> dict[str, str]:
-    """Return train, validation and test -> that one of the `names` that is usually called so, in any case, for those
-    that there are: alone, or else with such a word or number as in train_images. Raises DataError for several that may
-    be train or validation."""
+    """Return train, validation and test -> the one of `names` that is usually called so, in any case; a split without
+    such a name is left out. A plain name is preferred to one with another word or a number, such as train_images.
+    Raises DataError if several names may be train or validation."""
     found: dict[str, list[str]] = {}
     for name in names:
         if match := _CALLED.fullmatch(name.lower()):

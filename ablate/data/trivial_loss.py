@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 MOST = 1 << 22
 """Values of a dataset that are read to count its targets, in a fraction of a second from the disk's cache."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import pytree, torch
 from ablate.data.base import IGNORED, Batch, Corpus, DataConfig, Samples
 from ablate.data.generators import SAMPLE, keep_generators, seed_generators
 from ablate.data.overlap import Overlap, check_overlap, measure_items
@@ -25,12 +25,8 @@ from ablate.data.splits import split
 from ablate.data.trivial_loss import choose_blocks
 
 if TYPE_CHECKING:
-    import torch
-    import torch.utils._pytree as pytree
     from lightning.pytorch import LightningDataModule
     from torch import Tensor
-else:
-    torch, pytree = LazyModule("torch"), LazyModule("torch.utils._pytree")
 
 logger = logging.getLogger(__name__)
 

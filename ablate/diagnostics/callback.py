@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -116,7 +115,9 @@ class LayerDiagnostics(RunCallback):
         with (folder / "training.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["column", self.unit, "layer", "value"])
-            writer.writerows(_list_values(self.history))
+            for column, course in self.history.items():
+                for at, row in course.items():
+                    writer.writerows([column, at, layer, value] for layer, value in enumerate(row, 1))
         # one figure, as PNG alone: it takes seconds, and there may be hundreds of runs; the report of a sweep has more
         save_png(draw_overview(self.last, self.history, self.unit), folder / "training.png")
         for path in (folder / name for name in (TRAINING, "training.csv", "training.png")):
@@ -137,9 +138,3 @@ class LayerDiagnostics(RunCallback):
             },
             "last": {name: result.to_dict() for name, result in self.last.items()},
         }
-
-
-def _list_values(history: Mapping[str, Mapping[int, Sequence[float]]]) -> Iterator[tuple[str, int, int, float]]:
-    for column, course in history.items():
-        for at, row in course.items():
-            yield from ((column, at, layer, value) for layer, value in enumerate(row, 1))

@@ -41,7 +41,7 @@ class Comparison(ABC):
 
     @abstractmethod
     def compare(self, models: Mapping[str, str], options: Mapping[str, Any]) -> Compared:
-        """Return what is known of `models`, run's id, checkpoint or exported folder -> its name on the command line.
+        """Return the comparison of `models`: run's id, checkpoint or exported folder -> its name on the command line.
         `options` are all options of the command by name. Raises AblateError."""
 
 
@@ -51,9 +51,9 @@ class TaskHead(ABC):
     name: ClassVar[str]
     """The task, as in `--tasks`."""
     noun: ClassVar[str]
-    """What the head is called, such as "span head"."""
+    """The noun for the head, such as "span head"."""
     advice: ClassVar[str]
-    """How such a model is made: what is said to who gives another."""
+    """Advice for a user who gives a model without such a head."""
 
     @abstractmethod
     def accepts(self, config: Any) -> bool:
@@ -75,11 +75,11 @@ class PaperFigure:
     figure: str
     """The figure of `figures.figures` that shows the same."""
     models: str
-    """What the paper draws, or of which models it draws it."""
+    """What the paper draws, or the models that it draws."""
     tasks: tuple[str, ...] = ()
     """The tasks by which the paper measures the performance without a layer."""
     note: str = ""
-    """What is not known of it, or differs here."""
+    """What is unknown about it, or differs here."""
 
 
 comparisons: Catalogue[type[Comparison]] = Catalogue("comparison")

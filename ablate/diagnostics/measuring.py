@@ -130,9 +130,15 @@ def measure_model(
         raise AblateError(" ".join(f"{subject.label}: {sentence}" for sentence in _describe_left(left)))
     fitting = [kind for kind in kinds if kind.name not in left]
     scores, known = dict(metrics or {}), None if metrics else ""
-    notes = [*_describe_left(left), *_note_shortage(opened, settings.tokens)]
+    notes, there = _describe_left(left), subject.items * subject.per_item
+    if there < settings.tokens:
+        notes.append(f"the data has {there:,} {subject.unit}, fewer than {settings.tokens:,}.")
     if benchmarks and Pruning in fitting:
-        _refuse_images(subject)
+        if subject.unit == "images":
+            raise AblateError(
+                f"{subject.label} is a model of images, which --tasks cannot score: leave it out, and layer removal is "
+                "measured by loss and accuracy."
+            )
         own = benchmarks.select(subject)
         scores |= own.load_metrics(subject, opened.tokenizer)
         known = None if metrics else own.identify()
@@ -178,14 +184,6 @@ def _find_obstacle(kind: type[Measurement], opened: Opened) -> str:
     return ""
 
 
-def _refuse_images(subject: Subject) -> None:
-    if subject.unit == "images":
-        raise AblateError(
-            f"{subject.label} is a model of images, which --tasks cannot score: leave it out, and layer removal is "
-            "measured by loss and accuracy."
-        )
-
-
 def _note_tasks(subject: Subject, own: Sequence[str], names: Sequence[str]) -> list[str]:
     if not (others := [name for name in names if name not in own]):
         return []
@@ -210,9 +208,3 @@ def _find_device(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         raise AblateError(f"--device {name}: {str(error).splitlines()[0]}") from None
     return device
-
-
-def _note_shortage(opened: Opened, tokens: int) -> list[str]:
-    there = opened.subject.items * opened.subject.per_item
-    unit = opened.subject.unit
-    return [f"the data has {there:,} {unit}, fewer than {tokens:,}."] if there < tokens else []

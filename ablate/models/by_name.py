@@ -52,12 +52,12 @@ class ByName(ModelConfig):
 
     @property
     def hidden(self) -> int:
-        """Width of the hidden state; of a model whose stages differ, that of the last."""
+        """Width of the hidden state; where stages differ, of the last stage."""
         return self.stack().hidden
 
     @property
     def layers(self) -> int:
-        """Number of layers; of stages, where layers come in stages."""
+        """Number of layers, or of stages if the model has stages."""
         return self.stack().depth
 
     @property
@@ -96,7 +96,7 @@ class ByName(ModelConfig):
         raise ConfigError([Problem("model.kind", text, self.kind)])
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
-        return []  # `_check` has told them: nothing else can be said of a model that cannot be built
+        return []  # `_check` has reported them; nothing more is known of a model that cannot be built
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Any:
         return self.library().build(self, norm, init, classes, shape)

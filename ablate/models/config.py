@@ -161,10 +161,10 @@ class ModelConfig(Kind):
         return 0, 0
 
     def validate_choices(self, norm: Placement, init: Initialization) -> list[Problem]:
-        """Return the problems with a placement, norm layers and an initialisation for this model, besides what the
-        placement asks for. Here: with those of a library's model."""
+        """Return the problems with a placement, norm layers and an initialisation for this model, other than what the
+        placement asks for. Here: a choice of `library`, which only models of a library have."""
         accepted = [kind for kind in models if models[kind].of_library]
-        text = "library stands for what a library has built, and model {} is of none. Accepted with: {}"
+        text = "library keeps what a library has built, and model {} is not from a library. Accepted with: {}"
         text = text.format(self.title, ", ".join(f"model.kind={kind}" for kind in accepted))
         layers = [norm, *(norm.at(index, self.layers) for index in range(self.layers))]
         choices = {"norm.kind": any(one.of_library for one in layers), "norm.layer": norm.layer.of_library}
@@ -220,7 +220,7 @@ def validate_wiring(model: ModelConfig, norm: Placement, init: Initialization) -
 
 
 def validate_asks(model: ModelConfig, norm: Placement, init: Initialization) -> list[Problem]:
-    """Return what `norm` and `init` ask of a model that the family of `model` does not do, each with both names."""
+    """Return the problems with requests of `norm` and `init` that the family of `model` does not honour."""
     stack, problems = model.stack(), []
     asks = norm.list_asks(stack)
     if init.embedding_multiplier(stack) != 1:

@@ -168,7 +168,8 @@ class ViTModel(Model):
         return self.vit(images) if kept is None else self._see_kept(images, kept)
 
     def _see_kept(self, images: Tensor, kept: Tensor) -> Tensor:
-        """Return what the attached head makes of the patches at the places `kept` [batch, n], which alone are seen."""
+        """Return the output of the attached head for the patches at the places `kept` [batch, n]; the layers see no
+        other ones."""
         vit: Any = self.vit
         tokens, prefix = vit._pos_embed(vit.patch_embed(images)), vit.num_prefix_tokens
         places = kept.unsqueeze(-1).expand(-1, -1, tokens.shape[-1])

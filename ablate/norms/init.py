@@ -11,15 +11,12 @@ from pydantic import Field
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.config.registry import Registry
 from ablate.norms.placement import Placement, Stack
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 OUTPUTS = ("o", "down")  # the projections that write to the residual stream
 
@@ -50,7 +47,7 @@ class Initialization(Kind):
     source: ClassVar[str] = ""
     """The paper or model that the initialisation is from."""
     of_library: ClassVar[bool] = False
-    """Whether it is the one that a library's model has of its own."""
+    """Whether it keeps the initial weights of a library's model."""
     by_residual: ClassVar[bool] = False
     """Whether it differs from `normal` in the projections that write to a residual stream."""
     by_width: ClassVar[bool] = False
@@ -196,7 +193,7 @@ class LibraryInitialization(Initialization):
     formula = "as the library draws them"
 
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
-        text = "the library's own initialisation has no such setting; take init=normal, of which it is the deviation"
+        text = "the library's own initialisation has no such setting; it is the standard deviation of init=normal"
         values = {"std": self.std, "embedding_std": self.embedding_std}
         return [Problem(name, text, value) for name, value in values.items() if value is not None]
 

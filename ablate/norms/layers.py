@@ -34,7 +34,7 @@ class NormLayer(Kind):
     caveats: ClassVar[str] = ""
     """What to consider before comparing it with others."""
     of_library: ClassVar[bool] = False
-    """Whether it is the one that a library's model has of its own."""
+    """Whether it keeps the norms that a library's model has built itself."""
     scales_embedding: ClassVar[bool] = False
     """Whether a learnable number, initially sqrt(d), multiplies the token embedding: needed by a layer that does not
     re-scale."""
@@ -260,8 +260,8 @@ class NoNorm(NormLayer):
 
 @norm_layers.register
 class LibraryLayer(NormLayer):
-    """The norm layers that a model of a library has of its own: each norm stays as the library built it. Their default,
-    and for them alone (`model.kind: hf` and `timm`)."""
+    """The norm layers of a library's model stay as the library built them. The default of such models, and only for
+    them (`model.kind: hf` and `timm`)."""
 
     kind: Literal["library"] = "library"
     listed = False

@@ -19,15 +19,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.config.registry import Registry
 from ablate.norms.layers import NoNorm, NormLayer, RMSNorm, norm_layers
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
-else:
-    torch = LazyModule("torch")
 
 
 @dataclass(frozen=True)
@@ -81,8 +78,8 @@ ASKS = {
     "embedding_scale": "a learnable factor of the embedding",
     "embedding_multiplier": "a constant factor of the embedding",
 }
-"""What a placement, a norm layer or an initialisation can ask of a model besides the wiring of its residual
-connections, in words."""
+"""Requests that a placement, a norm layer or an initialisation can make of a model besides the wiring of its residual
+connections -> in words."""
 
 
 class Placement(Kind):
@@ -114,7 +111,7 @@ class Placement(Kind):
     embedding_norm: ClassVar[bool] = False
     """Whether a norm follows the embedding."""
     of_library: ClassVar[bool] = False
-    """Whether it is the one that a library's model has of its own, and builds itself."""
+    """Whether it keeps the placement that a library's model has built itself."""
     on_summed_inputs: ClassVar[bool] = False
     """Whether the norms are on the summed inputs of each layer, of a model without residual connections."""
     inner_norm: ClassVar[bool] = False
@@ -180,7 +177,7 @@ class Placement(Kind):
         return not isinstance(self.qk, NoNorm)
 
     def list_asks(self, stack: Stack) -> dict[str, str]:
-        """Return what is asked of a model: a key of `ASKS` -> the placement or norm layer that asks for it."""
+        """Return the requests to a model: a key of `ASKS` -> the placement or norm layer that asks for it."""
         layers = [self.at(index, stack.depth) for index in range(max(1, stack.depth))]
         asks = {
             ask: f"placement {placed.kind}"
@@ -205,7 +202,7 @@ class Placement(Kind):
         }
 
     def validate_layer(self, stack: Stack) -> list[Problem]:
-        """Return what is wrong with the norm layers in a model with this placement."""
+        """Return the problems with the norm layers in a model with this placement."""
         layers = [self.at(index, stack.depth) for index in range(stack.depth)]
         width = stack.heads * stack.head_dim  # of the attention's output
         widths = {stack.hidden}

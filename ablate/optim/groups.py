@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ablate.config.base import Config
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import LazyModule, torch
 from ablate.distributed import ranks
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from ablate.models import base as models
     from ablate.optim.parametrizations import Factors
 else:
-    torch = LazyModule("torch")
     models = LazyModule("ablate.models.base")
 
 
@@ -83,23 +81,19 @@ def list_exempt(module: nn.Module) -> set[str]:
 
 
 def list_factors(module: nn.Module) -> dict[str, Factors]:
-    """Return what the parametrisation of `module` multiplies the optimizer's settings by, for each of its parameters by
-    name; empty where nothing is multiplied."""
+    """Return the factors by which the parametrisation of `module` multiplies the optimizer's settings, for each of its
+    parameters by name; empty if it has no parametrisation."""
     multipliers = module.multipliers if isinstance(module, models.Model) else None
     if multipliers is None:
         return {}
     inside = {*module.blocks().parameters()}  # type: ignore[operator]
-    roles, stream = assign_roles(module), _list_on_stream(module)
+    # what the residual stream itself passes through, as the wiring of the layers names it (`ablate.norms.residuals`)
+    parts = [getattr(own, name) for own in module.modules() for name in getattr(own, "on_stream", ())]
+    stream = {p for part in parts for p in (part.parameters() if isinstance(part, torch.nn.Module) else [part])}
+    roles = assign_roles(module)
     return {
         name: multipliers.find_factors(roles[name], p in inside, p in stream) for name, p in module.named_parameters()
     }
-
-
-def _list_on_stream(module: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters that the residual stream itself passes through, as the wiring of the layers names them
-    (`ablate.norms.residuals`)."""
-    parts = [getattr(own, name) for own in module.modules() for name in getattr(own, "on_stream", ())]
-    return {p for part in parts for p in (part.parameters() if isinstance(part, torch.nn.Module) else [part])}
 
 
 def set_eps(groups: list[dict[str, Any]], eps: float) -> list[dict[str, Any]]:

@@ -9,18 +9,16 @@ from pydantic import Field
 
 from ablate.config.base import Kind
 from ablate.config.errors import ConfigError, Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.formatting import join_first
+from ablate.config.lazy import torch
 from ablate.config.registry import Registry
 from ablate.optim.groups import Groups, assign_roles, list_exempt, list_factors, set_eps, split_parameters
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
     from torch.optim import Optimizer
 
     from ablate.optim.parametrizations import Factors
-else:
-    torch = LazyModule("torch")
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")  # where torch 2.6 and later have fused Adam and AdamW
@@ -76,9 +74,8 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
     optimizer = config.build(model)
     grouped = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     if missing := [name for name, p in model.named_parameters() if p.requires_grad and p not in grouped]:
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         text = (
-            f"leaves trainable parameters out: {', '.join(missing[:_NAMED])}{more}. "
+            f"leaves trainable parameters out: {join_first(missing, _NAMED)}. "
             "Each must be in a group, as build_groups(model) puts them"
         )
         raise ConfigError([Problem("optimizer.kind", text, config.kind)])

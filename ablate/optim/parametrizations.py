@@ -81,7 +81,7 @@ class Parametrization(Kind):
     """Whether anything depends on the depth."""
 
     def list_multipliers(self, stack: Stack) -> Multipliers:
-        """Return what it does to a model of this size."""
+        """Return the multipliers for a model of this size."""
         return Multipliers()
 
 

@@ -9,16 +9,13 @@ from pydantic import Field
 
 from ablate.config.base import Kind
 from ablate.config.bounds import MOST_STEPS
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.config.registry import Registry
 
 if TYPE_CHECKING:
-    import torch
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LambdaLR
     from typing_extensions import Self
-else:
-    torch = LazyModule("torch")
 
 
 class ScheduleConfig(Kind):

@@ -14,22 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import pytree, torch
 from ablate.config.registry import Registry
 from ablate.data import IGNORED, Corpus, DataConfig
 from ablate.models import ModelConfig
 
 if TYPE_CHECKING:
-    import torch
-    import torch.utils._pytree as pytree
     from matplotlib.figure import Figure
     from torch import Tensor
     from torchmetrics import MetricCollection
 
     from ablate.models import Model
-else:
-    torch = LazyModule("torch")
-    pytree = LazyModule("torch.utils._pytree")
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.data import IGNORED, Corpus
 from ablate.models import ModelConfig
 from ablate.tasks.base import Metric, Task, count_unpadded, tasks
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torchmetrics import MetricCollection
-else:
-    torch = LazyModule("torch")
 
 
 @tasks.register

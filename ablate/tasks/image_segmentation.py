@@ -6,14 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import LazyModule, torch
 from ablate.data import IGNORED, Corpus
 from ablate.models import ModelConfig
 from ablate.plots.panels import create_panels
 from ablate.tasks.base import Metric, Task, count_unpadded, tasks
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
     from torch import Tensor
     from torchmetrics import MetricCollection
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ablate.models import Model
     from ablate.tasks import heads
 else:
-    torch = LazyModule("torch")
     heads = LazyModule("ablate.tasks.heads")
 
 _WEIGHT = "head.pixels.weight"
@@ -96,6 +94,8 @@ class ImageSegmentation(Task):
 
     def draw_predictions(self, model: Any, inputs: Tensor, targets: Tensor, corpus: Corpus) -> Figure:
         """Return each image, its mask and the prediction of `model`, side by side."""
+        import numpy as np
+
         predicted = model(inputs).argmax(1)
         names = [name for _ in inputs for name in ("image", "mask", "predicted")]
         figure, axes = create_panels("Predictions on validation images", names, across=6)
@@ -107,18 +107,11 @@ class ImageSegmentation(Task):
             masks = [part[number].cpu().numpy() for part in (targets, predicted)]
             for axis, name, values in zip(axes[3 * number :], names, [shown, *masks], strict=False):
                 is_mask = values.ndim == 2
-                pixels = values if not is_mask else _hide(values)
+                pixels = np.ma.masked_equal(values, IGNORED) if is_mask else values  # blank without a class
                 axis.imshow(pixels, **(colours if is_mask else {"cmap": "gray"} if pixels.shape[-1] == 1 else {}))
                 axis.set_title(name)
                 axis.set_axis_off()
         return figure
-
-
-def _hide(mask: Any) -> Any:
-    """Return a mask in which pixels without a class are blank."""
-    import numpy as np
-
-    return np.ma.masked_equal(mask, IGNORED)
 
 
 def _sum_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

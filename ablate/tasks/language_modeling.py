@@ -6,17 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.data import Corpus
 from ablate.models import ModelConfig
 from ablate.tasks.base import Metric, Task, count_unpadded, tasks
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torchmetrics import MetricCollection
-else:
-    torch = LazyModule("torch")
 
 
 @tasks.register
@@ -63,7 +60,7 @@ class LanguageModeling(Task):
     def compute_metrics(
         self, loss: float, metrics: MetricCollection | None, bytes_per_token: float | None
     ) -> dict[str, float]:
-        values = {"perplexity": math.exp(min(loss, 700.0))}  # beyond which there is no such number
+        values = {"perplexity": math.exp(min(loss, 700.0))}  # exp of more overflows
         if bytes_per_token:
             values["bits_per_byte"] = loss / math.log(2) / bytes_per_token
         return values

@@ -10,20 +10,18 @@ from pydantic import Field
 
 from ablate.config.bounds import MOST_LAYERS, MOST_WIDTH
 from ablate.config.errors import ConfigError, Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import LazyModule, torch
 from ablate.data import Corpus, DataConfig
 from ablate.models import ModelConfig
 from ablate.tasks.base import Metric, Task, tasks
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torchmetrics import MetricCollection
 
     from ablate.models import Model
     from ablate.tasks import heads
 else:
-    torch = LazyModule("torch")
     heads = LazyModule("ablate.tasks.heads")
 
 PATTERNS = 64

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.data import Corpus
 from ablate.models import ModelConfig
 from ablate.tasks.base import Metric, Task, tasks
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torchmetrics import MetricCollection
-else:
-    torch = LazyModule("torch")
 
 
 @tasks.register

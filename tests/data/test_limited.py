@@ -8,7 +8,7 @@ import torch
 
 from ablate.data import Instructions, Text, Topics
 from ablate.data.base import BatchDataset
-from ablate.data.images.config import Digits
+from ablate.data.images.digits import Digits
 
 WORDS = [f"{'word ' * (1 + n % 7)}{n}" for n in range(400)]
 

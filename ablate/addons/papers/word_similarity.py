@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import AblateError, DataError
 from ablate.config.formatting import format_number
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import LazyModule, torch
 from ablate.data import Tokenizer
 from ablate.data.files import explain, read_stamps
 from ablate.diagnostics.kinds import Compared, Comparison, Table, comparisons
 
 if TYPE_CHECKING:
-    import torch
     import torch.nn.functional as F
     from torch import Tensor
 
     from ablate.training import trained
 else:
     trained = LazyModule("ablate.training.trained")
-    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
+    F = LazyModule("torch.nn.functional")
 
 LAYERS = {"embedding": "embed_tokens.weight", "head": "lm_head.weight"}
 """Layer -> its matrix, one row for each token."""

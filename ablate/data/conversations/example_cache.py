@@ -20,6 +20,7 @@ from ablate.data.conversations.sources import Row, RowSource
 from ablate.data.conversations.templates import Turn
 from ablate.data.files import expand_path
 from ablate.data.progress import show_progress
+from ablate.data.readers import count_bytes
 from ablate.data.text.token_cache import choose_dtype
 from ablate.data.text.tokenizers import Tokenizer
 
@@ -91,11 +92,7 @@ def _encode_batch(batch: list[Row], tokenizer: Tokenizer, read: Read) -> Iterato
     rows = []
     for where, row in batch:
         rows.append(read(where, row))
-        try:
-            "".join(turn.text for turn in rows[-1]).encode()
-        except UnicodeEncodeError:
-            text = "the text has a lone surrogate (half a character) and is not valid Unicode"
-            raise DataError(f"{where}: {text}") from None
+        count_bytes(where, "".join(turn.text for turn in rows[-1]))  # which refuses what is not Unicode
     ids = iter(tokenizer.encode([turn.text for turns in rows for turn in turns]))
     for turns in rows:
         yield [(turn, next(ids)) for turn in turns]

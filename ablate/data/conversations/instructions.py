@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ablate.config.base import Names
 from ablate.config.bounds import MOST_LENGTH
 from ablate.config.errors import DataError
-from ablate.data.base import ORIGINS, Corpus, DataConfig, check_one_origin, data_kinds
+from ablate.data.base import Corpus, data_kinds
 from ablate.data.cache import combine_fingerprints
 from ablate.data.conversations.example_cache import load_examples
 from ablate.data.conversations.packing import AnswerRows, Examples
 from ablate.data.conversations.sources import RowSource, open_rows
 from ablate.data.conversations.templates import TEMPLATES, Columns, Turn, read_turns
 from ablate.data.order import draw_permutation
+from ablate.data.origins import TwoOrigins
 from ablate.data.overlap import check_overlap, measure_items
 from ablate.data.splits import split
 from ablate.data.text.tokenizers import Tokenizer, check_end_of_text, load_tokenizer, refuse_bpe
 
 
 @data_kinds.register
-class Instructions(DataConfig):
+class Instructions(TwoOrigins):
     """Instructions with answers, or chats: only the answers, each with its end of text, count in the loss.
 
     Files are .json (a list of objects), .jsonl, .ndjson, .json-lines, .parquet or .arrow. A row contains instruction,
@@ -33,21 +32,6 @@ class Instructions(DataConfig):
 
     kind: Literal["instructions"] = "instructions"
     task: ClassVar[str] = "language_modeling"
-    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = ORIGINS
-    files: Names = ()
-    """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
-    val_files: Names = ()
-    """The validation set as files. Without it, and without `val_split`, `val_fraction` of the examples is held out."""
-    dataset: str | None = None
-    """Instead of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
-    subset: str | None = None
-    """The dataset's subset (configuration)."""
-    train_split: str = "train"
-    """The dataset's split to train on."""
-    val_split: str | None = None
-    """The dataset's split to validate on."""
-    revision: str | None = None
-    """Branch, tag or commit of the dataset on the hub. None: main, at the commit when this machine first read it."""
     columns: Columns = Columns()
     """The names of the columns."""
     template: Literal["alpaca", "plain"] = "alpaca"
@@ -57,9 +41,6 @@ class Instructions(DataConfig):
     """The tokenizer of the model that is fine-tuned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or
     the name of a repository on the hub. `ablate export --to hf` writes a run's tokenizer, including one trained on its
     text."""
-    end_of_text: str | None = Field(None, min_length=1)
-    """The token that ends each answer, or none. None: `eos_token` in the tokenizer_config.json beside the tokenizer,
-    or the token that is known for such tokenizers; where neither is there, training is refused."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
     """Maximum tokens of an input. Longer examples are cut, and their number is reported; an example of which no answer
     would remain is left out."""
@@ -69,13 +50,7 @@ class Instructions(DataConfig):
     positions."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Instructions:
-        check_one_origin(self.files, self.dataset)
-        settings = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
-        if settings and self.dataset is None:
-            raise ValueError(f"{', '.join(settings)}: only valid with `dataset`, which is not set")
-        if self.val_split is not None and self.val_files:
-            raise ValueError("both val_split and val_files are given; remove one")
+    def _takes_the_tokenizer_of_a_model(self) -> Instructions:
         refuse_bpe(self.tokenizer, "instructions")
         return self
 
@@ -121,12 +96,8 @@ class Instructions(DataConfig):
 
     def _open_sources(self, cache: Path) -> tuple[RowSource, RowSource | None]:
         """Open the training data, and the validation data if it is named."""
-        whole = open_rows(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
-        more = None
-        if self.val_files:
-            more = open_rows(self.val_files, None, None, "", None, cache)
-        elif self.val_split is not None:
-            more = open_rows((), self.dataset, self.subset, self.val_split, self.revision, cache)
+        origin = self.locate_validation()
+        whole, more = open_rows(self.locate(self.train_split), cache), open_rows(origin, cache) if origin else None
         if more and more.fingerprint == whole.fingerprint:
             raise DataError(f"The validation data is the training data: {more.name}. Choose other validation data.")
         return whole, more

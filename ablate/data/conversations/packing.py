@@ -5,19 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.data.base import IGNORED, Batch, BatchDataset
 from ablate.data.text.layouts import pad_rows
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ablate.config.errors import DataError, did_you_mean
 from ablate.data.conversations.sources import Row
 from ablate.data.conversations.templates import Template, read_messages
-from ablate.data.readers import name_json_type
+from ablate.data.readers import explain_missing_column, name_json_type
 
 FORMAT = (
     "A pair has chosen and rejected, each a text, a message or a chat, and the prompt in prompt, in conversations or "
@@ -50,7 +50,7 @@ class UsablePairs:
     """Fault -> number of pairs that have it."""
 
     def describe_left_out(self) -> str:
-        """Return what was left out, as a part of a sentence; "" if nothing was."""
+        """Return the number of pairs left out, by reason, as a part of a sentence; "" if there are none."""
         return "".join(f", {number:,} left out for {fault}" for fault, number in sorted(self.left_out.items()))
 
 
@@ -74,8 +74,7 @@ def read_pair(where: str, row: dict[str, Any], template: Template) -> Pair:
     """Return the pair in a row. Raises DataError with the row's location and the missing part."""
     for column in ("chosen", "rejected"):
         if column not in row:
-            there = ", ".join(map(repr, row)) or "none"
-            raise DataError(f"{where}: no column {column!r}. Columns: {there}. {FORMAT}.{did_you_mean(column, row)}")
+            raise explain_missing_column(where, column, row.keys(), f" {FORMAT}.")
     chosen, rejected = (_read_side(where, row[column], column) for column in ("chosen", "rejected"))
     context = next((row[name] for name in _CONTEXTS if name in row), None)
     if isinstance(chosen, str) and isinstance(rejected, str) and context is None and "prompt" not in row:
@@ -108,7 +107,7 @@ def _split_texts(where: str, row: dict[str, Any]) -> Pair:
     if others or not prompt.strip():
         reason = "'chosen' and 'rejected' have no common beginning"
         if others:
-            reason = "their common beginning is not taken for it beside other columns of text, which may contain it"
+            reason = "their common beginning is not taken as the prompt, since other columns of text may contain it"
         there = ", ".join(map(repr, row))
         raise DataError(f"{where}: no prompt. Columns: {there}; {reason}. {FORMAT}.{did_you_mean('prompt', row)}")
     return Pair(prompt, chosen[len(prompt) :], rejected[len(prompt) :])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from ablate.config.base import Names
 from ablate.config.bounds import MOST_LENGTH
 from ablate.config.errors import DataError
-from ablate.data.base import ORIGINS, Corpus, DataConfig, check_one_origin, data_kinds
+from ablate.data.base import Corpus, data_kinds
 from ablate.data.conversations.example_cache import load_examples
 from ablate.data.conversations.packing import AnswerRows, Examples
 from ablate.data.conversations.pairs import Pair, UsablePairs, read_pairs
 from ablate.data.conversations.sources import RowSource, open_rows
 from ablate.data.conversations.templates import TEMPLATES, Turn
+from ablate.data.origins import TextOrigin
 from ablate.data.overlap import check_overlap, measure_items
 from ablate.data.splits import split
 from ablate.data.text.tokenizers import Tokenizer, check_end_of_text, load_tokenizer, refuse_bpe
@@ -66,7 +66,7 @@ class PairCorpus(Corpus):
 
 
 @data_kinds.register
-class Preferences(DataConfig):
+class Preferences(TextOrigin):
     """Prompts with a better and a worse answer, in the formats of UltraFeedback, of chats and of Anthropic's HH. With
     `align`, training uses both answers; without it a model is fine-tuned on the better answer, as on instructions.
 
@@ -77,44 +77,26 @@ class Preferences(DataConfig):
 
     kind: Literal["preferences"] = "preferences"
     task: ClassVar[str] = "language_modeling"
-    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = ORIGINS
-    files: Names = ()
-    """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
-    dataset: str | None = None
-    """Instead of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
-    subset: str | None = None
-    """The dataset's subset (configuration)."""
-    train_split: str = "train"
-    """The dataset's split."""
-    revision: str | None = None
-    """Branch, tag or commit of the dataset on the hub. None: main, at the commit when this machine first read it."""
     template: Literal["alpaca", "plain"] = "alpaca"
     """The text around a prompt. alpaca: Alpaca's; plain: a line end after it; not around whole dialogues in text."""
     tokenizer: str = "bytes"
     """The tokenizer of the model that is aligned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or
     the name of a repository on the hub. `ablate export --to hf` writes a run's tokenizer, including one trained on its
     text."""
-    end_of_text: str | None = Field(None, min_length=1)
-    """The token that ends each answer, or none. None: `eos_token` in the tokenizer_config.json beside the tokenizer,
-    or the token that is known for such tokenizers; where neither is there, training is refused."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
     """Maximum tokens of a prompt with its answer. Longer pairs are left out, and their number is reported."""
     val_fraction: float = Field(0.1, gt=0, lt=1)
     """The share of the pairs that is held out for evaluation."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Preferences:
-        check_one_origin(self.files, self.dataset)
-        settings = [name for name in ("subset", "revision") if getattr(self, name) is not None]
-        if settings and self.dataset is None:
-            raise ValueError(f"{', '.join(settings)}: only valid with `dataset`, which is not set")
+    def _takes_the_tokenizer_of_a_model(self) -> Preferences:
         refuse_bpe(self.tokenizer, "pairs")
         return self
 
     def load(self, cache: Path) -> PairCorpus:
         tokenizer = load_tokenizer(self.tokenizer, self.end_of_text)
         check_end_of_text(tokenizer, self.end_of_text, self.tokenizer)
-        source = open_rows(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
+        source = open_rows(self.locate(self.train_split), cache)
         pairs = read_pairs(source, TEMPLATES[self.template], source.name)
         items = [pair for _, pair in pairs.rows]
         chosen, rejected = (

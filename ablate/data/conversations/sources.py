@@ -4,14 +4,17 @@ preferences."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import DataError
+from ablate.config.formatting import join_first
 from ablate.data.cache import fingerprint_files
 from ablate.data.files import explain, find_files
-from ablate.data.readers import name_json_type, open_arrow, open_parquet, open_text, read_json_lines
+from ablate.data.origins import Origin
+from ablate.data.readers import name_json_type, open_table, open_text, read_json_lines, read_table
 from ablate.data.text.sources import DatasetSource, open_dataset
 from ablate.tracking.remote_files import fetch_all
 
@@ -29,16 +32,17 @@ class RowSource:
         return self._rows()
 
 
-def open_rows(
-    files: Sequence[str], dataset: str | None, subset: str | None, split: str, revision: str | None, cache: Path
-) -> RowSource:
-    """Return the rows of `files` or, if a dataset is named, of its split. Raises DataError if they are missing."""
-    if dataset is not None:
-        source: DatasetSource = open_dataset(dataset, subset, split, revision, "", cache)
+def open_rows(origin: Origin, cache: Path) -> RowSource:
+    """Return the rows of files, or of a split of a dataset. Raises DataError if they are missing."""
+    if origin.dataset is not None:
+        source: DatasetSource = open_dataset(origin.dataset, origin.subset, origin.split, origin.revision, "", cache)
         return RowSource(source.name, source.fingerprint, source.read_rows)
-    paths = find_files(fetch_all(files, cache), lambda path: path.suffix.lower() in READERS, ACCEPTED)
-    name = ", ".join(map(str, paths[:3])) + (f" and {len(paths) - 3} more" if paths[3:] else "")
-    return RowSource(name, fingerprint_files(paths, cache), lambda: (row for path in paths for row in _read_file(path)))
+    paths = find_files(fetch_all(origin.files, cache), lambda path: path.suffix.lower() in READERS, ACCEPTED)
+    return RowSource(
+        join_first(paths, 3),
+        fingerprint_files(paths, cache),
+        lambda: (row for path in paths for row in _read_file(path)),
+    )
 
 
 def _read_file(path: Path) -> Iterator[Row]:
@@ -68,33 +72,19 @@ def _read_json(path: Path) -> Iterator[Row]:
         yield where, row
 
 
-def _read_json_lines(path: Path) -> Iterator[Row]:
-    return read_json_lines(path, '{"instruction": ..., "output": ...}')
+def _read_table(path: Path) -> Iterator[Row]:
+    with open_table(path) as (_, batches):
+        yield from read_table(path, batches)
 
 
-def _read_parquet(path: Path) -> Iterator[Row]:
-    with open_parquet(path) as (_, batches):
-        yield from _number_rows(path, batches)
-
-
-def _read_arrow(path: Path) -> Iterator[Row]:
-    with open_arrow(path) as (_, batches):
-        yield from _number_rows(path, batches)
-
-
-def _number_rows(path: Path, batches: Iterable[Any]) -> Iterator[Row]:
-    rows = (row for batch in batches for row in batch.to_pylist())
-    for number, row in enumerate(rows, 1):
-        yield f"{path}: row {number}", row
-
-
+_read_json_lines = partial(read_json_lines, example='{"instruction": ..., "output": ...}')
 READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".json": _read_json,
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,
     ".json-lines": _read_json_lines,
-    ".parquet": _read_parquet,
-    ".arrow": _read_arrow,
+    ".parquet": _read_table,
+    ".arrow": _read_table,
 }
 """The reader of a file, by its suffix."""
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ablate.config.base import Config
-from ablate.config.errors import DataError, did_you_mean
-from ablate.data.readers import name_json_type
+from ablate.config.errors import DataError
+from ablate.data.readers import explain_missing_column, get_text, name_json_type
 
 
 class Turn(NamedTuple):
@@ -65,7 +65,12 @@ class Columns(Config):
     exists."""
 
 
+_FORMAT = (
+    " Instructions are in instruction, input and output, or as a chat in messages; set other column names in "
+    "data.columns."
+)
 _CHATS = ("messages", "conversations")
+_FORMS = (("role", "content"), ("from", "value"))
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 
 
@@ -74,9 +79,11 @@ def read_turns(where: str, row: dict[str, Any], columns: Columns, template: Temp
     with the location and the missing part."""
     chat = columns.messages or next((name for name in _CHATS if name in row), None)
     if chat is not None:
-        return read_chat(f"{where}, {chat!r}", _get_value(where, row, chat), template)
-    instruction, output = (_get_text(where, row, name) for name in (columns.instruction, columns.output))
-    context = "" if row.get(columns.input) is None else _get_text(where, row, columns.input)
+        if chat not in row:
+            raise explain_missing_column(where, chat, row.keys(), _FORMAT)
+        return read_chat(f"{where}, {chat!r}", row[chat], template)
+    instruction, output = (get_text(where, row, name, _FORMAT) for name in (columns.instruction, columns.output))
+    context = "" if row.get(columns.input) is None else get_text(where, row, columns.input)
     return [Turn(template.format_question(instruction, context), False), Turn(output, True)]
 
 
@@ -107,33 +114,11 @@ def read_messages(where: str, messages: Any) -> list[tuple[str, str]]:
     pairs = []
     for number, message in enumerate(messages, 1):
         at = f"{where}: message {number}"
-        if not isinstance(message, dict) or not (keys := _find_keys(message)):
+        keys = next((keys for keys in _FORMS if isinstance(message, dict) and {*keys} <= {*message}), None)
+        if keys is None:
             raise DataError(f'{at}: expected {{"role": ..., "content": ...}} or {{"from": ..., "value": ...}}')
-        role, text = (message[key] for key in keys)
+        role = message[keys[0]]
         if role not in _ROLES:
             raise DataError(f"{at}: unknown role {role!r}. Accepted: {', '.join(_ROLES)}.")
-        if not isinstance(text, str):
-            raise DataError(f"{at}: {keys[1]!r} must be a string, but is {name_json_type(text)}")
-        pairs.append((_ROLES[role], text))
+        pairs.append((_ROLES[role], get_text(at, message, keys[1])))
     return pairs
-
-
-def _find_keys(message: dict[str, Any]) -> tuple[str, str] | None:
-    return next((keys for keys in (("role", "content"), ("from", "value")) if set(keys) <= set(message)), None)
-
-
-def _get_value(where: str, row: dict[str, Any], column: str) -> Any:
-    if column not in row:
-        there = ", ".join(map(repr, row)) or "none"
-        raise DataError(
-            f"{where}: no column {column!r}. Columns: {there}. Instructions are in instruction, input and output, or "
-            f"as a chat in messages; set other column names in data.columns.{did_you_mean(column, row)}"
-        )
-    return row[column]
-
-
-def _get_text(where: str, row: dict[str, Any], column: str) -> str:
-    value = _get_value(where, row, column)
-    if not isinstance(value, str):
-        raise DataError(f"{where}: {column!r} must be a string, but is {name_json_type(value)}")
-    return value

@@ -15,17 +15,14 @@ from pydantic import Field, field_validator
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.config.registry import Registry
 
 if TYPE_CHECKING:
-    import torch
     from PIL import Image
     from torch import Tensor
 
     from ablate.data.images.pixels import Pixels, Transform
-else:
-    torch = LazyModule("torch")
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Mix: TypeAlias = "Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]"

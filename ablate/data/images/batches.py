@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.data.base import Batch, BatchDataset
 from ablate.data.generators import IMAGE, PAIR, keep_generators, seed_generators
 from ablate.data.images.augment import Augmentation
@@ -17,10 +17,7 @@ from ablate.data.images.sources import ImageSource
 from ablate.data.images.tables import TableLabelSets
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 
 @contextlib.contextmanager

@@ -1,12 +1,11 @@
-"""Images for classification: scikit-learn's digits, which need no download, folders, and datasets of the hub."""
+"""Images in folders, in tables and in datasets of the hub, with classes, labels or masks."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +13,20 @@ from pydantic import BeforeValidator, Field
 
 from ablate.config.base import Config, Names
 from ablate.config.errors import DataError, Problem
-from ablate.config.lazy import LazyModule
 from ablate.data.base import BatchDataset, Corpus, DataConfig, data_kinds
 from ablate.data.files import expand_path, find_files
 from ablate.data.images.augment import Augmentation, augmentations
-from ablate.data.images.batches import EncodedImages, LabelSetImages, MemoryImages
+from ablate.data.images.batches import EncodedImages, LabelSetImages
 from ablate.data.images.folders import check_apart, find_images, find_layout, list_folders
-from ablate.data.images.masks import IMAGES, MASKS, MaskedImages, MaskedSource, find_masked, validate_masks
+from ablate.data.images.masks import (
+    IMAGES,
+    MASKS,
+    MaskCounts,
+    MaskedImages,
+    MaskedSource,
+    find_masked,
+    validate_masks,
+)
 from ablate.data.images.pixels import Pixels
 from ablate.data.images.sources import ImageSource, check_same_classes, fingerprint_images
 from ablate.data.images.tables import (
@@ -39,49 +45,9 @@ from ablate.data.splits import find_splits, split
 from ablate.tracking.remote_files import fetch_all, is_url
 
 if TYPE_CHECKING:
-    import torch
     from datasets import Dataset
-else:
-    torch = LazyModule("torch")
 
 logger = logging.getLogger(__name__)
-Rows: TypeAlias = "NDArray[np.int64]"
-
-
-@data_kinds.register
-class Digits(DataConfig):
-    """scikit-learn's handwritten digits: 1,797 grey images of 8 x 8, in 10 classes."""
-
-    kind: Literal["digits"] = "digits"
-    task: ClassVar[str] = "image_classification"
-    # Of the grey values 0 to 16 in the training part of the default split; constants, so that the inputs do not depend
-    # on the split.
-    MEAN: ClassVar[float] = 4.8734
-    STD: ClassVar[float] = 6.0103
-
-    val_fraction: float = Field(0.2, gt=0, lt=1)
-    """The share of the images that is held out for validation."""
-
-    def load(self, cache: Path) -> Corpus:
-        try:
-            from sklearn.datasets import load_digits
-        except ImportError as error:
-            raise DataError("Data kind digits needs the library scikit-learn: pip install scikit-learn") from error
-        raw, digits = load_digits(return_X_y=True)
-        pixels, classes = raw.astype(np.uint8), digits.astype(np.uint8)
-        images = torch.from_numpy((raw.astype(np.float32) - self.MEAN) / self.STD).view(-1, 1, 8, 8)
-        labels = torch.from_numpy(digits.astype(np.int64))
-        names = tuple(map(str, range(10)))
-        train, val = split(len(labels), self.val_fraction, self.split_seed, "images")
-        return Corpus(
-            train=MemoryImages(images[train], labels[train], names),
-            val=MemoryImages(images[val], labels[val], names),
-            fingerprint=hashlib.sha256(pixels.tobytes() + classes.tobytes()).hexdigest(),
-            classes=len(names),
-            shape=(1, 8, 8),
-            bytes_per_token=None,
-            description=f"digits: {len(train):,} training and {len(val):,} validation images of 8 x 8, 10 classes",
-        )
 
 
 class EncodedImagesConfig(Pixels, DataConfig):
@@ -102,39 +68,61 @@ class EncodedImagesConfig(Pixels, DataConfig):
         problems = [problem.within("augment") for problem in self.augment.validate(batch)]
         return problems + (validate_masks(self, self.augment) if self.default_task == TASKS["mask"] else [])
 
-    def build_masked_corpus(
-        self, source: MaskedSource, val_source: MaskedSource | None, key: str, cache: Path, note: str
+    def build_corpus(
+        self,
+        source: ImageSource | MaskedSource,
+        val_source: ImageSource | MaskedSource | None,
+        key: str,
+        cache: Path,
+        note: str,
     ) -> Corpus:
-        """Build the corpus of images with masks, as `build_corpus` does."""
-        train, val = self._divide(source, val_source)
+        """Build the corpus of images, or of images with masks, with a part of them held out if there is no validation
+        source. `key` names the images in `cache`, `note` ends the description."""
+        if val_source is None:
+            train, val = split(len(source), self.val_fraction, self.split_seed, "images")
+        else:
+            train, val = np.arange(len(source)), np.arange(len(val_source))
         sources = [source] if val_source is None else [source, val_source]
-        parts = [part for one in sources for part in (one.images, one.masks)]
-        counts = [one.count(key, cache, self.check) for one in sources]
+        masked = [one for one in sources if isinstance(one, MaskedSource)]
+        counts = [one.count(key, cache, self.check) for one in masked]
+        if masked:
+            self._check_masks(masked, counts)
+        sides = [[one.images, one.masks] if isinstance(one, MaskedSource) else [one] for one in sources]
+        check = self.check and not masked  # masks are counted beside their images
+        fingerprint, hashes = fingerprint_images([part for side in sides for part in side], key, cache, check)
+        given = hashes if val_source is None else hashes[sum(map(len, sides[0])) :]
+        images, size = sides[0][0], self.image_size
+        overlap = measure_items(
+            hashes[train].tolist(), given[val].tolist(), lambda number: sides[-1][0].name(int(val[number]))
+        )
+        shared = check_overlap(overlap, self.max_overlap, "the validation images", held_out=val_source is None)
+        if masked:
+            with_masks, classes, ignored = " with masks", masked[0].classes, masked[0].describe_ignored(counts)
+            padded = masked[0].ignored is not None or None in masked[0].values.values()
+        else:
+            with_masks, classes, ignored, padded = "", len(images.classes), "", False
+        return Corpus(
+            train=self._build_dataset(source, train, self.augment),
+            val=self._build_dataset(val_source or source, val),
+            fingerprint=fingerprint,
+            classes=classes,
+            shape=(3, size, size),
+            bytes_per_token=None,
+            description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size}"
+            f"{with_masks}{self._describe_enlarged(images)}{shared}, {classes:,} classes{ignored}{note}",
+            padded=padded,
+        )
+
+    def _check_masks(self, sources: Sequence[MaskedSource], counts: Sequence[MaskCounts]) -> None:
+        """Raise DataError for masks that do not fit the classes; warn of those that are turned with their images."""
         for one, counted in zip(sources, counts, strict=True):
             one.check_pixels(counted)
-        source.check_classes(counts[0])
-        if val_source is not None:
-            val_source.check_classes(counts[1], trained=counts[0])
+        sources[0].check_classes(counts[0])
+        for one, counted in zip(sources[1:], counts[1:], strict=True):
+            one.check_classes(counted, trained=counts[0])
         if turned := sum(counted.turned for counted in counts):
             text = "masks have no EXIF orientation and are turned by that of their images; 1 would leave one as it is."
             logger.warning(f"{turned:,} {text}")
-        size = self.image_size
-        fingerprint, hashes = fingerprint_images(parts, key, cache, check=False)
-        shared = self._compare(
-            hashes, hashes[2 * len(source) :] if val_source else None, train, val, sources[-1].images
-        )
-        return Corpus(
-            train=MaskedImages(source, train, self),
-            val=MaskedImages(val_source or source, val, self),
-            fingerprint=fingerprint,
-            classes=source.classes,
-            shape=(3, size, size),
-            bytes_per_token=None,
-            description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size} "
-            f"with masks{self._describe_enlarged(source.images)}{shared}, {source.classes:,} classes"
-            f"{source.describe_ignored(counts)}{note}",
-            padded=source.ignored is not None or None in source.values.values(),
-        )
 
     def _describe_enlarged(self, source: ImageSource) -> str:
         """Return a note if the first image is smaller than `image_size`: enlarging costs time and adds nothing."""
@@ -146,47 +134,11 @@ class EncodedImagesConfig(Pixels, DataConfig):
             return ""
         return f" (enlarged: the first is {image.width} x {image.height}; set data.image_size={max(image.size)})"
 
-    def _divide(self, source: Sized, val_source: Sized | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows of `source` to train on, and those to validate on, which are its own where there is no
-        other."""
-        if val_source is not None:
-            return np.arange(len(source)), np.arange(len(val_source))
-        return split(len(source), self.val_fraction, self.split_seed, "images")
-
-    def build_corpus(
-        self, source: ImageSource, val_source: ImageSource | None, key: str, cache: Path, note: str
-    ) -> Corpus:
-        """Build the corpus of a source, with a part of it held out if there is no validation source. `key` names
-        the images in `cache`, `note` ends the description."""
-        train, val = self._divide(source, val_source)
-        sources = [source] if val_source is None else [source, val_source]
-        size = self.image_size
-        fingerprint, hashes = fingerprint_images(sources, key, cache, self.check)
-        shared = self._compare(hashes, hashes[len(source) :] if val_source else None, train, val, sources[-1])
-        return Corpus(
-            train=self._build_dataset(source, train, self.augment),
-            val=self._build_dataset(val_source or source, val),
-            fingerprint=fingerprint,
-            classes=len(source.classes),
-            shape=(3, size, size),
-            bytes_per_token=None,
-            description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size}"
-            f"{self._describe_enlarged(source)}{shared}, {len(source.classes):,} classes{note}",
-        )
-
-    def _compare(
-        self, own: NDArray[np.uint64], given: NDArray[np.uint64] | None, train: Rows, val: Rows, images: ImageSource
-    ) -> str:
-        """Return the share of validation images that are training images, as a part of the description, by the hashes
-        of the images: `own` of the training source, `given` of that of the validation, `images`. Raises DataError with
-        the name of one if it is too large."""
-        validated = (own if given is None else given)[val].tolist()
-        overlap = measure_items(own[train].tolist(), validated, lambda number: images.name(int(val[number])))
-        return check_overlap(overlap, self.max_overlap, "the validation images", held_out=given is None)
-
     def _build_dataset(
-        self, source: ImageSource, rows: NDArray[np.int64], augment: Augmentation | None = None
+        self, source: ImageSource | MaskedSource, rows: NDArray[np.int64], augment: Augmentation | None = None
     ) -> BatchDataset:
+        if isinstance(source, MaskedSource):
+            return MaskedImages(source, rows, self)
         if isinstance(source, TableLabelSets):
             return LabelSetImages(source, rows, self)
         return EncodedImages(source, rows, self, augment)
@@ -204,14 +156,14 @@ def _read_keys(values: Any) -> Any:
 
 
 class MaskSettings(Config):
-    """What the pixels of masks mean."""
+    """The meaning of the pixels of masks."""
 
     mask_classes: int | None = Field(None, ge=2, le=MOST_CLASSES)
     """The number of classes in the masks: pixels are 0 to mask_classes - 1. Needed where there are masks, unless
     `mask_values` says it. Each class must occur in the masks to train on, and where pixels are ignored in those to
     validate on, unless `mask_values` names it."""
     ignored: int | None = 255
-    """The pixel of a mask that is no class, and not trained on. None: there is none."""
+    """The pixel value without a class, which is not trained on. None: every pixel has a class."""
     mask_values: Annotated[dict[Annotated[int, Field(ge=0, le=65535)], int | None], BeforeValidator(_read_keys)] = {}
     """Pixel of a mask -> its class, such as {"0": 0, "255": 1}, where pixels are not the numbers of classes; null: no
     class, not trained on. It has precedence over `ignored`; any other pixel is refused. A class that it names may be
@@ -272,7 +224,7 @@ class MaskFolder(MaskSettings, EncodedImagesConfig):
             check_apart(pairs[0][0], pairs[1][0])
         source, *val = [self.open_masks(*pair) for pair in pairs]
         key = f"images and masks below {root}"
-        return self.build_masked_corpus(source, val[0] if val else None, key, cache, note)
+        return self.build_corpus(source, val[0] if val else None, key, cache, note)
 
 
 @data_kinds.register
@@ -280,7 +232,7 @@ class ImageFolder(EncodedImagesConfig):
     """Your own images in one folder for each class: root/CLASS/*.jpg, or root/train/CLASS and root/val/CLASS.
 
     The folders of splits may have other usual names, such as valid, Training or train_images; without one for
-    validation a part of the training images is held out, and the one of a test set is never read. Links to folders are
+    validation a part of the training images is held out, and a test set is never read. Links to folders are
     followed, an image is turned as its EXIF orientation says, and one that links name twice is read once.
 
     Accepted are jpg, png, webp, bmp, gif (the first frame), tif, jp2, avif, ppm, tga and their other suffixes; other
@@ -308,11 +260,11 @@ class ImageFolder(EncodedImagesConfig):
 
 
 class ImageTableConfig(MaskSettings, EncodedImagesConfig):
-    """What the kinds of data share whose images lie in the rows of tables."""
+    """Fields of the kinds of data whose images are in the rows of tables."""
 
     targets: Targets = "class"
-    """What is told of an image: its class; labels, any number of them, a list in `label_column`; or a mask, an image in
-    `mask_column`."""
+    """The targets of an image: its class; labels, any number of them, as a list in `label_column`; or a mask, an image
+    in `mask_column`."""
     mask_column: str | None = None
     """The column of the masks. None: mask."""
 
@@ -350,7 +302,7 @@ class ImageTableConfig(MaskSettings, EncodedImagesConfig):
                 for role, name in names.items()
             ]
             key = f"images in {self.image_column} with masks in {self.mask_column or 'mask'}"
-            return self.build_masked_corpus(sources[0], sources[1] if val_split else None, key, cache, note)
+            return self.build_corpus(sources[0], sources[1] if val_split else None, key, cache, note)
         columns = (self.image_column, self.label_column)
         train_what = f"{what}, split {train_split}"
         table = TableLabelSets if self.targets == "labels" else TableImages

@@ -22,7 +22,11 @@ def convert_to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):
         grey = _reduce_integers(image)
     elif image.mode == "F":
-        grey = _reduce_floats(np.asarray(image))
+        values = np.asarray(image)
+        low, high = float(values.min()), float(values.max())
+        if not (low >= 0 and high <= 1):  # so that NaN is refused too
+            raise DataError(f"its values are floats from {low:g} to {high:g}; expected 0 to 1. {_REMEDY}")
+        grey = np.rint(values * 255).astype(np.uint8)
     else:
         return image.convert("RGB")
     return Image.fromarray(grey).convert("RGB")
@@ -50,10 +54,3 @@ def _find_bits(image: Image.Image) -> int:
     if image.mode != "I" or image.format in ("PNG", "PPM"):  # PNG is of mode I in Pillow 10, PPM is scaled to 16 bits
         return 16
     raise DataError(f"its values are whole numbers of mode {image.mode}, whose range is unknown. {_REMEDY}")
-
-
-def _reduce_floats(values: NDArray[np.float32]) -> NDArray[np.uint8]:
-    low, high = float(values.min()), float(values.max())
-    if not (low >= 0 and high <= 1):  # so that NaN is refused too
-        raise DataError(f"its values are floats from {low:g} to {high:g}; expected 0 to 1. {_REMEDY}")
-    return np.rint(values * 255).astype(np.uint8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
+from ablate.config.formatting import join_first
 from ablate.data.files import explain, identify_file
 from ablate.data.images.sources import ImageSource
 from ablate.data.splits import find_splits
@@ -122,7 +123,13 @@ def find_images(folder: Path, root: Path) -> FolderImages:
     if empty:
         raise DataError(f"No images in {folder} for: {', '.join(empty)}. Accepted: {', '.join(SUFFIXES)}.")
     if skipped:
-        logger.warning(f"{folder}: {_describe_skipped(skipped)}")
+        counts = Counter(file.suffix.lower() or "no suffix" for file in skipped)
+        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common(5))
+        number = "1 file is" if len(skipped) == 1 else f"{len(skipped):,} files are"
+        logger.warning(
+            f"{folder}: {number} left out, since their formats are not read ({kinds}): {join_first(skipped, 5)}. "
+            f"Accepted: {', '.join(SUFFIXES)}."
+        )
     return FolderImages(root, paths, np.array(labels, np.int64), tuple(names))
 
 
@@ -172,12 +179,3 @@ def _walk_files(folder: Path) -> Iterator[Path]:
 
 def _is_image(file: Path) -> bool:
     return file.name.lower().endswith(SUFFIXES)
-
-
-def _describe_skipped(files: Sequence[Path]) -> str:
-    """Return the number of files that are left out, their suffixes, and the first names."""
-    counts = Counter(file.suffix.lower() or "no suffix" for file in files)
-    kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common(5))
-    number = "1 file is" if len(files) == 1 else f"{len(files):,} files are"
-    names = ", ".join(map(str, files[:5])) + (", ..." if len(files) > 5 else "")
-    return f"{number} left out, since their formats are not read ({kinds}): {names}. Accepted: {', '.join(SUFFIXES)}."

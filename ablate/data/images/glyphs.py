@@ -13,10 +13,10 @@ import json
 import logging
 import string
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from pydantic import Field
 from ablate.config.base import Names
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import DataError, Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.data.base import Batch, BatchDataset, Corpus, DataConfig, data_kinds
 from ablate.data.cache import hold_lock, write_whole
 from ablate.data.images.batches import LabelledImages
@@ -33,18 +33,13 @@ from ablate.data.images.targets import TASKS
 from ablate.data.progress import show_progress
 from ablate.data.splits import split
 
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
-
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 KINDS = ("paper", "digit", "capital letter", "small letter")
 """The classes of pixels in masks."""
 SYMBOLS = ("cmex10.ttf", "cmmi10.ttf", "cmsy10.ttf")
 """Fonts that draw mathematical symbols, old-style figures or script instead of letters and digits."""
 MOST_BYTES = 2**32  # of all images
-_VERSION = 1  # of the drawing: another one is another corpus
+_VERSION = 1  # of the drawing: raise it if the images change
 _CURVE = 6  # straight edges that stand for a quadratic curve
 _LINES = 3  # horizontal lines through each row of pixels, along which coverage is exact
 _EM = 0.85  # of the height of an image: the size of the font
@@ -74,7 +69,7 @@ class Glyphs(DataConfig):
     STD: ClassVar[float] = 0.2125
 
     targets: Literal["class", "mask"] = "class"
-    """What is told of an image: its class; or a mask with the class of each pixel, 0 the paper, 1 the ink of a digit, 2
+    """The targets of an image: its class; or a mask with the class of each pixel, 0 the paper, 1 the ink of a digit, 2
     of a capital letter, 3 of a small one."""
     image_size: int = Field(32, ge=8, le=256)
     """Side of the square images, in pixels."""
@@ -176,8 +171,8 @@ class Glyphs(DataConfig):
     def _keep(
         self, title: str, fonts: Sequence[Path], draws: int, what: str, draw_outline: DrawOutline, cache: Path
     ) -> tuple[NDArray[np.uint8], str]:
-        """Return what `draw_outline` makes of each outline of `fonts` [n, size, size], from `cache` where it is there,
-        and the SHA-256 of it with the classes. `what` names it in the cache."""
+        """Return the images that `draw_outline` draws of each outline of `fonts` [n, size, size], read from `cache` if
+        they are there, and the SHA-256 of images and classes. `what` names them in the cache."""
         contents = [hashlib.sha256(font.read_bytes()).hexdigest() for font in fonts]
         key = json.dumps([_VERSION, contents, self.image_size, draws, self.draw_seed, *([what] if what else [])])
         file = cache / "glyphs" / f"{hashlib.sha256(key.encode()).hexdigest()}.npy"
@@ -187,27 +182,23 @@ class Glyphs(DataConfig):
             if not note.exists():
                 images = np.empty((len(labels), self.image_size, self.image_size), np.uint8)
                 with show_progress(title, len(labels), "images") as advance:
-                    for i, drawn in enumerate(self._draw_fonts(fonts, draws, draw_outline)):
+                    outlines = ((font.name, *outline) for font in fonts for outline in read_outlines(font).items())
+                    for i, (font, character, edges) in enumerate(outlines):  # what is drawn of one depends on no other
+                        seeds = np.random.SeedSequence([self.draw_seed, zlib.crc32(font.encode()), ord(character)])
+                        drawn = draw_outline(edges, draws, self.image_size, np.random.PCG64(seeds))
                         images[i * draws : (i + 1) * draws] = drawn
                         advance((i + 1) * draws)
                 content = io.BytesIO()
                 np.save(content, images)
                 write_whole(file, content.getvalue())
                 digest = hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
-                write_whole(note, json.dumps(digest).encode())  # the last: what it is beside is whole
+                write_whole(note, json.dumps(digest).encode())  # last: it marks the images as complete
         try:
             return np.load(file, mmap_mode="r"), str(json.loads(note.read_bytes()))
         except (OSError, ValueError) as error:
             raise DataError(
                 f"{file} cannot be read; remove it and {note.name}, and the images are drawn again."
             ) from error
-
-    def _draw_fonts(self, fonts: Sequence[Path], draws: int, draw_outline: DrawOutline) -> Iterator[NDArray[np.uint8]]:
-        """Yield the images of each character of each font. What is drawn of one font depends on no other."""
-        for font in fonts:
-            for character, edges in read_outlines(font).items():
-                seeds = np.random.SeedSequence([self.draw_seed, zlib.crc32(font.name.encode()), ord(character)])
-                yield draw_outline(edges, draws, self.image_size, np.random.PCG64(seeds))
 
 
 class GreyImages(LabelledImages):

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from ablate.config.errors import DataError, Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.formatting import join_first
+from ablate.config.lazy import torch
 from ablate.data.base import IGNORED, Batch, BatchDataset
 from ablate.data.cache import remember
 from ablate.data.files import identify_file
@@ -26,11 +26,6 @@ from ablate.data.images.folders import FolderImages, list_images
 from ablate.data.images.pixels import TURNS, Pixels, crop_centre, decode
 from ablate.data.images.sources import ImageSource
 from ablate.data.progress import show_progress
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
 
 IMAGES, MASKS = "images", "masks"
 """The folders of a set."""
@@ -43,7 +38,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class MaskCounts:
-    """What the masks of a source contain."""
+    """The pixels of the masks of a source."""
 
     pixels: Mapping[int, int]
     """Value of a pixel -> how many pixels of all masks have it, in ascending order."""
@@ -62,9 +57,9 @@ class MaskedSource:
     classes: int
     """Number of classes."""
     ignored: int | None = None
-    """The pixel that is no class, which is not trained on."""
+    """The pixel value without a class, which is not trained on."""
     values: Mapping[int, int | None] = field(default_factory=dict)
-    """Pixel -> its class, None: it is no class; empty: pixels are 0 to classes - 1. It overrides `ignored`."""
+    """Pixel value -> its class, or None for no class. It overrides `ignored`. Empty: pixels are 0 to classes - 1."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -118,8 +113,9 @@ class MaskedSource:
     # ------------------------------------------------------------------------------------------------ before training
 
     def count(self, key: str, cache: Path, check: bool) -> MaskCounts:
-        """Return what the masks contain, kept in `cache` until their files change; `key` names them there. If `check`,
-        each image is opened too, with which its mask is compared. Raises DataError with the first faults."""
+        """Return the counts of the pixels of all masks, kept in `cache` until their files change; `key` names them
+        there. If `check`, each image is opened as well and compared with its mask. Raises DataError with the first
+        faults."""
         files = [*self.images.files(), *self.masks.files()]
         key = f"{key}, pixels of masks{' beside their images' if check else ''}"
         (text,) = remember(key, files, cache, partial(self._count_all, check)) if files else self._count_all(check)
@@ -172,8 +168,8 @@ class MaskedSource:
                 raise DataError(self._explain_pixel(pixel, counts.first[pixel], list(counts.pixels)))
 
     def describe_ignored(self, counts: Sequence[MaskCounts]) -> str:
-        """Return which share of the pixels is no class, to train on and where they are apart to validate on, to add to
-        a description; "" for none."""
+        """Return the share of the pixels without a class, as a part of a description: of the training masks, and of
+        the validation masks where these are separate; "" if all have a class."""
         shares = []
         for one, what in zip(counts, ("the pixels", "those to validate on"), strict=False):
             ignored = sum(count for pixel, count in one.pixels.items() if self.find_class(pixel) == IGNORED)
@@ -181,9 +177,9 @@ class MaskedSource:
         return f", {' and '.join(shares)} ignored" if shares else ""
 
     def check_classes(self, counts: MaskCounts, trained: MaskCounts | None = None) -> None:
-        """Raise DataError if a class never occurs that `values` does not name, or only one class does: the masks have
-        other numbers than was said. Masks to validate on, after those of `trained`, may lack a class where no pixel is
-        ignored, and have one alone if `values` names more."""
+        """Raise DataError if a class that `values` does not name never occurs, or if only one class occurs: the pixels
+        of the masks then mean something else than the settings say. Validation masks, checked after the training masks
+        `trained`, may lack a class if no pixel is ignored, and may have a single class if `values` names more."""
         there, wanted = self._list_classes(counts), {*range(self.classes)} - {*self.values.values()}
         if trained:
             is_ignoring = any(self.find_class(pixel) == IGNORED for pixel in counts.pixels)
@@ -191,11 +187,11 @@ class MaskedSource:
         missing = sorted(wanted - there - (set() if self.values else {self.ignored}))
         if not missing and (len(there) > 1 or (trained and self.values)):
             return
-        if trained and not there:  # told with all sets that have no targets
+        if trained and not there:  # refused where any set has no targets
             return
         masks = f"{len(self):,} masks to {'validate' if trained else 'train'} on"
         if missing:
-            names = f"Class {missing[0]} is" if len(missing) == 1 else f"Classes {_join(missing)} are"
+            names = f"Class {missing[0]} is" if len(missing) == 1 else f"Classes {join_first(missing, _SHOWN)} are"
             fault = f"{names} in none of the {masks}"
         else:
             fault = f"The {masks} have {'one class alone' if there else 'no class'}"
@@ -217,25 +213,21 @@ class MaskedSource:
             advice += " be missing)"
         if not trained and len(there) > 1 and there == set(range(len(there))):
             advice += f", or if there are fewer classes, data.mask_classes={len(there)}"
-        raise DataError(f"{fault}, whose pixels are {_join(shares)}. {advice}.")
+        raise DataError(f"{fault}, whose pixels are {join_first(shares, _SHOWN)}. {advice}.")
 
     def _list_classes(self, counts: MaskCounts) -> set[int | None]:
         return {self.find_class(pixel) for pixel in counts.pixels} - {IGNORED, None}
 
     def _explain_pixel(self, pixel: int, row: int, found: Sequence[int]) -> str:
         if self.values:
-            known = f"which data.mask_values does not name. Add its class there (null: no class): {_join(found)}"
-            return f"The mask {self.masks.name(row)} has the pixel {pixel}, {known} are in the masks."
+            there = f"{join_first(found, _SHOWN)} are in the masks"
+            text = f"which data.mask_values does not name. Add its class there (null: no class): {there}"
+            return f"The mask {self.masks.name(row)} has the pixel {pixel}, {text}."
         return (
             f"The mask {self.masks.name(row)} has the class {pixel}, and data.mask_classes is {self.classes}: 0 to "
             f"{self.classes - 1}. Raise data.mask_classes, give the number that is no class as data.ignored, or the "
             f"class of each pixel: {_suggest_values(found)}."
         )
-
-
-def _join(items: Sequence[object]) -> str:
-    more = f" and {len(items) - _SHOWN:,} more" if len(items) > _SHOWN else ""
-    return ", ".join(map(str, items[:_SHOWN])) + more
 
 
 def _suggest_values(pixels: Iterable[int]) -> str:
@@ -283,7 +275,10 @@ def find_masked(images_folder: Path, masks_folder: Path, root: Path) -> tuple[Fo
     """Return the images images_folder/** and their masks masks_folder/**, which have the same names but for the suffix;
     an image that a link names again is left out. Raises DataError with the names of those that do not belong
     together."""
-    images, masks = (_group_by_name(folder) for folder in (images_folder, masks_folder))
+    images, masks = dict[str, list[Path]](), dict[str, list[Path]]()
+    for folder, groups in ((images_folder, images), (masks_folder, masks)):
+        for path in list_images(folder):
+            groups.setdefault(path.relative_to(folder).with_suffix("").as_posix(), []).append(path)
     pairs: dict[object, tuple[Path, Path]] = {}
     faults: dict[str, list[str]] = {"no mask": [], "several masks": [], "several images": [], "no image": []}
     for name in sorted(images.keys() | masks.keys()):
@@ -298,7 +293,7 @@ def find_masked(images_folder: Path, masks_folder: Path, root: Path) -> tuple[Fo
             faults["several masks"].append(f"{name} ({', '.join(path.name for path in of_mask)})")
         if len(of_image) > 1:
             faults["several images"].append(f"{name} ({', '.join(path.name for path in of_image)})")
-    if told := [f"  {kind} for {_join(names)}" for kind, names in faults.items() if names]:
+    if told := [f"  {kind} for {join_first(names, _SHOWN)}" for kind, names in faults.items() if names]:
         text = (
             f"Images in {images_folder} and masks in {masks_folder} do not belong together, one to one by their names:"
         )
@@ -309,16 +304,8 @@ def find_masked(images_folder: Path, masks_folder: Path, root: Path) -> tuple[Fo
     return first_side, second_side
 
 
-def _group_by_name(folder: Path) -> dict[str, list[Path]]:
-    """Return name -> the images below a folder that have it, but for the suffix."""
-    groups: dict[str, list[Path]] = {}
-    for path in list_images(folder):
-        groups.setdefault(path.relative_to(folder).with_suffix("").as_posix(), []).append(path)
-    return groups
-
-
 def validate_masks(pixels: Pixels, augment: Augmentation) -> list[Problem]:
-    """Return what is set of images that would not be done to their masks."""
+    """Return the problems with settings that change images but not their masks."""
     problems = []
     if augment.kind != "none":
         problems.append(Problem("augment.kind", "changes images and not their masks: leave it out", augment.kind))

@@ -13,15 +13,12 @@ from pydantic import Field, PositiveFloat
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_PIXELS
 from ablate.config.errors import DataError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.data.files import explain
 from ablate.data.images.depths import convert_to_rgb
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 Transform: TypeAlias = "Callable[[Image.Image], Tensor]"
 """From a decoded RGB image to float32 [3, size, size]."""

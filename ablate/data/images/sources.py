@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ablate.config.errors import DataError, did_you_mean
+from ablate.config.formatting import join_first
 from ablate.data.cache import remember
 from ablate.data.images.pixels import decode
 from ablate.data.progress import show_progress
@@ -85,7 +86,12 @@ def _hash_images(sources: Sequence[ImageSource], check: bool) -> list[str]:
         ThreadPoolExecutor(os.cpu_count()) as pool,
         show_progress(f"{verb}, once for all runs", total, "images") as advance,
     ):
-        for source, rows in _cut_blocks(sources):
+        blocks = (
+            (source, range(start, min(start + BLOCK, len(source))))
+            for source in sources
+            for start in range(0, len(source), BLOCK)
+        )
+        for source, rows in blocks:
             for row, (content, fault) in zip(rows, pool.map(partial(_check_image, source, check), rows), strict=True):
                 digest.update(f"{source.identity(row)}\0{content}".encode())
                 hashes.append(content[:16])
@@ -97,12 +103,6 @@ def _hash_images(sources: Sequence[ImageSource], check: bool) -> list[str]:
         more = ["  ..."] if len(broken) > 5 else []
         raise DataError("\n".join([f"{count} cannot be decoded:", *broken[:5], *more]))
     return [digest.hexdigest(), "".join(hashes)]
-
-
-def _cut_blocks(sources: Sequence[ImageSource]) -> Iterator[tuple[ImageSource, range]]:
-    for source in sources:
-        for start in range(0, len(source), BLOCK):
-            yield source, range(start, min(start + BLOCK, len(source)))
 
 
 def _check_image(source: ImageSource, check: bool, row: int) -> tuple[str, str | None]:
@@ -121,14 +121,9 @@ def check_same_classes(train: Sequence[str], val: Sequence[str], where: str, val
     missing, extra = sorted(set(train) - set(val)), sorted(set(val) - set(train))
     faults = []
     if missing:
-        faults.append(f"{val_where} lacks {_join_names(missing)}.")
+        faults.append(f"{val_where} lacks {join_first(missing, 10)}.")
     if extra:
         hint = did_you_mean(extra[0], missing)
-        faults.append(f"{where} lacks {_join_names(extra)}.{hint}")
+        faults.append(f"{where} lacks {join_first(extra, 10)}.{hint}")
     if faults:
         raise DataError(" ".join(["Training and validation have different classes.", *faults]))
-
-
-def _join_names(names: Sequence[str], most: int = 10) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

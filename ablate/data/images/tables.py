@@ -18,7 +18,7 @@ from ablate.data import hub
 from ablate.data.cache import hold_lock
 from ablate.data.files import expand_path, explain, read_stamps
 from ablate.data.images.sources import ImageSource, check_same_classes
-from ablate.data.readers import is_plain_stream, open_arrow, open_parquet
+from ablate.data.readers import is_plain_stream, open_table
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -79,15 +79,14 @@ def _prepare_file(path: Path, cache: Path) -> Path:
     DataError."""
     import pyarrow as pa
 
-    is_arrow = path.suffix.lower() == ".arrow"
-    if is_arrow and is_plain_stream(path):
+    if path.suffix.lower() == ".arrow" and is_plain_stream(path):
         return path
     key = hashlib.sha256(json.dumps(read_stamps([path])).encode()).hexdigest()
     copy = expand_path(cache) / "tables" / f"{key}.arrow"
     with hold_lock(copy):
         if not copy.exists():
             with (
-                (open_arrow if is_arrow else open_parquet)(path) as (schema, batches),
+                open_table(path) as (schema, batches),
                 pa.OSFile(f"{copy}.part", "wb") as file,
                 pa.ipc.new_stream(file, schema) as stream,
             ):

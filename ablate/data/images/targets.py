@@ -1,4 +1,4 @@
-"""What is told of an image: its class, several labels, or a mask with the class of each pixel."""
+"""The targets of an image: its class, several labels, or a mask with the class of each pixel."""
 
 from __future__ import annotations
 

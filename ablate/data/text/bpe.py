@@ -14,7 +14,7 @@ from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path
 from ablate.data.progress import show_progress
 from ablate.data.text.sources import Source
-from ablate.data.text.tokenizers import NO_END, HuggingFace, prepare_threads
+from ablate.data.text.tokenizers import NO_END, HuggingFace, Tokenizer, load_tokenizer, prepare_threads
 
 TRAINED_ON = 100_000_000
 """Maximum UTF-8 bytes of the training text, from its start, that a tokenizer is trained on."""
@@ -39,6 +39,15 @@ def check_bpe_name(name: str) -> None:
     if name.startswith("bpe-") and not SMALLEST <= size <= MOST_VOCABULARY:
         accepted = f"at least {SMALLEST}, as bpe-4096, and at most {MOST_VOCABULARY}"
         raise ValueError(f"tokenizer {name}: the name of a BPE contains its number of tokens, {accepted}")
+
+
+def load_or_train(name: str, end: str | None, train: Source | None, cache: Path) -> Tokenizer:
+    """Return the tokenizer of a kind of data that may be trained on its text `train`. Raises DataError."""
+    size = parse_bpe_size(name)
+    if size is None:
+        return load_tokenizer(name, end)
+    assert train is not None
+    return train_bpe(size, train, cache, end)
 
 
 def train_bpe(size: int, source: Source, cache: Path, end: str | None = None) -> HuggingFace:
@@ -72,9 +81,10 @@ def train_bpe(size: int, source: Source, cache: Path, end: str | None = None) ->
 
 
 def _train(size: int, source: Source) -> str:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer as Trained
+    from tokenizers import decoders, models, pre_tokenizers, trainers
 
-    tokenizer = Tokenizer(models.BPE())
+    tokenizer = Trained(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

@@ -12,6 +12,7 @@ from ablate.data.base import BatchDataset, TrainSet
 from ablate.data.splits import split, split_windows
 from ablate.data.text.layouts import Rows, Windows
 from ablate.data.text.sources import Side, Source
+from ablate.data.text.stream import Stream
 from ablate.data.text.token_cache import Tokens, load_tokens
 from ablate.data.text.tokenizers import Tokenizer
 
@@ -52,6 +53,15 @@ class DatasetBuilder:
                 f"{self.seq_len + 1:,}."
             )
         return Windows(tokens, self.seq_len, np.arange(count // (self.seq_len + 1)))
+
+    def build_train(self, source: Source, limit: int | None, streaming: bool, name: str) -> tuple[TrainSet, str]:
+        """Return the training set of a source, which is `streaming` or stored, and its amount for the description;
+        `name` is the tokenizer's."""
+        if streaming:
+            stream = Stream(source, self.tokenizer, self.seq_len, self.documents, limit, self.cache)
+            return stream, f"streamed ({name})"
+        tokens = self.load_tokens(source, limit)
+        return self.build_all(tokens, "The training set"), f"{self.describe_tokens(tokens, name)} to train on"
 
     def build_split(
         self, tokens: Tokens, val_fraction: float, split_seed: int, what: str

@@ -15,19 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from ablate.config.base import Config, Names
 from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
-from ablate.data.base import ORIGINS, Corpus, DataConfig, TrainSet, ValSet, check_one_origin, data_kinds
+from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, data_kinds
 from ablate.data.cache import combine_fingerprints
+from ablate.data.origins import FilesOrDataset, TwoOrigins
 from ablate.data.overlap import check_overlap
 from ablate.data.splits import split_text, split_windows
-from ablate.data.text.bpe import check_bpe_name, parse_bpe_size, train_bpe
+from ablate.data.text.bpe import check_bpe_name, load_or_train, parse_bpe_size
 from ablate.data.text.builder import DatasetBuilder
 from ablate.data.text.layouts import Windows
 from ablate.data.text.sources import BlockSplit, FileSource, HashSplit, Side, Source, compare, open_source
-from ablate.data.text.stream import Stream
-from ablate.data.text.tokenizers import Tokenizer, check_end_of_text, load_tokenizer
+from ablate.data.text.tokenizers import Tokenizer, check_end_of_text
 
 LETTERS_PER_TOKEN = 6
 """Bytes: more than the mean length of a token in most tokenizers."""
@@ -92,38 +91,23 @@ class Topics(DataConfig):
         return train, val
 
 
-class ExtraText(Config):
+class ExtraText(FilesOrDataset):
     """A further validation set: files, or a split of a dataset."""
 
-    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = ORIGINS
-    files: Names = ()
-    """Paths or globs, as in `data.files`."""
-    dataset: str | None = None
-    """Instead of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
-    subset: str | None = None
-    """The dataset's subset (configuration)."""
     split: str = "validation"
     """The dataset's split."""
-    revision: str | None = None
-    """Branch, tag or commit of the dataset on the hub."""
     column: str | None = None
     """The column of the text. None: `data.column`."""
     tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
     """Number of tokens to use, up to the end of a document. None: as many as the main validation set has."""
 
-    @model_validator(mode="after")
-    def _has_one_origin(self) -> ExtraText:
-        check_one_origin(self.files, self.dataset)
-        return self
-
     def source(self, column: str, cache: Path) -> Source:
         """Return the source of its documents; `column` is used if it sets none of its own. Raises DataError."""
-        column = self.column or column
-        return open_source(self.files, self.dataset, self.subset, self.split, self.revision, column, cache)
+        return open_source(self.locate(self.split), self.column or column, cache)
 
 
 @data_kinds.register
-class Text(DataConfig):
+class Text(TwoOrigins):
     """Your own text files or a dataset of the hub, tokenised once and kept in the cache, or tokenised during training.
 
     File formats by suffix: .txt and .md (a file is a document), .jsonl, .ndjson and .json-lines (a line is a document),
@@ -137,28 +121,9 @@ class Text(DataConfig):
 
     kind: Literal["text"] = "text"
     task: ClassVar[str] = "language_modeling"
-    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = ORIGINS
-    files: Names = ()
-    """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
-    val_files: Names = ()
-    """The validation set as files. Without it, and without `val_split`, a part of the text is held out."""
-    dataset: str | None = None
-    """Instead of `files`: a dataset of the Hugging Face hub, such as allenai/c4, or a folder that `datasets` can load.
-    Only the required part is downloaded from the hub."""
-    subset: str | None = None
-    """The dataset's subset (configuration), such as en."""
-    train_split: str = "train"
-    """The dataset's split to train on."""
-    val_split: str | None = None
-    """The dataset's split to validate on. None: documents of `train_split` are held out."""
-    revision: str | None = None
-    """Branch, tag or commit of the dataset on the hub. None: main, at the commit when this machine first read it."""
     tokenizer: str = "bytes"
     """"bytes", a local tokenizer.json, a local SentencePiece *.model, the name of a repository on the hub, or bpe-N: a
     byte-level BPE of N tokens, trained on the first 100 MB of the training text."""
-    end_of_text: str | None = Field(None, min_length=1)
-    """The token that ends each document, or none. None: `eos_token` in the tokenizer_config.json beside the tokenizer,
-    or the token that is known for such tokenizers; where neither is there, several documents are refused."""
     column: str = "text"
     """The column of the text in JSON lines, tables and datasets."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
@@ -220,15 +185,9 @@ class Text(DataConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Text:
-        check_one_origin(self.files, self.dataset)
         if odd := [name for name in self.val_sets if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)]:
             text = "must consist of letters from A to Z, digits, hyphens and underscores"
             raise ValueError(f"the name of a validation set {text}, which {', '.join(map(repr, odd))} does not")
-        settings = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
-        if settings and self.dataset is None:
-            raise ValueError(f"{', '.join(settings)}: only valid with `dataset`, which is not set")
-        if self.val_split is not None and self.val_files:
-            raise ValueError("both val_split and val_files are given; remove one")
         if self.val_split is not None and self.val_split == self.train_split:
             raise ValueError(
                 f"train_split and val_split are both {self.val_split!r}; choose another split for validation"
@@ -263,13 +222,8 @@ class Text(DataConfig):
                 fingerprints.append(val.fingerprint)
             val_tokens = builder.load_tokens(val, limit)
             held = builder.build_all(val_tokens, "The validation set", self._count_val_tokens(val_tokens.count, val))
-            if self.streaming:
-                train_set = Stream(train, tokenizer, self.seq_len, builder.documents, self.train_tokens, cache)
-                amount = f"{train.name}, streamed ({self.tokenizer})"
-            else:
-                tokens = builder.load_tokens(train, self.train_tokens)
-                train_set = builder.build_all(tokens, "The training set")
-                amount = f"{builder.describe_tokens(tokens, self.tokenizer)} to train on"
+            train_set, amount = builder.build_train(train, self.train_tokens, self.streaming, self.tokenizer)
+            amount = f"{train.name}, {amount}" if self.streaming else amount
         extra = {}
         for name, source in extra_sources.items():
             fingerprints.append(source.fingerprint)
@@ -292,16 +246,15 @@ class Text(DataConfig):
 
     def _open_whole(self, cache: Path) -> Source:
         """Return the source of the training text, which is also that of the validation text if no other is named."""
-        return open_source(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
+        return open_source(self.locate(self.train_split), self.column, cache)
 
     def _open_sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:
         """Return the sources of the training and validation text; None if a part of the windows or rows is held out."""
-        if self.val_files:
-            val: Source = open_source(self.val_files, None, None, "", None, self.column, cache)
-            self._check_apart(whole, val, "val_files")
+        if origin := self.locate_validation():
+            val = open_source(origin, self.column, cache)
+            if self.val_files:
+                self._check_apart(whole, val, "val_files")
             return whole, val
-        if self.val_split is not None:
-            return whole, open_source((), self.dataset, self.subset, self.val_split, self.revision, self.column, cache)
         part = (self.val_fraction, self.split_seed)
         if self.held_out == "blocks" and isinstance(whole, FileSource) and self.layout == "packed":
             if not whole.has_documents(math.ceil(MANY / self.val_fraction)):
@@ -349,12 +302,9 @@ class Text(DataConfig):
     def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
         """Return the tokenizer; for `bpe-N` it is trained on the training text. Raises DataError if it cannot be
         found."""
-        size = parse_bpe_size(self.tokenizer)
-        if size is None:
-            return load_tokenizer(self.tokenizer, self.end_of_text)
-        if train is None:
+        if train is None and parse_bpe_size(self.tokenizer):
             train, _ = self._open_sides(self._open_whole(cache), cache)
-        return train_bpe(size, train, cache, self.end_of_text)
+        return load_or_train(self.tokenizer, self.end_of_text, train, cache)
 
     def _check_apart(self, train: Source, val: Source, where: str) -> None:
         """Raise DataError if `val`, from the field `where`, is also training data."""

@@ -8,9 +8,9 @@ speed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -18,12 +18,13 @@ from ablate.config.errors import DataError
 from ablate.data.files import explain
 from ablate.data.readers import (
     COMPRESSED,
+    count_bytes,
     explain_missing_column,
-    name_json_type,
-    open_arrow,
-    open_parquet,
+    get_text,
+    open_table,
     read_json_lines,
     read_lines,
+    read_table,
 )
 
 PIECE = 1 << 20
@@ -72,57 +73,24 @@ def _read_text(path: Path, column: str) -> Iterator[Piece]:
 
 def _read_json_documents(path: Path, column: str) -> Iterator[Piece]:
     for where, row in read_json_lines(path, f"{{{json.dumps(column)}: ...}}"):
-        if column not in row:
-            raise explain_missing_column(where, column, list(row))
-        if not isinstance(row[column], str):
-            raise DataError(f"{where}: {column!r} must be a string, but is {name_json_type(row[column])}")
-        yield from yield_piece(where, row[column])
+        yield from yield_piece(where, get_text(where, row, column))
 
 
 def yield_piece(where: str, text: str) -> Iterator[Piece]:
     """Yield the document in a row, or nothing if it is empty. Raises DataError for text that is not Unicode."""
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise DataError(f"{where}: the text has a lone surrogate (half a character) and is not valid Unicode") from None
-    if size:
+    if size := count_bytes(where, text):
         yield Piece(text, size)
 
 
-def _read_parquet(path: Path, column: str) -> Iterator[Piece]:
-    with open_parquet(path, [column]) as (schema, batches):
-        _check_column(path, column, schema)
-        yield from _read_rows(path, column, batches)
-
-
-def _read_arrow(path: Path, column: str) -> Iterator[Piece]:
-    with open_arrow(path) as (schema, batches):
-        _check_column(path, column, schema)
-        yield from _read_rows(path, column, (batch.select([column]) for batch in batches))
-
-
-def _check_column(path: Path, column: str, schema: Any) -> None:
-    if column not in schema.names:
-        raise explain_missing_column(str(path), column, schema.names)
-    kind = schema.field(column).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise DataError(f"{path}: the column {column!r} must contain strings, but contains {kind}")
-
-
-def _read_rows(path: Path, column: str, batches: Iterable[Any]) -> Iterator[Piece]:
-    number = 0
-    for batch in batches:
-        for scalar in batch.column(0):
-            number += 1
-            where = f"{path}: row {number}"
-            try:
-                text = scalar.as_py()
-            except UnicodeDecodeError as error:
-                byte = error.object[error.start]
-                raise DataError(f"{where}: byte 0x{byte:02x} of {column!r} is not UTF-8, which is expected") from None
-            if text is None:
-                raise DataError(f"{where}: {column!r} must be a string, but is null")
-            yield from yield_piece(where, text)
+def _read_table(path: Path, column: str) -> Iterator[Piece]:
+    with open_table(path, column) as (schema, batches):
+        if column not in schema.names:
+            raise explain_missing_column(str(path), column, schema.names)
+        kind = schema.field(column).type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise DataError(f"{path}: the column {column!r} must contain strings, but contains {kind}")
+        for where, row in read_table(path, batches):
+            yield from yield_piece(where, get_text(where, row, column))
 
 
 READERS: dict[str, Callable[[Path, str], Iterator[Piece]]] = {
@@ -131,8 +99,8 @@ READERS: dict[str, Callable[[Path, str], Iterator[Piece]]] = {
     ".jsonl": _read_json_documents,
     ".ndjson": _read_json_documents,
     ".json-lines": _read_json_documents,
-    ".parquet": _read_parquet,
-    ".arrow": _read_arrow,
+    ".parquet": _read_table,
+    ".arrow": _read_table,
 }
 """The reader of a file, by its suffix."""
 

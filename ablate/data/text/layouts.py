@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.data.base import IGNORED, Batch, BatchDataset
 from ablate.data.text.token_cache import Tokens
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
 
 
 class Rows(BatchDataset):

@@ -18,21 +18,21 @@ from ablate.config.base import Names
 from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
 from ablate.config.formatting import count_noun, join_words
-from ablate.data.base import Corpus, DataConfig, TrainSet, data_kinds
+from ablate.data.base import Corpus, DataConfig, data_kinds
 from ablate.data.cache import remember
 from ablate.data.files import explain
-from ablate.data.text.bpe import check_bpe_name, parse_bpe_size, train_bpe
+from ablate.data.origins import EndOfText
+from ablate.data.text.bpe import check_bpe_name, load_or_train, parse_bpe_size
 from ablate.data.text.builder import DatasetBuilder
 from ablate.data.text.documents import Piece
 from ablate.data.text.sources import HashSplit, Reader, Source
-from ablate.data.text.stream import Stream
-from ablate.data.text.tokenizers import Tokenizer, check_end_of_text, load_tokenizer
+from ablate.data.text.tokenizers import Tokenizer, check_end_of_text
 
 SUFFIX = ".py"
 
 
 @data_kinds.register
-class Packages(DataConfig):
+class Packages(EndOfText, DataConfig):
     """The Python sources of installed packages: tens of megabytes of code without a download.
 
     A file is a document. Whole files are held out, selected by their hash, so that no copy of a held-out file is in the
@@ -46,9 +46,6 @@ class Packages(DataConfig):
     """Names of the packages, as shown by `pip list`."""
     tokenizer: str = "bytes"
     """As for data kind text: bytes, a tokenizer.json, a SentencePiece *.model, a repository on the hub, or bpe-N."""
-    end_of_text: str | None = Field(None, min_length=1)
-    """The token that ends each file, or none. None: `eos_token` in the tokenizer_config.json beside the tokenizer,
-    or the token that is known for such tokenizers; where neither is there, training is refused."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
     """Tokens of one training example. A window has one token more, which is the target of the last token."""
     max_file_bytes: int = Field(1_000_000, ge=1, le=2**30)
@@ -86,14 +83,7 @@ class Packages(DataConfig):
                 f"(val_fraction={self.val_fraction}): set a larger data.val_fraction, or more packages."
             )
         held = builder.build_all(val_tokens, "The validation set", self.val_tokens)
-        train_set: TrainSet
-        if self.streaming:
-            train_set = Stream(train, tokenizer, self.seq_len, False, self.train_tokens, cache)
-            amount = f"streamed ({self.tokenizer})"
-        else:
-            tokens = builder.load_tokens(train, self.train_tokens)
-            train_set = builder.build_all(tokens, "The training set")
-            amount = f"{builder.describe_tokens(tokens, self.tokenizer)} to train on"
+        train_set, amount = builder.build_train(train, self.train_tokens, self.streaming, self.tokenizer)
         return Corpus(
             train=train_set,
             val=held,
@@ -111,13 +101,10 @@ class Packages(DataConfig):
     def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
         """Return the tokenizer; for `bpe-N` it is trained on the training files. Raises DataError if it cannot be
         found."""
-        size = parse_bpe_size(self.tokenizer)
-        if size is None:
-            return load_tokenizer(self.tokenizer, self.end_of_text)
-        if train is None:
+        if train is None and parse_bpe_size(self.tokenizer):
             whole = open_packages(self.packages, self.max_file_bytes, cache)
             train = HashSplit(whole, False, self.val_fraction, self.split_seed)
-        return train_bpe(size, train, cache, self.end_of_text)
+        return load_or_train(self.tokenizer, self.end_of_text, train, cache)
 
 
 @dataclass(frozen=True)
@@ -179,9 +166,12 @@ def open_packages(names: Sequence[str], most: int, cache: Path) -> PackageSource
                 empty += 1
             elif len(content) > most:
                 long += 1
-            elif not _is_utf8(content):
-                odd += 1
             else:
+                try:
+                    content.decode()
+                except UnicodeDecodeError:
+                    odd += 1
+                    continue
                 kept.append(number)
                 digest.update(json.dumps([inner, hashlib.sha256(content).hexdigest()]).encode())
         return [digest.hexdigest(), json.dumps([kept, odd, long, empty])]
@@ -221,11 +211,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {explain(error)}") from error
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

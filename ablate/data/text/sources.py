@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ablate.config.errors import DataError
+from ablate.config.formatting import join_first
 from ablate.data import hub
 from ablate.data.cache import fingerprint_files, remember
 from ablate.data.files import explain, find_files, read_stamps
+from ablate.data.origins import Origin
 from ablate.data.overlap import RECIPE, Overlap, measure_texts
-from ablate.data.readers import explain_missing_column, name_json_type
+from ablate.data.readers import get_text
 from ablate.data.splits import Interval, split_text
 from ablate.data.text.documents import ACCEPTED, WHOLE, Piece, find_format, read_file, yield_piece
 from ablate.tracking.remote_files import fetch_all
@@ -64,7 +66,7 @@ class FileSource(Source):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        return ", ".join(map(str, self.paths[:3])) + (f" and {len(self.paths) - 3} more" if self.paths[3:] else "")
+        return join_first(self.paths, 3)
 
     def has_documents(self, number: int) -> bool:
         """See `Source`; a text file is known to be one document."""
@@ -132,13 +134,7 @@ class DatasetSource(Source):
             for row in self._iterate(rows):
                 number += 1
                 where = f"{self.name}, row {number}"
-                if self.column not in row:
-                    raise explain_missing_column(where, self.column, list(row))
-                if not isinstance(row[self.column], str):
-                    raise DataError(
-                        f"{where}: {self.column!r} must be a string, but is {name_json_type(row[self.column])}"
-                    )
-                yield from yield_piece(where, row[self.column])
+                yield from yield_piece(where, get_text(where, row, self.column))
 
         return Reader(pieces(), lambda: {"row": number, "state": rows.state_dict()} if rows is not None else position)
 
@@ -205,16 +201,15 @@ class HashSplit(Side):
         def pieces() -> Iterator[Piece]:
             nonlocal mine
             for piece in reader:
-                this = self._is_mine(piece.text) if mine is None else mine
+                this = mine
+                if this is None:
+                    digest = hashlib.sha256(f"{self.seed} {piece.text}".encode()).digest()
+                    this = (int.from_bytes(digest[:8], "big") < self.fraction * 2**64) == self.held_out
                 mine = None if piece.last else this
                 if this:
                     yield piece
 
         return Reader(pieces(), lambda: [reader.position(), mine])
-
-    def _is_mine(self, text: str) -> bool:
-        digest = hashlib.sha256(f"{self.seed} {text}".encode()).digest()
-        return (int.from_bytes(digest[:8], "big") < self.fraction * 2**64) == self.held_out
 
 
 @dataclass(frozen=True)
@@ -279,8 +274,8 @@ def compare(train: Source, val: Source, train_bytes: int | None, val_bytes: int 
 
 
 def _read_texts(source: Source, most: int | None) -> Iterator[str]:
-    """Yield the texts of a source, up to `most` bytes. What is longer than may be compared is told; of many files,
-    short ones leave their part to longer ones."""
+    """Yield the texts of a source, up to `most` bytes. A warning says if a text is longer than may be compared. Of
+    many files, short ones leave their part to longer ones."""
     remote = isinstance(source, DatasetSource) and source.commit is not None
     left = allowed = MOST_DOWNLOADED if remote else MOST_COMPARED
     parts: list[Source] = [source]
@@ -330,16 +325,8 @@ def _hash_json(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def open_source(
-    files: Sequence[str],
-    dataset: str | None,
-    subset: str | None,
-    split: str,
-    revision: str | None,
-    column: str,
-    cache: Path,
-) -> Source:
-    """Return the source of `files` or, if a dataset is named, of its split. Raises DataError if they are missing."""
-    if dataset is not None:
-        return open_dataset(dataset, subset, split, revision, column, cache)
-    return open_files(find_files(fetch_all(files, cache), find_format, ACCEPTED), column, cache)
+def open_source(origin: Origin, column: str, cache: Path) -> Source:
+    """Return the files, or the split of a dataset, as a source. Raises DataError if they are missing."""
+    if origin.dataset is not None:
+        return open_dataset(origin.dataset, origin.subset, origin.split, origin.revision, column, cache)
+    return open_files(find_files(fetch_all(origin.files, cache), find_format, ACCEPTED), column, cache)

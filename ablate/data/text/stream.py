@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import LazyModule, torch
 from ablate.data.base import Batch
 from ablate.data.files import expand_path
 from ablate.data.order import build_loader, share_batch
@@ -27,13 +27,12 @@ from ablate.data.text.tokenizers import Tokenizer
 from ablate.data.trivial_loss import MOST_STREAMED
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.utils.data import DataLoader
 
     from ablate.data.text import stream_batches
 else:
-    torch, stream_batches = LazyModule("torch"), LazyModule("ablate.data.text.stream_batches")
+    stream_batches = LazyModule("ablate.data.text.stream_batches")
 
 BATCH = 1 << 18
 """UTF-8 bytes that are encoded at a time."""

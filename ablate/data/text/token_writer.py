@@ -136,19 +136,16 @@ class _Writer:
 
     def write(self, piece: Piece, ids: NDArray[Any]) -> None:
         if self.row is None:
-            self._write_piece(piece, ids)
+            size = piece.size
+            if piece.last:
+                self.counts.documents += 1
+                if self.end is not None:
+                    ids, size = np.append(ids, self.end), size + 1
+            self._append(ids, size)
         elif kept := cut_row(piece, ids, self.end, self.row):
             self._append(*kept)
             self.counts.documents += 1
         self.counts.inside = not piece.last
-
-    def _write_piece(self, piece: Piece, ids: NDArray[Any]) -> None:
-        size = piece.size
-        if piece.last:
-            self.counts.documents += 1
-            if self.end is not None:
-                ids, size = np.append(ids, self.end), size + 1
-        self._append(ids, size)
 
     def _append(self, ids: NDArray[Any], size: int) -> None:
         counts = self.counts

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,10 @@ from numpy.typing import NDArray
 from ablate.config.bounds import MOST_VOCABULARY
 from ablate.config.errors import DataError
 from ablate.config.hub import TIMEOUT, is_path
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path, explain, read_stamps, suggest_name
 from ablate.tracking.remote_files import is_url
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
 
 ACCEPTED = (
     'Accepted: "bytes", bpe-N (trained on the corpus), a local tokenizer.json, a local SentencePiece *.model, or the '

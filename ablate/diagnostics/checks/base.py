@@ -1,4 +1,4 @@
-"""What a check is, and the run of all checks of a kind."""
+"""The interface of a check, and running all checks of a kind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Settings = Mapping[str, Any]
 Check = Callable[[str, Settings], str | None]
 """Name of a kind, settings -> a measured value worth telling, if any. Raises CheckFailedError or CheckSkippedError."""
 
-_UNCHECKED = "there are no checks of this registry: training tells what does not work"
+_UNCHECKED = "this registry has no checks: training shows what does not work"
 _CHECKS: dict[str, dict[str, Check]] = {}
 
 
@@ -95,8 +95,8 @@ def check(what: str, settings: Settings) -> Iterator[Finding]:
 
 
 def list_registered(file: str) -> dict[str, list[str]]:
-    """Return what a plugin registers: name of a registry -> names of kinds and presets. Raises ConfigError if it cannot
-    be loaded or registers nothing."""
+    """Return name of a registry -> names of the kinds and presets that a plugin registers. Raises ConfigError if it
+    cannot be loaded or registers nothing."""
     module = plugins.load([file])[file].module
     return {
         part: [name for name in registry.names if registry.find_module(name) == module]

@@ -1,4 +1,4 @@
-"""Checks of data: batches must depend on nothing but the seed and their number, and be what the task takes."""
+"""Checks of data: batches must depend only on the seed and their number, and must fit the task."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def check_loading(kind: str, settings: Settings) -> str:
     subject = _build(kind, settings)
     again = load_anew(subject.experiment.data)
     if again.identity != subject.corpus.identity:
-        raise CheckFailedError("its fingerprint is another each time that it is loaded")
+        raise CheckFailedError("its fingerprint changes each time it is loaded")
     if not _is_same(_read(again, 1)[0], _read(subject.corpus, 1)[0]):
-        raise CheckFailedError("its first batch is another each time that it is loaded, with the same fingerprint")
+        raise CheckFailedError("its first batch changes each time it is loaded, with the same fingerprint")
     return f"fingerprint {again.fingerprint[:12]}"
 
 
@@ -53,18 +53,15 @@ def check_order(kind: str, settings: Settings) -> None:
     corpus = _build(kind, settings).corpus
     whole = _read(corpus, 3)
     if not _is_same(whole[2], _read(corpus, 1, start_batch=2)[0]):
-        raise CheckFailedError("the third batch is another where a run is resumed before it")
+        raise CheckFailedError("the third batch changes if a run is resumed before it")
     ranks = [_read(corpus, 1, rank=rank, world_size=2)[0] for rank in range(2)]
-    joined = [torch.cat(parts) for parts in zip(*ranks, strict=True)] if _has_equal_shapes(ranks) else whole[0]
+    joined = whole[0]  # of batches that are padded to their longest sample, the ranks' may not fit together
+    if all(a.shape[1:] == b.shape[1:] for a, b in zip(*ranks, strict=True)):
+        joined = [torch.cat(parts) for parts in zip(*ranks, strict=True)]
     if not _is_same(whole[0], joined):
-        raise CheckFailedError("the first batch is another on two ranks")
+        raise CheckFailedError("the first batch differs on two ranks")
     if not _is_same(whole[0], _read(corpus, 1, workers=1)[0]):
-        raise CheckFailedError("the first batch is another where a worker process reads it (trainer.num_workers)")
-
-
-def _has_equal_shapes(ranks: list[list[torch.Tensor]]) -> bool:
-    """Return whether the ranks' tensors fit together: batches that are padded to their longest sample may not."""
-    return all(a.shape[1:] == b.shape[1:] for a, b in zip(*ranks, strict=True))
+        raise CheckFailedError("the first batch differs if a worker process reads it (trainer.num_workers)")
 
 
 @add_check(PART, "validation")
@@ -74,7 +71,7 @@ def check_validation(kind: str, settings: Settings) -> str:
     rows = list(range(min(len(corpus.val), _MOST)))
     first, second = ([_list_bytes(corpus.val.__getitems__([row])[0]) for row in rows] for _ in range(2))
     if first != second:
-        raise CheckFailedError("validation samples are others each time that they are read")
+        raise CheckFailedError("validation samples change each time they are read")
     if not isinstance(corpus.train, BatchDataset):
         raise CheckSkippedError("a stream: its training samples are not looked through")
     trained = {_list_bytes(corpus.train.__getitems__([row])[0]) for row in range(min(len(corpus.train), 16 * _MOST))}

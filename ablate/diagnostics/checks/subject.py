@@ -1,4 +1,4 @@
-"""What checks look at: small experiments, their batches, and a few updates without Lightning."""
+"""The subjects of checks: small experiments, their batches, and a few updates without Lightning."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ class Progress:
     step: int = 0
 
     def save(self) -> dict[str, Any]:
-        """Return what a checkpoint has of it."""
+        """Return the parts of it that a checkpoint stores."""
         parts = self.model.state_dict(), self.optimizer.state_dict(), self.schedule.state_dict()
         return copy.deepcopy({"parts": parts, "step": self.step, "random": torch.get_rng_state()})
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `save` returned."""
+        """Continue from the state that `save` returned."""
         for part, saved in zip((self.model, self.optimizer, self.schedule), state["parts"], strict=True):
             part.load_state_dict(saved)
         self.step = state["step"]

@@ -74,7 +74,13 @@ def align(axis: str, courses: Mapping[int, Course]) -> dict[str, list[Sequence[t
     if axis == "width":
         return {part: [course[part] for course in courses.values()] for part in next(iter(courses.values()))}
     parts = [EMBEDDING, *(f"{place}{own}" for place in (HALF_WAY, LAST) for own in _SUBLAYERS), FINAL_NORM, LOGITS]
-    placed = {part: {depth: _place(part, depth) for depth in courses} for part in parts}
+    placed = {
+        part: {
+            depth: part.replace(HALF_WAY, f"layer {max(1, depth // 2)}").replace(LAST, f"layer {depth}")
+            for depth in courses
+        }
+        for part in parts
+    }
     return {
         part: [courses[depth][own] for depth, own in names.items()]
         for part, names in placed.items()
@@ -84,11 +90,6 @@ def align(axis: str, courses: Mapping[int, Course]) -> dict[str, list[Sequence[t
 
 HALF_WAY, LAST = "layer half way", "last layer"
 _SUBLAYERS = (" attention", " mlp", "")
-
-
-def _place(part: str, depth: int) -> str:
-    """Return the name of a part in a model with so many layers."""
-    return part.replace(HALF_WAY, f"layer {max(1, depth // 2)}").replace(LAST, f"layer {depth}")
 
 
 def _judge_group(

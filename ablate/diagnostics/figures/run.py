@@ -114,8 +114,10 @@ def _refuse_foreign(kind: type[LayerFigure], groups: Sequence[Group]) -> None:
     """Raise AblateError if the figure shows initial weights, and they are not known of some model."""
     names = [name for group in groups for name in group.models.values() if not has_initial(name)]
     if names and any(row.when == "initial" for row in kind.rows):
-        text = f"{kind.name} shows models before and after training, of which there is one in {', '.join(names)}"
-        raise AblateError(f"{text}. Give sweeps or runs.")
+        raise AblateError(
+            f"{kind.name} shows models before and after training, and {', '.join(names)} has one of the two. "
+            "Give sweeps or runs."
+        )
 
 
 def _describe_paper(paper: PaperFigure | None, benchmarks: MetricSource | None) -> list[str]:

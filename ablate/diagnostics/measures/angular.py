@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result, register
 from ablate.diagnostics.measures.subject import Batch, Subject, select_positions
 from ablate.plots.layers import Matrix, draw_heat_maps
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 
 def angular_distance(x: Tensor, y: Tensor) -> Tensor:

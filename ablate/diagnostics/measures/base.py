@@ -118,9 +118,9 @@ class Measurement(ABC):
         """Return the numbers of all batches so far."""
 
     @classmethod
-    @abstractmethod
     def cost(cls, layers: int) -> float:
         """Return the cost of `update` in training steps on the same batch: a forward pass is a third of one."""
+        return 1.0
 
     @classmethod
     @abstractmethod

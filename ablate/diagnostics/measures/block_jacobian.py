@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.diagnostics.measures.base import Measurement, Result, register, to_json_number
 from ablate.diagnostics.measures.subject import Batch
 from ablate.plots.layers import Matrix
 from ablate.plots.matrices import draw_matrices
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 SEQUENCES, FEATURES, DIGITS = 64, 64, 3
 

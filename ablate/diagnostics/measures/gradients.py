@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import AblateError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.diagnostics.measures.base import Measurement, Result, register
 from ablate.diagnostics.measures.layers import Layers
 from ablate.diagnostics.measures.subject import Batch
@@ -14,11 +14,8 @@ from ablate.distributed import ranks
 from ablate.plots.layers import draw_lines
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 
 @register
@@ -60,10 +57,6 @@ class Gradients(Measurement):
             for i, (m, s) in enumerate(zip(mean.tolist(), spread.tolist(), strict=True))
         ]
         return Result(rows, {"batches": int(n), "targets_of_a_batch": int(self.sums["targets"] / n)})
-
-    @classmethod
-    def cost(cls, layers: int) -> float:
-        return 1.0
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:

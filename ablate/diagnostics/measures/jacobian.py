@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.diagnostics.measures.base import Measurement, Result, register
 from ablate.diagnostics.measures.subject import Batch
 from ablate.plots.layers import draw_by_layer_and_depth
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 
 @register
@@ -67,10 +64,6 @@ class Jacobian(Measurement):
                 if n > 1:  # that of a root, by its derivative
                     row[f"jacobian_{name}_error"] = e / (2 * m**0.5) if m else 0.0
         return Result(rows, {"samples": int(n)})
-
-    @classmethod
-    def cost(cls, layers: int) -> float:
-        return 1.0
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:

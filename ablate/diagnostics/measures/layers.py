@@ -7,15 +7,13 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import AblateError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import LazyModule, torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from ablate.models import base as models
 else:
-    torch = LazyModule("torch")
     models = LazyModule("ablate.models.base")
 
 ATTENTION = ("attn", "self_attn", "attention", "self_attention")

@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result, register
 from ablate.diagnostics.measures.subject import Batch, Subject
 from ablate.plots.layers import draw_bars
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
-else:
-    torch = LazyModule("torch")
 
 S = TypeVar("S")
 
@@ -87,7 +84,7 @@ class Pruning(Measurement):
 
     @classmethod
     def describe_columns(cls, results: Iterable[Result]) -> Mapping[str, str]:
-        """Return the columns, those of benchmarks included, which only results know -> their descriptions."""
+        """Return the columns -> their descriptions, including the columns of benchmarks, which only results know."""
         columns = dict.fromkeys(name for result in results for row in result.rows for name in row if name != "layer")
         return dict(cls.columns) | {name: name.replace("_", " ") for name in columns if name not in cls.columns}
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.diagnostics.measures.base import Measurement, Result, register
 from ablate.diagnostics.measures.subject import Batch
 from ablate.plots.layers import draw_by_layer_and_depth
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 SEQUENCES, ITERATIONS, TOLERANCE = 8, 50, 1e-4
 

@@ -6,17 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import pytree, torch
 from ablate.data import IGNORED, BatchDataset
 from ablate.diagnostics.measures.layers import Layers
 
 if TYPE_CHECKING:
-    import torch
-    import torch.utils._pytree as pytree
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
-    pytree = LazyModule("torch.utils._pytree")
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,7 @@ class Subject:
 
     def compute_losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return (summed loss in nats, right first guesses, number of targets) over all targets that are not ignored;
-        guesses are those of classifiers alone."""
+        guesses are counted for classifiers only."""
         if self.sum_losses is not None:
             return self.sum_losses(batch)
         count = (batch.targets != IGNORED).sum()

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import torch
 from ablate.diagnostics.measures.base import Measurement, Result, register
 from ablate.diagnostics.measures.subject import Batch, select_positions
 from ablate.plots.layers import draw_lines
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 
 @register

@@ -17,7 +17,6 @@ from ablate.diagnostics.measures import Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.data import load_data
-from ablate.models import Model
 from ablate.sweeps.donors import resolve_run
 from ablate.sweeps.spec.references import PREFIX
 from ablate.training.runs import describe_plugins
@@ -33,7 +32,12 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
         raise DataError(f"{name} knows {classes} classes, and the data has {corpus.classes}. Take data like its own.")
     if len(corpus.shape) > 1 and corpus.shape != shape:
         raise DataError(f"{name} takes images of {shape}, and the data has {corpus.shape}.")
-    model = _build_initial(source) if initial else source.model()
+    if initial:  # parameters that a placement sets on the first batch are not set
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(source.experiment.seed)
+            model = source.experiment.build_model(*source.inputs).eval()
+    else:
+        model = source.model()
     model = model.to(opening.device, opening.dtype)
     weights = f"{initial} {identify_files(str(source.file))}"
     code = f"{describe_plugins(experiment)} {plugins.list_installed()}"
@@ -69,14 +73,6 @@ def open_arm(name: str, opening: Opening) -> Opened:
 def open_initial(name: str, opening: Opening) -> Opened:
     """Return the model of `name` before its first update."""
     return open_run(name, opening, initial=True)
-
-
-def _build_initial(source: TrainedModel) -> Model:
-    """Return the model with its initial weights. Parameters that a placement sets on the first batch are not set."""
-    config = source.experiment
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        return config.build_model(*source.inputs).eval()
 
 
 def _label(name: str, source: TrainedModel) -> str:

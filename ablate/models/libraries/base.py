@@ -94,7 +94,7 @@ def _is_below(name: str, prefixes: Iterable[str]) -> bool:
 
 
 def count_outputs(module: Any) -> int:
-    """Return how many outputs one use of a module's weight has; 0 of what has no such thing."""
+    """Return the number of outputs of one use of a module's weight; 0 for a module without one."""
     weight: Tensor | None = getattr(module, "weight", None)
     if weight is None or isinstance(module, nn.Embedding):
         return 0

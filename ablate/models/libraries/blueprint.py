@@ -1,4 +1,4 @@
-"""What a library's model is, read off the model itself without its weights."""
+"""The properties of a library's model, read from the model itself without its weights."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Blueprint:
         return problems if norm.layer.of_library else [*problems, *self._validate_exchange(title, norm)]
 
     def _validate_exchange(self, title: str, norm: Placement) -> list[Problem]:
-        """Return what keeps the norms of the model from being exchanged by `norm.layer`."""
+        """Return the problems with exchanging the norms of the model for `norm.layer`."""
         layer, widths = norm.layer, list_widths(self.model)
         if unknown := list_unknown(self.model):
             text = f"{title} has norms that cannot be exchanged: {', '.join(unknown)}. Accepted with it: library"

@@ -1,7 +1,6 @@
-"""Where the sublayers and norms of a library's families are: what a placement has to know, and nothing else says.
+"""The places of the sublayers and norms in a library's families, which a placement must know and no library declares.
 
-Names are those of the library's modules. Of a model whose layers are of another class nothing is known: it keeps its
-own placement.
+Names are the names of the library's modules. A model whose layers have another class keeps its own placement.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ class Family:
     norm: str
     """One of the layer's own norms, like which others are built."""
     final_norm: tuple[str, ...]
-    """Where the norm before the head may be, from the model on; the first that is one. None: the head begins with a
-    module behind which there is none."""
+    """Possible places of the norm before the head, from the model on; the first that is a norm counts. Empty: there is
+    none."""
     head: str
-    """The module that takes what the final norm returns, where the family has no such norm."""
+    """The module that a final norm precedes, where the family has none of its own."""
     embedding: str
-    """The module behind which a norm of the embedding stands. "": the family has one of its own."""
+    """The module that a norm of the embedding follows. "": the family has such a norm of its own."""
     roles: Mapping[str, str]
     """Matrix, from the layer on -> its role; "qkv" where the three are one."""
     drop: str = ""

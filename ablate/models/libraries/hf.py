@@ -50,7 +50,7 @@ def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: T
 
 @functools.cache
 def find_problems(config: HuggingFace) -> list[Problem]:
-    """Return what keeps transformers from building the model."""
+    """Return the problems that keep transformers from building the model."""
     transformers, kind, options = import_transformers(), config.config, config.options
     if kind not in list_causal() or kind not in transformers.CONFIG_MAPPING:
         return [Problem("config", describe_unknown(kind), kind)]

@@ -51,7 +51,7 @@ def import_transformers() -> Any:
 
 def resolve(source: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]] | Problem:
     """Return the model type and the fields that differ from its defaults, of a type, a mapping with a `model_type`, a
-    folder or file with a config.json, or a name on the hub; or what is wrong with it. Special tokens and the size of a
+    folder or file with a config.json, or a name on the hub; or the problem with it. Special tokens and the size of a
     vocabulary are left out: they are the data's."""
     if isinstance(source, Mapping):
         kind = source.get("model_type")
@@ -127,7 +127,7 @@ def list_causal() -> list[str]:
 
 
 def describe_unknown(name: str) -> str:
-    """Return what is wrong with a type that there is not."""
+    """Return the problem of an unknown type."""
     known = list_causal()
     return (
         "transformers has no causal language model of this type. Accepted: a type such as gpt2, llama, qwen3 or "

@@ -46,7 +46,7 @@ _TAKEN = {
 
 
 def find_problems(config: Timm) -> list[Problem]:
-    """Return what keeps timm from building the model."""
+    """Return the problems that keep timm from building the model."""
     name = config.name
     if not timm.is_model(name) or ":" in name or "/" in name:
         known = timm.list_models()
@@ -90,8 +90,9 @@ def _explain(known: list[str], model: str, key: str, value: Any) -> Problem:
 
 def _create(config: Timm, **data: Any) -> nn.Module:
     """Return timm's model with its initial weights. Raises ConfigError."""
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in config.options.items()}
     try:
-        net: nn.Module = timm.create_model(config.name, pretrained=False, **_read_options(config.options), **data)
+        net: nn.Module = timm.create_model(config.name, pretrained=False, **options, **data)
     except MemoryError:
         raise
     except Exception as error:  # of timm, for values that do not go together
@@ -104,11 +105,6 @@ def _shorten(error: BaseException) -> str:
     """Return the message of an error of timm or torch on one line."""
     text = str(error.problems[0]) if isinstance(error, ConfigError) else str(error)
     return " ".join(text.split())[:200].rstrip(".") or type(error).__name__
-
-
-def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options as timm takes them: lists as tuples."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
 
 
 @functools.lru_cache(maxsize=64)
@@ -146,13 +142,6 @@ def _list_heads(net: Any) -> list[str]:
     return [declared] if isinstance(declared, str) else list(declared)
 
 
-def _list_stem(net: Any) -> list[str]:
-    """Return what makes tokens of pixels, as timm declares it, and the tokens and positions of the model itself."""
-    declared = net.pretrained_cfg.get("first_conv") or ()
-    first = [declared] if isinstance(declared, str) else list(declared)
-    return [*(name.partition(".")[0] for name in first), *(name for name, _ in net.named_parameters(recurse=False))]
-
-
 def build(config: Timm, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> TimmModel:
     """Return the initialised model for images of `shape`. Raises ConfigError."""
     return TimmModel(config, norm, init, classes, shape)
@@ -164,8 +153,11 @@ class TimmModel(LibraryModel):
     def __init__(
         self, config: Timm, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]
     ) -> None:
-        net = create_for(config, classes, shape)
-        stem, heads = _list_stem(net), [name.partition(".")[0] for name in _list_heads(net)]
+        net: Any = create_for(config, classes, shape)
+        declared = net.pretrained_cfg.get("first_conv") or ()  # what makes tokens of pixels
+        first = [declared] if isinstance(declared, str) else declared
+        stem = [name.partition(".")[0] for name in first] + [name for name, _ in net.named_parameters(recurse=False)]
+        heads = [name.partition(".")[0] for name in _list_heads(net)]
         super().__init__(config, net, norm, init, stem, heads)
         self._rebuild = functools.partial(TimmModel, config, norm, init, classes, shape)
         self._shape = shape
@@ -233,7 +225,7 @@ def _count_uses(model: nn.Module, images: Tensor) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one image costs."""
+    """The cost of one image."""
 
     tokens: int
     """How often an image is multiplied with a weight of the layers, on average over the weights."""
@@ -242,7 +234,7 @@ class Measured:
 
 
 def measure(config: Timm, shape: tuple[int, ...]) -> Measured:
-    """Return what one image of `shape` costs. Raises ConfigError."""
+    """Return the cost of one image of `shape`. Raises ConfigError."""
     return _measure(config.model_dump_json(), shape)
 
 

@@ -88,12 +88,16 @@ def rewire(model: nn.Module, family: Family, norm: Placement, stack: Stack) -> P
         _norm_inside(layer, family, norm, norm.at(index, stack.depth), stack)
         layers[index] = Layer(layer, family, norm, index, stack)
     if norm.at(0, stack.depth).embedding_norm:
-        _norm_output(model.get_submodule(family.embedding), norm.layer.build(stack.hidden))
+        embedding = model.get_submodule(family.embedding)  # it keeps its name: its weight may be tied
+        embedding.add_module("after", norm.layer.build(stack.hidden))
+        embedding.register_forward_hook(lambda module, args, output: module.after(output))
     final = find_norm(model, family.final_norm)
     if final and not norm.final_norm:
         _put(model, final, nn.Identity())
     elif not final and norm.final_norm:
-        _norm_input(model.get_submodule(family.head), norm.layer.build(stack.hidden))
+        head = model.get_submodule(family.head)
+        head.add_module("before", norm.layer.build(stack.hidden))
+        head.register_forward_pre_hook(lambda module, args: (module.before(args[0]), *args[1:]))
     return norm
 
 
@@ -117,18 +121,6 @@ def _norm_of(role: str, norm: Placement, placed: Placement, stack: Stack) -> nn.
     if own is None or isinstance(own, nn.Identity):
         return None
     return PerHead(own, stack.head_dim) if isinstance(both, QKVNorm) else own
-
-
-def _norm_output(module: nn.Module, norm: nn.Module) -> None:
-    """Put `norm` behind a module that keeps its name: its weight may be tied."""
-    module.add_module("after", norm)
-    module.register_forward_hook(lambda module, args, output: module.after(output))
-
-
-def _norm_input(module: nn.Module, norm: nn.Module) -> None:
-    """Put `norm` before a module that keeps its name."""
-    module.add_module("before", norm)
-    module.register_forward_pre_hook(lambda module, args: (module.before(args[0]), *args[1:]))
 
 
 def _put(model: nn.Module, name: str, module: nn.Module) -> None:

@@ -158,7 +158,10 @@ def test_roles_of_its_parameters(tiny):
             r"norm\.kind: placement post is for layers with residual connections, which model gru does not",
         ),
         ({"norm": {"kind": "mix", "alpha": 0.5}}, r"norm\.kind: placement mix is for layers with residual connections"),
-        ({"norm": "library"}, r"norm\.kind: library stands for what a library has built, and model gru is of none"),
+        (
+            {"norm": "library"},
+            r"norm\.kind: library keeps what a library has built, and model gru is not from a library",
+        ),
         ({"norm.layer": "batchnorm"}, r"norm\.layer\.kind: its statistics include future tokens"),
         ({"norm.layer": {"kind": "groupnorm", "groups": 32}}, r"norm\.layer\.groups: must divide the 16 features"),
         ({"norm.qk": "rmsnorm"}, "asks for norms on queries and keys .*, which model gru does not offer"),

@@ -9,6 +9,7 @@ from ablate.data import IGNORED, Preferences
 from ablate.data.conversations.pairs import Pair, read_pairs
 from ablate.data.conversations.sources import open_rows
 from ablate.data.conversations.templates import TEMPLATES
+from ablate.data.origins import Origin
 
 
 def said(role, text):
@@ -35,7 +36,7 @@ FORMATS = {
 def load(tmp_path):
     def build(*rows):
         (tmp_path / "pairs.json").write_text(json.dumps(rows))
-        source = open_rows([str(tmp_path / "pairs.json")], None, None, "", None, tmp_path)
+        source = open_rows(Origin([str(tmp_path / "pairs.json")]), tmp_path)
         return [pair for _, pair in read_pairs(source, TEMPLATES["plain"], source.name).rows]
 
     return build
@@ -200,7 +201,7 @@ def test_what_holds_no_pairs(tmp_path, settings, text):
         ({"chosen": " Yes", "rejected": " No"}, "no prompt. .*have no common beginning"),
         (
             {"question": "Is it?", "chosen": "It is", "rejected": "It isn't"},
-            "no prompt. Columns: 'question', .*; their common beginning is not taken for it beside other columns of",
+            "no prompt. Columns: 'question', .*; their common beginning is not taken as the prompt, since",
         ),
         (
             {

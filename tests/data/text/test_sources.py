@@ -13,6 +13,7 @@ import pytest
 from ablate.config.errors import DataError
 from ablate.data import Text, hub
 from ablate.data.files import find_files
+from ablate.data.origins import Origin
 from ablate.data.text.sources import HashSplit, open_dataset, open_source
 
 TEXTS = [f"{number} {'x' * (number % 7)} é" for number in range(60)]
@@ -52,7 +53,7 @@ FORMATS = ["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "arrow", "feather.arrow"
 
 
 def source_of(files=(), dataset=None, cache=None, split="train", subset=None):
-    return open_source((files,) if files else (), dataset, subset, split, None, "text", cache)
+    return open_source(Origin((files,) if files else (), dataset, subset, split), "text", cache)
 
 
 @pytest.fixture(params=[*FORMATS, "folder", "saved", "part"])

@@ -160,8 +160,8 @@ def test_a_number_of_a_paper_says_which_tasks_it_measures(sweep, tmp_path, capsy
         (["removal", "sweep:small/pre", "sweep:small/pre"], "Two models are called pre"),
         (["spectral", "small", "--tasks", "arc_easy"], "--tasks is for layer removal, which spectral does not show"),
         (["variance-course", "timm:vit"], "vit: variance-course shows what is measured in training"),
-        (["mixing", "small", "hf:some/model"], "before and after training, of which there is one in hf:some/model"),
-        (["mixing", "timm:one", "init:two"], "before and after training, of which there is one in timm:one, init:two"),
+        (["mixing", "small", "hf:some/model"], "before and after training, and hf:some/model has one of the two"),
+        (["mixing", "timm:one", "init:two"], "before and after training, and timm:one, init:two has one of the two"),
         (["removal", "small", "--positions", "some"], "must be one of all, last"),
     ],
 )

@@ -102,7 +102,8 @@ def test_what_cannot_be_exchanged_is_refused(settings, more, message):
 @pytest.mark.parametrize("family", ["llama", "vit"])
 def test_a_model_of_ours_has_nothing_that_is_own(family, part):
     with pytest.raises(
-        ConfigError, match=rf"{part}\S*: library stands for what a library has built, and model {family} is of none"
+        ConfigError,
+        match=rf"{part}\S*: library keeps what a library has built, and model {family} is not from a library",
     ):
         Experiment.from_mapping({"model": family, part: "library"})
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from ablate.addons.papers.spans.answers import Spans, choose_answers, find_spans, score_answers
-from ablate.addons.papers.spans.questions import SpanQuestion
 from ablate.addons.papers.spans.squad import NAME, load_questions
 from ablate.addons.papers.spans.windows import Windows, build_windows
 from ablate.config.errors import AblateError, DataError
@@ -54,6 +53,7 @@ def open_span_model(name: str, config: Any, opening: Opening) -> Opened:
         getattr(config.get_text_config(), "max_position_embeddings", None) or 10**9, tokenizer.model_max_length
     )
     windows = build_windows(questions, tokenizer, accepted, longest)
+    digest = hashlib.sha256(repr(questions).encode()).hexdigest()[:16]
     subject = Subject(
         label=Path(name).name,
         layers=Layers(model),
@@ -66,7 +66,7 @@ def open_span_model(name: str, config: Any, opening: Opening) -> Opened:
         task=NAME,
         score=lambda: {f"squad/{metric}": value for metric, value in _score(subject, windows).items()},
         device=opening.device,
-        identity=f"{identify_model(name, model)} {_digest(questions)} {windows.length} {opening.dtype}",
+        identity=f"{identify_model(name, model)} {digest} {windows.length} {opening.dtype}",
     )
     return Opened(
         subject, f"squad: {len(questions):,} questions in {len(windows):,} windows of {windows.length} tokens"
@@ -84,10 +84,6 @@ def _check_model(name: str, config: Any, missing: Sequence[str], tokenizer: Any)
     size = config.get_text_config().vocab_size
     if len(tokenizer) > size:
         raise AblateError(f"The tokenizer of hf:{name} has {len(tokenizer)} tokens and the model {size}.")
-
-
-def _digest(questions: Sequence[SpanQuestion]) -> str:
-    return hashlib.sha256(repr(questions).encode()).hexdigest()[:16]
 
 
 def _load(windows: Windows, first: int, last: int) -> Batch:

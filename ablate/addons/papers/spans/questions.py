@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ablate.config.errors import DataError
+from ablate.config.formatting import join_first
 
 COLUMNS = ("id", "question", "context", "answers")
 """The columns of the hub. `answers` has two lists of equal length: text, and answer_start, in characters."""
 _SHOWN = 3
-"""Number of unusable questions with the same fault that are told one by one."""
+"""Number of unusable questions with the same fault that a message names."""
 
 
 class SpanQuestion(NamedTuple):
@@ -66,8 +67,7 @@ def parse_questions(rows: Iterable[Mapping[str, Any]], source: str) -> list[Span
         count = unusable + len(questions)
         lines = [f"{unusable:,} of the {count:,} questions of {source} cannot be scored. Correct or remove them."]
         for fault, ids in faults.items():
-            more = f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else ""
-            lines.append(f"{len(ids):,} with {fault}: {', '.join(ids[:_SHOWN])}{more}")
+            lines.append(f"{len(ids):,} with {fault}: {join_first(ids, _SHOWN)}")
         raise DataError("\n".join(lines))
     if not questions:
         raise DataError(f"There are no questions in {source}.")

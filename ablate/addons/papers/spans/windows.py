@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ablate.addons.papers.spans.questions import SpanQuestion
 from ablate.config.errors import DataError
+from ablate.config.formatting import join_first
 
 LENGTH, OVERLAP = 384, 128
 """Tokens of a window, and tokens of the text that neighbouring windows share: `max_seq_length` and `doc_stride` of
@@ -82,10 +83,9 @@ def build_windows(questions: Sequence[SpanQuestion], tokenizer: Any, accepted: S
             characters.append(place)
             targets.append(_locate_answer(place, question))
     if crowded:
-        more = f" and {len(crowded) - 3:,} more" if len(crowded) > 3 else ""
         raise DataError(
             f"{len(crowded):,} questions fill the {length} tokens of a window, without room for their text: "
-            f"{', '.join(crowded[:3])}{more}. Shorten or remove them."
+            f"{join_first(crowded, 3)}. Shorten or remove them."
         )
     padding = {"input_ids": tokenizer.pad_token_id or 0, "attention_mask": 0, "token_type_ids": 0}
     return Windows(
