@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from ablate.config.errors import ConfigError
 from ablate.data import Corpus
 from ablate.data.images.augment import Timm
-from ablate.data.images.config import MemoryImages
+from ablate.data.images.batches import MemoryImages
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.training.module import TrainingModule
