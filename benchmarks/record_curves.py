@@ -19,7 +19,6 @@ from typing import Any
 
 import ablate
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.outcomes import read_outcome
 
 FILE = Path(__file__).with_name("data") / "curves.csv"
 COLUMNS = ("task", "arm", "lr", "seed", "update", "loss", "ending")
@@ -63,9 +62,9 @@ def build_sweep(task: str, seed: int, arms: str) -> ablate.Sweep:
 
 def list_rows(record: SweepRecord, task: str, seed: int) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of the file of one sweep."""
-    for arm, trials in record.trials.items():
+    for arm, trials in ((arm, record.search(arm)) for arm in record.arms):
         for trial in sorted(trials, key=lambda trial: trial.params["optimizer.lr"]):
-            outcome = read_outcome(trial, record.trivial_loss)
+            outcome = record.runs.find_outcome(trial)
             assert outcome is not None, f"{arm} #{trial.number} has not ended: {trial.reason}"
             begin = (task, arm, f"{trial.params['optimizer.lr']:.6g}", seed)
             last = max(trial.curve, default=0)

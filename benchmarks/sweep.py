@@ -73,7 +73,7 @@ def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> 
         from optuna import load_study
 
         record = sweep(Sweep.from_tree(tree(len(ends) + count, steps)), workers=workers, progress=False)
-        assert record.counts()["completed"] == len(ends) + count
+        assert record.runs.count_statuses()["completed"] == len(ends) + count
         study = load_study(study_name="overhead@1/all", storage=f"sqlite:///{store}/optuna.db")
         ends[:] = sorted(trial.datetime_complete.timestamp() for trial in study.trials if trial.datetime_complete)
 

@@ -169,7 +169,10 @@ def _search(
     spec = build_spec(sampler, next(iter(LOOKS)), len(floors) - 1, entropy)
     search = spec.model_copy(update={"confirm": Confirm()})
     searched = simulate(search, valley, optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
-    return {arm: [trial.params for trial in trials] for arm, trials in searched.trials.items()}
+    return {
+        arm: [trial.params for trial in trials]
+        for arm, trials in ((arm, searched.search(arm)) for arm in searched.arms)
+    }
 
 
 def measure(sampler: str, noise: str, looks: str, comparisons: int, sweeps: int, better: float = 0.0) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def main() -> int:
                 begin = time.perf_counter()
                 record = sweep(todo, workers=workers, progress=False)
                 times.append(time.perf_counter() - begin)
-                ended = record.counts()
+                ended = record.runs.count_statuses()
                 if ended["failed"]:
                     print(f"{ended['failed']} trials failed with {each} workers", file=sys.stderr)
                     return 1

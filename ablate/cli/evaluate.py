@@ -113,12 +113,10 @@ def resolve_models(name: str, url: str | None) -> Iterator[tuple[str, str]]:
         yield name, donors.resolve_run(name, url)
         return
     record = storage.read_sweep(name.removeprefix(references.PREFIX), url)
-    for arm in record.trials:
-        seeds = [
-            t for t in record.confirmed.get(arm, ()) if t.status == "completed" and t.run_id and _is_kept(t.run_id)
-        ]
+    for arm in record.arms:
+        seeds = [t for t in record.fresh(arm) if t.status == "completed" and t.run_id and _is_kept(t.run_id)]
         label = f"{references.PREFIX}{record.title}/{arm}"
-        ended = [t for t in record.confirmed.get(arm, ()) if t.status in ("completed", "diverged")]
+        ended = [t for t in record.fresh(arm) if t.status in ("completed", "diverged")]
         if ended and all(t.status == "diverged" for t in ended):
             _log.warning("%s diverged on all of its %d fresh seeds: there is no model.", label, len(ended))
         elif seeds:

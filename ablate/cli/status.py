@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.experiment import metrics
-    from ablate.sweeps import follow, storage
+    from ablate.sweeps import follow, runs, storage
     from ablate.sweeps import status as statuses
-    from ablate.verdict import outcomes
 else:
     follow, storage = LazyModule("ablate.sweeps.follow"), LazyModule("ablate.sweeps.storage")
     metrics = LazyModule("ablate.experiment.metrics")
-    outcomes = LazyModule("ablate.verdict.outcomes")
+    runs = LazyModule("ablate.sweeps.runs")
     statuses = LazyModule("ablate.sweeps.status")
 
 
@@ -70,10 +69,10 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
         console.print(f"{title}: {deleted}", markup=False)
     lines = []
     for row in rows:
-        done, target = sum(row[status] for status in outcomes.FINISHED), row["target"]
+        done, target = sum(row[status] for status in runs.FINISHED), row["target"]
         if row["at_grid"]:  # where there is no search
             done, target = row["confirmed"], row["confirm_target"]
-        counts = [", ".join(f"{row[status]} {status}" for status in outcomes.STATUSES if row[status])]
+        counts = [", ".join(f"{row[status]} {status}" for status in runs.STATUSES if row[status])]
         if row["selection_target"]:
             counts.append(f"{row['selected']}/{row['selection_target']} selection runs")
         if row["confirm_target"]:

@@ -266,7 +266,7 @@ def _run_one(
         if message := slurm.requeue(stop.args):
             print(message, file=sys.stderr)
         return 130
-    failed = record.count_failed()
+    failed = len(record.runs.select(status="failed"))
     reports[spec.name] = ablate.report(record, storage=options.storage)
     terminal.render(reports[spec.name], console)
     if failed:

@@ -33,8 +33,8 @@ def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int,
     unit, seeds = UsageUnit.of(record), list(compared.outcomes)[: compared.looks.sizes[-1]]
     curves = [
         {step * unit.per_update(run): value for step, value in run.curve.items() if math.isfinite(value)}
-        for run in record.confirmed.get(arm, ())
-        if run.params["seed"] in seeds and compared.outcomes[run.params["seed"]].trained
+        for run in record.fresh(arm)
+        if run.seed in seeds and compared.outcomes[run.seed].trained
     ]
     steps = set.intersection(*map(set, curves)) if curves else set()
     values = {step: [curve[step] for curve in curves] for step in sorted(steps)}

@@ -11,6 +11,7 @@ from ablate.config.formatting import count_noun, format_number, join_words
 from ablate.sweeps.comparison import compare_record_effects, list_earlier_pairs
 from ablate.sweeps.donors import state_shared_starts
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.verdict_summary import find_bounds, name_unit
 from ablate.verdict.effect_statements import state_effects
 from ablate.verdict.outcomes import state_rule
@@ -23,7 +24,7 @@ def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> s
     spec = record.spec
     if not compared:
         return ""
-    if not any(record.confirmed.values()):  # and none is to come
+    if not record.runs.select(stage=FRESH):  # and none is to come
         return f"{join_words(compared)} could not be trained within the budget: no trial of any search completed."
     maximize = spec.objective.direction == "maximize"
     bounds = find_bounds(spec.objective.metric)
@@ -113,7 +114,7 @@ def _note_unselected(record: SweepRecord, compared: Mapping[str, Compared]) -> I
     requested."""
     if record.spec.at_grid:
         return
-    if unselected := [arm for arm, c in compared.items() if c.outcomes and not record.candidates.get(arm)]:
+    if unselected := [arm for arm, c in compared.items() if c.outcomes and not record.list_candidates(arm)]:
         yield (
             f"The settings of {join_words(unselected)} are those of the best trial of the search: no candidates were "
             "compared on selection seeds."

@@ -15,7 +15,7 @@ from ablate.sweeps.donors import describe_shared_start, state_shared_starts
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.looks import Looks, find_last_level
-from ablate.verdict.outcomes import Outcome, read_outcome
+from ablate.verdict.outcomes import Outcome
 from ablate.verdict.questions import (
     Parts,
     Score,
@@ -99,7 +99,7 @@ def compare_downstream(record: SweepRecord) -> Downstream:
     runs = find_scored_runs(record)
     if not runs:
         return Downstream([], {})
-    outcomes = {arm: _read_outcomes(record, arm) for arm in record.trials}
+    outcomes = {arm: _read_outcomes(record, arm) for arm in record.arms}
     baselines = {arm: base for arm, base in record.spec.baselines.items() if base != arm}
     pairs = {
         arm: [seed for seed in own if seed in runs.get(baselines[arm], {})]
@@ -131,8 +131,8 @@ def compare_downstream(record: SweepRecord) -> Downstream:
 
 def _read_outcomes(record: SweepRecord, arm: str) -> dict[int, Outcome]:
     """Return seed -> how it ended, of the fresh seeds of `arm`, ascending."""
-    trials = sorted(record.confirmed.get(arm, ()), key=lambda trial: int(trial.params["seed"]))
-    ended = ((int(trial.params["seed"]), read_outcome(trial, record.trivial_loss)) for trial in trials)
+    trials = sorted(record.fresh(arm), key=lambda trial: trial.seed)
+    ended = ((trial.seed, record.runs.find_outcome(trial)) for trial in trials)
     return {seed: outcome for seed, outcome in ended if outcome is not None}
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, join_words
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FINISHED, Run
 from ablate.sweeps.spec import audit
 from ablate.tracking.provenance import COMPARED
-from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 DIRTY = "ablate.dirty"
 UNKNOWN = "not recorded"
@@ -127,5 +127,5 @@ def _place(value: str, arms: Mapping[str, Mapping[str, set[str]]]) -> str:
     return f"{value[:12] if len(value) == 64 else value} ({join_words(places)})"  # of a SHA-256 enough to tell it
 
 
-def _list_runs(record: SweepRecord) -> list[TrialRecord]:
-    return [t for t in record.list_runs() if t.status in FINISHED and t.facts]
+def _list_runs(record: SweepRecord) -> list[Run]:
+    return [t for t in record.runs if t.status in FINISHED and t.facts]

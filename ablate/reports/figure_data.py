@@ -15,8 +15,8 @@ from ablate.reports.findings import objective_sign
 from ablate.reports.labels import LEARNING_RATE, list_searched
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FINISHED, Run
 from ablate.sweeps.search.space import Range
-from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 XY = tuple[float, float]
 _FILES = {LEARNING_RATE: "learning_rate"}
@@ -85,7 +85,7 @@ class Course:
 def collect_panels(record: SweepRecord) -> list[Panel]:
     """Return a panel for each numeric parameter that was searched or that tells arms apart; none for parameters without
     values, or with a single value."""
-    fixed = {arm: _list_fixed(record, arm) for arm in record.trials}
+    fixed = {arm: _list_fixed(record, arm) for arm in record.arms}
     settings = [path for arm in record.spec.all_arms.values() for path, _ in iterate_leaves(arm.settings)]
     paths = list(dict.fromkeys([*list_searched(record.spec), *settings]))
     names = shorten_paths(paths)
@@ -102,7 +102,7 @@ def _build_panel(record: SweepRecord, path: str, file: str, fixed: dict[str, dic
         return None
     arms = list(dict.fromkeys(p.arm for p in points))
     completed = {arm: [(p.x, p.y) for p in _list_completed(points, arm) if p.y is not None] for arm in arms}
-    others = {arm: best.value for arm in record.trials if arm not in arms and (best := record.best(arm))}
+    others = {arm: best.value for arm in record.arms if arm not in arms and (best := record.best(arm))}
     references = {arm: value for arm, value in others.items() if value is not None}
     view = choose_view([y for line in completed.values() for _, y in line] + list(references.values()) or heights, sign)
     lines, envelopes = _draw_through(record, path, completed, view, log)
@@ -124,8 +124,8 @@ def _build_panel(record: SweepRecord, path: str, file: str, fixed: dict[str, dic
 
 def _collect_points(record: SweepRecord, path: str, fixed: dict[str, dict[str, float]], log: bool) -> list[Point]:
     """Return the finished trials that have a number under `path`; on a logarithmic scale, one above zero."""
-    bests = {arm: record.best(arm) for arm in record.trials}
-    settled = {arm: one.number for arm in record.trials if (one := record.settled(arm))}
+    bests = {arm: record.best(arm) for arm in record.arms}
+    settled = {arm: one.number for arm in record.arms if (one := record.settled(arm))}
     return [
         Point(
             arm,
@@ -137,7 +137,7 @@ def _collect_points(record: SweepRecord, path: str, fixed: dict[str, dict[str, f
             t.number == settled.get(arm),
             t.params.get(LEARNING_RATE),
         )
-        for arm, trials in record.trials.items()
+        for arm, trials in ((arm, record.search(arm)) for arm in record.arms)
         for t in trials
         if t.status in FINISHED and is_number(x := t.params.get(path, fixed[arm].get(path)))
         if x > 0 or not log
@@ -173,8 +173,8 @@ def _list_completed(points: list[Point], arm: str) -> list[Point]:
 def collect_courses(record: SweepRecord) -> list[Course]:
     """Return every trial that was validated at least once; values that are not finite are omitted."""
     courses, unit = [], UsageUnit.of(record)
-    bests = {arm: record.best(arm) for arm in record.trials}
-    for arm, trials in record.trials.items():
+    bests = {arm: record.best(arm) for arm in record.arms}
+    for arm, trials in ((arm, record.search(arm)) for arm in record.arms):
         for t in trials:
             curve = [(step, value) for step, value in sorted(t.curve.items()) if math.isfinite(value)]
             if curve:
@@ -221,12 +221,12 @@ def _cross_product(a: XY, b: XY, c: XY) -> float:
     return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 
-def find_last_value(trial: TrialRecord) -> float | None:
+def find_last_value(trial: Run) -> float | None:
     """Return the last finite objective that `trial` reported."""
     return next((value for _, value in sorted(trial.curve.items(), reverse=True) if math.isfinite(value)), None)
 
 
-def _find_height(trial: TrialRecord) -> float | None:
+def _find_height(trial: Run) -> float | None:
     return find_last_value(trial) if trial.status == "pruned" else trial.value if trial.status == "completed" else None
 
 
@@ -241,13 +241,13 @@ def _list_fixed(record: SweepRecord, arm: str) -> dict[str, float]:
 
 def _list_entries(record: SweepRecord, path: str) -> list[list[float]]:
     """Return the ends, or the values, of each entry that searches `path`."""
-    entries = [space[path] for arm in record.trials if path in (space := record.spec.space(arm))]
+    entries = [space[path] for arm in record.arms if path in (space := record.spec.space(arm))]
     return [[v for v in (e.ends() if isinstance(e, Range) else e) if is_number(v)] for e in entries]
 
 
 def _is_log(record: SweepRecord, path: str) -> bool:
     """Return whether `path` is searched in the logarithm, or positive over a factor of ten or more."""
-    spaces = [record.spec.space(arm) for arm in record.trials]
+    spaces = [record.spec.space(arm) for arm in record.arms]
     if any(isinstance(entry := space.get(path), Range) and entry.log for space in spaces):
         return True
     numbers = [number for values in _list_entries(record, path) for number in values]

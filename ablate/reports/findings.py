@@ -13,8 +13,8 @@ from ablate.experiment.metrics import describe_metric, is_score, list_parts
 from ablate.reports.labels import list_searched, name_items, name_validation_item
 from ablate.reports.open_verdict import describe_luck, describe_open_verdict
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import CROSSED, FINISHED, Run
 from ablate.sweeps.spec import audit
-from ablate.verdict.outcomes import FINISHED, TrialRecord, count_finished
 
 FEW_ITEMS = 100  # validation items below which the report warns
 AT_ONCE, EARLY = 20, 0.05
@@ -25,10 +25,10 @@ FEW_SETTINGS = 3
 def describe_search(record: SweepRecord) -> str:
     """Return the best value of each arm, best first, with n, and the limits of this evidence."""
     objective = record.spec.objective
-    best = {arm: trial for arm in record.trials if (trial := record.best(arm)) is not None}
+    best = {arm: trial for arm in record.arms if (trial := record.best(arm)) is not None}
     if not best:
         return "No trial has completed yet, so there is nothing to compare."
-    finished = {arm: count_finished_trials(record, arm) for arm in best}
+    finished = {arm: record.search(arm).finished for arm in best}
     same = len(set(finished.values())) == 1
     ordered = sorted(best, key=lambda arm: (best[arm].value or 0.0) * objective_sign(record))
     parts = [
@@ -38,13 +38,13 @@ def describe_search(record: SweepRecord) -> str:
     head = f"Best of {count_noun(finished[ordered[0]], 'trial')}" if same else "Best of each arm"
     better = "lower" if objective.direction == "minimize" else "higher"
     text = f"{head}: {', '.join(parts)} ({record.spec.objective.title}, {better} is better)."
-    if missing := [arm for arm in record.trials if arm not in best]:
+    if missing := [arm for arm in record.arms if arm not in best]:
         text += f" No trial of {join_words(missing)} has completed."
-    if lost := [arm for arm in missing if count_finished_trials(record, arm) >= record.target(arm)]:
+    if lost := [arm for arm in missing if record.search(arm).finished >= record.target(arm)]:
         text += f" Within the budget {join_words(lost)} could not be trained."
     seeds = collect_seeds(record)
     where = "one seed" if len(seeds) <= 1 else f"{len(seeds)} seeds"
-    if len(record.trials) == 1:
+    if len(record.arms) == 1:
         return (
             f"{text} It is the best of several trials on {where}, so it is optimistic: confirm it on fresh seeds first."
         )
@@ -79,7 +79,7 @@ def describe_spread(record: SweepRecord, arm: str) -> str:
         f"{format_number(spread[end]['value'])} ({format_settings(spread[end]['params'], names) or 'nothing searched'})"
         for end in ("best", "worst")
     )
-    counts = record.counts(arm)
+    counts = record.search(arm).count_statuses()
     text = f"{arm}: {best} to {worst} over {count_noun(spread['n'], 'completed trial')}"
     others = [f"{counts[status]} {status}" for status in ("pruned", "diverged") if counts[status]]
     return f"{text}; also {join_words(others)}." if others else f"{text}."
@@ -114,31 +114,24 @@ def objective_sign(record: SweepRecord) -> int:
     return 1 if record.spec.objective.direction == "minimize" else -1
 
 
-def list_completed(record: SweepRecord, arm: str) -> list[TrialRecord]:
+def list_completed(record: SweepRecord, arm: str) -> list[Run]:
     """Return the trials of `arm` that have a value."""
-    return [t for t in record.trials[arm] if t.status == "completed" and t.value is not None]
-
-
-def count_finished_trials(record: SweepRecord, arm: str) -> int:
-    """Return how many trials of `arm` are results."""
-    return count_finished(record.trials[arm])
+    return [t for t in record.search(arm) if t.status == "completed" and t.value is not None]
 
 
 def median_seconds(record: SweepRecord, arm: str) -> float | None:
     """Return the median wall-clock seconds of the completed trials of `arm`, which made all updates."""
-    seconds = [t.seconds for t in record.trials[arm] if t.status == "completed" and t.seconds is not None]
+    seconds = [t.seconds for t in record.search(arm) if t.status == "completed" and t.seconds is not None]
     return statistics.median(seconds) if seconds else None
 
 
 def collect_seeds(record: SweepRecord) -> set[Any]:
     """Return the seeds that completed trials were trained with."""
-    spec = record.spec
-    fixed = {arm: spec.all_arms[arm].settings.get("seed", spec.experiment.get("seed", 0)) for arm in record.trials}
-    return {t.params.get("seed", fixed[arm]) for arm in record.trials for t in list_completed(record, arm)}
+    return {run.seed for arm in record.arms for run in list_completed(record, arm)}
 
 
 def _note_unfinished(record: SweepRecord) -> Iterator[str]:
-    short = {arm: (count_finished_trials(record, arm), record.target(arm)) for arm in record.trials}
+    short = {arm: (record.search(arm).finished, record.target(arm)) for arm in record.arms}
     parts = [f"{arm} has {done} of {target}" for arm, (done, target) in short.items() if done < target]
     if parts:
         yield f"The sweep is not finished: {join_words(parts)} trials. Run `ablate sweep` again to continue."
@@ -147,7 +140,7 @@ def _note_unfinished(record: SweepRecord) -> Iterator[str]:
 def _note_rungs(record: SweepRecord) -> Iterator[str]:
     """Yield which arms took more tokens than their rungs plan, as more settings went on."""
     more = []
-    for arm, trials in record.trials.items() if record.spec.method.staged else ():
+    for arm, trials in ((arm, record.search(arm)) for arm in record.arms) if record.spec.method.staged else ():
         rungs = record.spec.plan_rungs(arm)
         ended = [len(trial.rungs) + (trial.status in ("completed", "diverged")) for trial in trials]
         went = {number: sum(count > number for count in ended) for number in range(1, len(rungs))}
@@ -166,7 +159,7 @@ def _note_rungs(record: SweepRecord) -> Iterator[str]:
 
 
 def _note_unequal(record: SweepRecord) -> Iterator[str]:
-    counts = {arm: count_finished_trials(record, arm) for arm in record.trials}
+    counts = {arm: record.search(arm).finished for arm in record.arms}
     if len(set(counts.values())) > 1:
         per_arm = join_words(f"{arm} {count}" for arm, count in counts.items())
         budget = record.spec.budget
@@ -184,13 +177,13 @@ def _note_unequal(record: SweepRecord) -> Iterator[str]:
 def _note_coinciding(record: SweepRecord) -> Iterator[str]:
     if record.spec.at_grid:  # no point of which is the best
         return
-    settled = {arm: [trial.params] for arm in record.trials if (trial := record.settled(arm))}
+    settled = {arm: [trial.params] for arm in record.arms if (trial := record.settled(arm))}
     with contextlib.suppress(ConfigError):  # of a plugin that is gone
         yield from (f"At their best, {text}" for text in audit.describe_coinciding(record.spec, settled))
 
 
 def _note_failures(record: SweepRecord) -> Iterator[str]:
-    for arm, trials in record.trials.items():
+    for arm, trials in ((arm, record.search(arm)) for arm in record.arms):
         if failed := [t for t in trials if t.status == "failed"]:
             yield f"{count_noun(len(failed), 'trial')} of {arm} failed, left out of all comparisons."
 
@@ -198,15 +191,11 @@ def _note_failures(record: SweepRecord) -> Iterator[str]:
 def _note_early_divergence(record: SweepRecord) -> Iterator[str]:
     """Yield a note for each arm of which every run diverged at once, whatever its settings: that may be a fault."""
     parts: dict[str, list[str]] = {}  # arm -> its cells, if they are a grid
-    for name in record.trials:
+    for name in record.arms:
         parts.setdefault(record.spec.find_arm(name), []).append(name)
     for arm, names in parts.items():
-        ended = {name: [run for run in _list_runs(record, name) if run.status in FINISHED] for name in names}
-        runs = [run for own in ended.values() for run in own]
-        # runs on further seeds have the settings of a trial
-        searched = [trial for trial in record.trials[names[0]] if trial.status in FINISHED]
-        settings = {repr(sorted({**trial.params, "seed": 0}.items())) for trial in searched}
-        count = sum(map(bool, ended.values())) if record.spec.at_grid else len(settings)
+        runs = [run for name in names for run in record.runs.select(name, status=FINISHED)]
+        count = len({repr(sorted({**run.params, "seed": 0}.items())) for run in runs if run.stage != CROSSED})
         if count < FEW_SETTINGS or any(run.status != "diverged" for run in runs):
             continue
         last = max(run.step for run in runs)
@@ -216,10 +205,6 @@ def _note_early_divergence(record: SweepRecord) -> Iterator[str]:
                 "that may be a fault and no outcome. Before it is claimed, train one with trainer.compile=false "
                 "trainer.precision=32-true, and look at its initialisation."
             )
-
-
-def _list_runs(record: SweepRecord, name: str) -> list[TrialRecord]:
-    return [*record.trials[name], *record.list_seed_runs(name)]
 
 
 def _note_few_items(record: SweepRecord) -> Iterator[str]:

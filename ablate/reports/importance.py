@@ -11,8 +11,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FINISHED, Run
 from ablate.sweeps.search.space import Range
-from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -41,7 +41,7 @@ def count_scored(record: SweepRecord, arm: str) -> int:
     return len(_score_trials(record, arm))
 
 
-def _score_trials(record: SweepRecord, arm: str) -> list[tuple[TrialRecord, float]]:
+def _score_trials(record: SweepRecord, arm: str) -> list[tuple[Run, float]]:
     """Return each finished trial with a badness.
 
     A pruned trial counts as the worst completed one. A diverged trial lies as far beyond the worst as the worst lies
@@ -49,7 +49,7 @@ def _score_trials(record: SweepRecord, arm: str) -> list[tuple[TrialRecord, floa
     of the search.
     """
     sign = 1 if record.spec.objective.direction == "minimize" else -1
-    trials = [t for t in record.trials[arm] if t.status in FINISHED and set(record.spec.space(arm)) <= set(t.params)]
+    trials = [t for t in record.search(arm) if t.status in FINISHED and set(record.spec.space(arm)) <= set(t.params)]
     values = [sign * t.value for t in trials if t.value is not None]
     if len(values) < 2:
         return []
@@ -60,7 +60,7 @@ def _score_trials(record: SweepRecord, arm: str) -> list[tuple[TrialRecord, floa
     return [(t, other[t.status] if t.value is None else sign * t.value) for t in used]
 
 
-def _run_fanova(record: SweepRecord, arm: str, scored: list[tuple[TrialRecord, float]]) -> dict[str, float]:
+def _run_fanova(record: SweepRecord, arm: str, scored: list[tuple[Run, float]]) -> dict[str, float]:
     import optuna
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
     from optuna.trial import create_trial

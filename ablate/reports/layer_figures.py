@@ -48,7 +48,7 @@ def _read_runs(record: SweepRecord) -> Iterator[tuple[str, dict[str, Any]]]:
     and their history during training."""
     from mlflow.exceptions import MlflowException
 
-    for arm in record.trials:
+    for arm in record.arms:
         settled = record.settled(arm)
         if settled is None or settled.run_id is None:
             continue

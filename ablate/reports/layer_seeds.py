@@ -18,7 +18,6 @@ from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import Estimate, bound_mean
 from ablate.verdict.looks import find_lowest_level
-from ablate.verdict.outcomes import read_outcome
 from ablate.verdict.sequential import LEAST
 
 Rows = Mapping[int, Sequence[float]]
@@ -77,15 +76,15 @@ def describe_column(column: str) -> str:
 def compare_layers(record: SweepRecord) -> LayersOverSeeds | None:
     """Return what the layers of the fresh seeds do; None where nothing was measured of them."""
     rows: dict[str, dict[str, dict[int, list[float]]]] = {}
-    for arm in record.trials:
-        for run in record.confirmed.get(arm, ()):
-            outcome = read_outcome(run, record.trivial_loss)
+    for arm in record.arms:
+        for run in record.fresh(arm):
+            outcome = record.runs.find_outcome(run)
             if outcome is None or not outcome.trained:
                 continue
             for column, values in run.layers.items():
                 if all(value is not None for value in values):
                     by_arm = rows.setdefault(column, {})
-                    by_arm.setdefault(arm, {})[int(run.params["seed"])] = [v for v in values if v is not None]
+                    by_arm.setdefault(arm, {})[run.seed] = [v for v in values if v is not None]
     if not rows:
         return None
     ratios = {column for kind in measurements.values() if kind.is_positive for column in kind.columns}

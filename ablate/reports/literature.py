@@ -12,10 +12,11 @@ from ablate.experiment.metrics import is_score, list_parts, read_metric
 from ablate.reports.stored_scores import StoredScores
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import Run
 from ablate.verdict.failures import ALPHA, FailureShare
 from ablate.verdict.intervals import Estimate, bound_mean
 from ablate.verdict.looks import find_last_level
-from ablate.verdict.outcomes import Outcome, TrialRecord
+from ablate.verdict.outcomes import Outcome
 from ablate.verdict.pairing import pair_outcomes
 from ablate.verdict.records import Compared
 
@@ -116,7 +117,7 @@ class _Reader:
     used_stored: bool = False
     """Whether a value came from the stored scores."""
 
-    def read(self, trial: TrialRecord | None, scores: Mapping[str, float]) -> float | None:
+    def read(self, trial: Run | None, scores: Mapping[str, float]) -> float | None:
         """Return the finite metric of a trial that completed: its own, or one with `scores` that were stored of it."""
         if trial is None or trial.status != "completed":
             return None
@@ -130,7 +131,7 @@ class _Reader:
     def read_search(self, arm: str) -> _Measured:
         """Return what the trial reached that represents `arm`: the best of its search, or, where that has no such
         metric and another was chosen and scored, the latter."""
-        best = self.record.best(arm) if arm in self.record.trials else None
+        best = self.record.best(arm) if arm in self.record.arms else None
         for kind, trial, scores in (
             (SEARCHED, best, {}),
             (CHOSEN, self.record.settled(arm), self.stored.read(arm, None)),
@@ -145,7 +146,7 @@ def _measure_arm(reader: _Reader, arm: str, known: Compared | None) -> _Measured
     if known is None or not known.outcomes:
         return reader.read_search(arm)
     looks, record = known.looks, reader.record
-    trials = {t.params["seed"]: t for t in record.confirmed.get(arm, ()) if t.status == "completed"}
+    trials = {t.seed: t for t in record.fresh(arm) if t.status == "completed"}
     counted = dict(list(known.outcomes.items())[: looks.sizes[-1] if looks else None])
     values = {
         seed: reader.read(trials[seed], reader.stored.read(arm, seed)) for seed, one in counted.items() if one.trained

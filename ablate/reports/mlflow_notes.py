@@ -41,7 +41,7 @@ def log_band(record: SweepRecord, arm: str, compared: Compared, fails_more: bool
     band = {} if fails_more else collect_band(record, arm, compared)
     if not band:
         unit = UsageUnit.of(record)
-        end = max((run.step * unit.per_update(run) for run in record.confirmed.get(arm, ())), default=0)
+        end = max((run.step * unit.per_update(run) for run in record.fresh(arm)), default=0)
         band = {end: dict.fromkeys(_SUFFIXES, math.nan)}
     now, metric, run_id = int(1000 * time.time()), name_in_mlflow(record.spec.objective.metric), record.parents[arm]
     known, last = tracking.client().get_run(run_id).data.metrics, band[max(band)]["mean"]

@@ -15,9 +15,9 @@ from ablate.config.formatting import (
     join_words,
     shorten_paths,
 )
-from ablate.sweeps.comparison import compare_record, compare_record_effects, read_outcomes
+from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.outcomes import TrialRecord, count_finished, pick_best
+from ablate.sweeps.runs import CROSSED, FRESH, SELECTION, Run
 from ablate.verdict.records import Compared, Kind
 
 UNCROSSED: tuple[Kind, ...] = (
@@ -46,9 +46,9 @@ def describe_open_verdict(record: SweepRecord) -> Iterator[str]:
 def _note_selection(record: SweepRecord) -> Iterator[str]:
     seeds = record.spec.confirm.selection_seeds
     counts = {
-        arm: (sum(count_finished(one.runs) for one in candidates), seeds * len(candidates))
-        for arm, candidates in record.candidates.items()
-        if len(candidates) > 1 and record.chosen.get(arm) is None
+        arm: (sum(runs.finished for _, runs in candidates), seeds * len(candidates))
+        for arm in record.arms
+        if arm not in record.chosen and len(candidates := record.list_candidates(arm)) > 1
     }
     if parts := [f"{arm} has {done} of {planned}" for arm, (done, planned) in counts.items() if done < planned]:
         yield f"The selection is not finished: {join_words(parts)} runs, so its settings are not chosen yet."
@@ -56,14 +56,14 @@ def _note_selection(record: SweepRecord) -> Iterator[str]:
 
 def _note_seeds(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
     confirm, baselines = record.spec.confirm, record.spec.baselines
-    seeds = {arm: len(read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)) for arm in record.trials}
+    seeds = {arm: len(record.fresh(arm).outcomes()) for arm in record.arms}
     undecided = {arm for arm in seeds if arm != baselines[arm] and (arm not in compared or not compared[arm].decided)}
     undecided |= {baselines[arm] for arm in undecided}
     if not all(effect.decided for effect in compare_record_effects(record).values()):
         undecided = {*seeds}
     lost = {arm for arm in seeds if arm in compared and compared[arm].kind == "could not be trained"}
     for baseline in () if record.spec.at_grid else {*baselines.values()}:
-        if record.best(baseline) is None and record.target(baseline) <= count_finished(record.trials[baseline]):
+        if record.best(baseline) is None and record.target(baseline) <= record.search(baseline).finished:
             lost.add(baseline)
     wanted = {
         arm: confirm.most_seeds if arm in undecided or not confirm.is_sequential else confirm.first_seeds
@@ -108,16 +108,9 @@ def _note_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> Iter
 
 def _note_crashes(record: SweepRecord) -> Iterator[str]:
     """Yield runs that crashed; unlike seeds that diverged or got stuck, they are not outcomes."""
-    kinds: dict[str, dict[str, list[TrialRecord]]] = {
-        "selection run": {arm: [t for c in own for t in c.runs] for arm, own in record.candidates.items()},
-        "fresh seed": record.confirmed,
-        "crossed run": {
-            arm: [t for c in record.list_crossed() if c.loser == arm for t in c.runs] for arm in record.trials
-        },
-    }
-    for noun, by_arm in kinds.items():
-        for arm, trials in by_arm.items():
-            if n := sum(t.status == "failed" for t in trials):
+    for stage, noun in ((SELECTION, "selection run"), (FRESH, "fresh seed"), (CROSSED, "crossed run")):
+        for arm in record.arms:
+            if n := len(record.runs.select(arm, stage, status="failed")):
                 yield (
                     f"{count_noun(n, noun)} of {arm} crashed, which is not an outcome: `ablate sweep` retries "
                     f"{'it' if n == 1 else 'them'}."
@@ -160,9 +153,11 @@ def _describe_luck_of_losers(record: SweepRecord, compared: Mapping[str, Compare
             winners.setdefault(loser, []).append(winner)
     for loser, ahead in winners.items():
         for settings, runs in _list_untested(record, loser).items():
-            best = pick_best(runs, direction)
+            best = record.runs.replace(runs).find_best(direction)
             assert best is not None
-            beaten = [arm for arm in ahead if pick_best([*record.confirmed[arm], best], direction) is best]
+            beaten = [
+                arm for arm in ahead if record.runs.replace([*record.fresh(arm), best]).find_best(direction) is best
+            ]
             if beaten:
                 yield (
                     f"The settings of {loser} may not be its best: at {settings}, where no fresh seed was trained, "
@@ -173,7 +168,7 @@ def _describe_luck_of_losers(record: SweepRecord, compared: Mapping[str, Compare
                 )
 
 
-def _list_untested(record: SweepRecord, arm: str) -> dict[str, list[TrialRecord]]:
+def _list_untested(record: SweepRecord, arm: str) -> dict[str, list[Run]]:
     """Return each of the settings of `arm` without a fresh seed -> its completed runs there."""
     paths = list(record.spec.space(arm))
     names = shorten_paths(paths)
@@ -183,13 +178,11 @@ def _list_untested(record: SweepRecord, arm: str) -> dict[str, list[TrialRecord]
 
     settled = record.settled(arm)
     own = settled.params if settled else {}
-    tested = {describe(own), *(describe(own | one.params) for one in record.list_crossed() if one.loser == arm)}
-    runs = [(trial, trial.params) for trial in record.trials[arm]]
-    runs += [(run, one.trial.params) for one in record.candidates.get(arm, ()) for run in one.runs]
-    untested: dict[str, list[TrialRecord]] = {}
-    for run, params in runs:
-        if run.status == "completed" and run.value is not None and describe(params) not in tested:
-            untested.setdefault(describe(params), []).append(run)
+    tested = {describe(own), *(describe(run.params) for run in record.runs.select(arm, CROSSED))}
+    untested: dict[str, list[Run]] = {}
+    for run in (*record.search(arm), *record.runs.select(arm, SELECTION)):
+        if run.status == "completed" and run.value is not None and describe(run.params) not in tested:
+            untested.setdefault(describe(run.params), []).append(run)
     return untested
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ablate.verdict.outcomes import TrialRecord
+from ablate.sweeps.runs import Run
 
 
 def to_plain(value: Any) -> Any:
@@ -19,7 +19,7 @@ def to_plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def trial_to_plain(trial: TrialRecord) -> dict[str, Any]:
+def trial_to_plain(trial: Run) -> dict[str, Any]:
     """Return a trial; its curve is a list of [updates, objective]."""
     curve = [[step, to_plain(value)] for step, value in sorted(trial.curve.items())]
     return {**to_plain(asdict(trial)), "curve": curve}

@@ -57,7 +57,7 @@ class Report(ReportData):
             "baseline": record.spec.compared_with,
             "grid": {arm: to_plain(asdict(cell)) for arm, cell in record.spec.cells.items()} or None,
             "items": self.usage_unit.noun,
-            "arms": {arm: self._arm_to_dict(arm) for arm in record.trials},
+            "arms": {arm: self._arm_to_dict(arm) for arm in record.arms},
             **{key: value for part in PARTS for key, value in part.values(self).items()},
             "figures": [str(path) for path in self.figures],
             "mlflow": to_plain(self.mlflow),
@@ -85,7 +85,7 @@ class Report(ReportData):
         return {
             "confirmed": self._confirmed_to_dict(arm),
             "target": record.target(arm),
-            "counts": record.counts(arm),
+            "counts": record.search(arm).count_statuses(),
             "searched": list(record.spec.space(arm)),
             "at_end_of_range": [asdict(edge) for edge in find_edges(record, arm)],
             "best": best_trial,

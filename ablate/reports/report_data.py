@@ -17,6 +17,7 @@ from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
 from ablate.reports.usage import Usage, UsageUnit, sum_usage
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import CROSSED, FRESH, SEARCH, SELECTION
 from ablate.sweeps.search_edges import describe_edges
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.verdict_summary import summarise_verdict
@@ -59,7 +60,7 @@ class ReportData:
         text = confirmation.describe_verdict(self.record, self.confirmed)
         if not text:
             text = findings.describe_search(self.record)
-            if any(self.record.best(arm) for arm in self.record.trials):
+            if any(self.record.best(arm) for arm in self.record.arms):
                 text = f"{self.summary} {text}"
         text = " ".join([text, *describe_edges(self.record)])
         if taken_over := self.record.spec.taken_over:
@@ -78,7 +79,7 @@ class ReportData:
     @property
     def spreads(self) -> list[str]:
         """The effect of the settings within each arm, as sentences."""
-        return [text for arm in self.record.trials if (text := findings.describe_spread(self.record, arm))]
+        return [text for arm in self.record.arms if (text := findings.describe_spread(self.record, arm))]
 
     @cached_property
     def confirmed(self) -> dict[str, Compared]:
@@ -93,7 +94,7 @@ class ReportData:
     @cached_property
     def sensitivities(self) -> dict[str, Sensitivity | None]:
         """Arm -> its learning-rate sensitivity."""
-        return {arm: compute_sensitivity(self.record, arm) for arm in self.record.trials}
+        return {arm: compute_sensitivity(self.record, arm) for arm in self.record.arms}
 
     @cached_property
     def seed_sensitivities(self) -> SeedSensitivities | None:
@@ -108,7 +109,7 @@ class ReportData:
     @cached_property
     def importance(self) -> dict[str, dict[str, float]]:
         """Arm -> searched parameter -> share of the explained variation; empty for an arm with too few trials."""
-        return {arm: compute_importance(self.record, arm) for arm in self.record.trials}
+        return {arm: compute_importance(self.record, arm) for arm in self.record.arms}
 
     @cached_property
     def published(self) -> list[literature.PublishedTable]:
@@ -133,26 +134,26 @@ class ReportData:
     @cached_property
     def usage(self) -> dict[str, Usage]:
         """Arm -> what its search used."""
-        return {arm: sum_usage(self.usage_unit, trials) for arm, trials in self.record.trials.items()}
+        return self._sum_usage(SEARCH)
 
     @cached_property
     def confirmation_usage(self) -> dict[str, Usage]:
         """Arm -> what its trainings on fresh seeds used."""
-        return {arm: sum_usage(self.usage_unit, self.record.confirmed.get(arm, ())) for arm in self.record.trials}
+        return self._sum_usage(FRESH)
 
     @cached_property
     def selection_usage(self) -> dict[str, Usage]:
         """Arm -> what its candidates used on selection seeds."""
-        record = self.record
-        runs = {arm: [t for one in record.candidates.get(arm, ()) for t in one.runs] for arm in record.trials}
-        return {arm: sum_usage(self.usage_unit, trials) for arm, trials in runs.items()}
+        return self._sum_usage(SELECTION)
 
     @cached_property
     def crossed_usage(self) -> dict[str, Usage]:
         """Arm -> what it used at the settings of another; of the baseline, at those of all others."""
-        crossed = self.record.list_crossed()
-        runs = {arm: [t for one in crossed if one.loser == arm for t in one.runs] for arm in self.record.trials}
-        return {arm: sum_usage(self.usage_unit, trials) for arm, trials in runs.items()}
+        return self._sum_usage(CROSSED)
+
+    def _sum_usage(self, stage: str) -> dict[str, Usage]:
+        runs = self.record.runs
+        return {arm: sum_usage(self.usage_unit, runs.select(arm, stage)) for arm in self.record.arms}
 
     @cached_property
     def tokens_to_baseline(self) -> dict[str, tokens_to_baseline.TokensToBaseline]:

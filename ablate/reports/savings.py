@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ablate.reports.tokens_to_baseline import Pair, Training, bound_if_complete, list_trainings, pair_trainings
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import Run
 from ablate.verdict.intervals import Estimate
-from ablate.verdict.outcomes import TrialRecord
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def compute_savings(record: SweepRecord) -> dict[str, Saving]:
     """Return arm -> its cost; empty if no arm starts from another model or freezes anything, or no cost is known. The
     trainings on fresh seeds are compared or, before the first of them, the best trial of each arm.
     """
-    arms = [arm for arm in record.spec.all_arms if arm in record.trials]
+    arms = [arm for arm in record.spec.all_arms if arm in record.arms]
     settings = [record.spec.experiment, *(record.spec.all_arms[arm].settings for arm in arms)]
     if not any(path.partition(".")[0] == "warm_start" for tree in settings for path in tree):
         return {}
@@ -68,9 +68,9 @@ def _compute_saving(known: Sequence[Training], pairs: Sequence[Pair]) -> Saving:
     )
 
 
-def _flops_before(trial: TrialRecord) -> float:
+def _flops_before(trial: Run) -> float:
     return trial.costs.get("flops_before", 0.0)
 
 
-def _flops_in_all(trial: TrialRecord) -> float:
+def _flops_in_all(trial: Run) -> float:
     return _flops_before(trial) + trial.paid_updates * trial.costs["flops_per_update"]

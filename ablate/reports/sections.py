@@ -34,8 +34,8 @@ from ablate.reports.table import COUNTS, NOTHING, Column, Section, Table
 from ablate.reports.tokens_section import tabulate_tokens
 from ablate.reports.usage_section import tabulate_usage
 from ablate.reports.verdict_sections import count_failed, tabulate_confirmed, tabulate_crossed, tabulate_selection
+from ablate.sweeps.runs import FINISHED, FRESH, STATUSES, Run
 from ablate.sweeps.verdict_summary import find_bounds
-from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, count_finished
 from ablate.verdict.statements import format_estimate
 
 SPREADS = "Effect of the settings within an arm, best to worst"
@@ -116,7 +116,7 @@ def tabulate_search(report: ReportData) -> list[Section]:
     record, metric = report.record, report.record.spec.objective.metric
     if record.spec.at_grid:
         return []
-    best = {arm: record.best(arm) for arm in record.trials}
+    best = {arm: record.best(arm) for arm in record.arms}
     parts = list_parts(metric)
     others = dict.fromkeys(
         m
@@ -125,10 +125,10 @@ def tabulate_search(report: ReportData) -> list[Section]:
         for m in sorted(trial.metrics)
         if m != metric and (m in parts or not is_score(m))
     )
-    counts = {arm: record.counts(arm) for arm in record.trials}
+    counts = {arm: record.search(arm).count_statuses() for arm in record.arms}
     columns = [
         word_column("arm", best),
-        Column("finished", [f"{count_finished(record.trials[arm])}/{record.target(arm)}" for arm in best]),
+        Column("finished", [f"{record.search(arm).finished}/{record.target(arm)}" for arm in best]),
         Column(
             record.spec.objective.title, [format_number(trial.value) if trial else NOTHING for trial in best.values()]
         ),
@@ -144,10 +144,12 @@ def tabulate_search(report: ReportData) -> list[Section]:
             if any(c[status] for c in counts.values())
         ),
     ]
-    total = record.counts()
+    total = record.runs.select(stage="search").count_statuses()
     clean = any(total[s] for s in FINISHED) and not any(total[s] for s in RARE)
     sentence = "time: the median of the completed trials."
-    if stuck := sum(record.is_stuck(trial) for trials in record.trials.values() for trial in trials):
+    if stuck := sum(
+        record.is_stuck(trial) for trials in (record.search(arm) for arm in record.arms) for trial in trials
+    ):
         sentence += f" {count_noun(stuck, 'completed trial')} ended stuck."
     sentence += " No trial was pruned, diverged or failed." if clean and not stuck else ""
     return [Section(_name_search(report), Table(columns), [sentence])]
@@ -156,7 +158,7 @@ def tabulate_search(report: ReportData) -> list[Section]:
 def _name_search(report: ReportData) -> str:
     """Return the title of the search's results, which says that the best of several values is optimistic."""
     record = report.record
-    counts = sorted({count_finished(trials) for trials in record.trials.values()})
+    counts = sorted({record.search(arm).finished for arm in record.arms})
     tried = " to ".join(dict.fromkeys(str(n) for n in (counts[0], counts[-1])))
     seeds = len(findings.collect_seeds(record))
     return f"Search results (best of {tried} on {f'{seeds} seeds' if seeds > 1 else 'one seed'}: optimistic)"
@@ -172,15 +174,15 @@ def tabulate_importances(report: ReportData) -> list[Section]:
     if not any(report.importance.values()):
         return [Section("", sentences=[f"No importance: {needed}"])]
     columns = [
-        word_column("arm", record.trials),
-        Column("n trials", [str(count_scored(record, arm)) for arm in record.trials]),
+        word_column("arm", record.arms),
+        Column("n trials", [str(count_scored(record, arm)) for arm in record.arms]),
         *(
-            Column(name, [format_number(report.importance[arm].get(path), 2) for arm in record.trials])
+            Column(name, [format_number(report.importance[arm].get(path), 2) for arm in record.arms])
             for path, name in shorten_paths(paths).items()
         ),
     ]
     sentences = []
-    if few := [arm for arm in record.trials if not report.importance[arm] and record.spec.space(arm)]:
+    if few := [arm for arm in record.arms if not report.importance[arm] and record.spec.space(arm)]:
         sentences.append(f"None for {join_words(few)}: {needed}")
     if any(len(values) > 1 for values in report.importance.values()):
         sentences.append("With few trials this is a rough order, not a measurement.")
@@ -225,7 +227,7 @@ def tabulate_trials(report: ReportData) -> list[Section]:
         return []
     ordered = [
         t
-        for trials in record.trials.values()
+        for trials in (record.search(arm) for arm in record.arms)
         for t in sorted(trials, key=lambda t: (STATUSES.index(t.status), sign * (t.value or 0.0), t.number))
     ]
     columns = [
@@ -237,7 +239,7 @@ def tabulate_trials(report: ReportData) -> list[Section]:
         Column("updates", [str(t.step) for t in ordered]),
         Column("time", [format_duration(t.seconds) for t in ordered]),
     ]
-    best = [record.best(arm) for arm in record.trials]
+    best = [record.best(arm) for arm in record.arms]
     strong = frozenset(i for i, t in enumerate(ordered) if any(t is b for b in best))
     title = f"All {count_noun(len(ordered), 'trial')}{' of the search' if report.confirmed else ''}"
     return [Section(title, Table(columns, strong), list(_list_reasons(ordered)))]
@@ -258,8 +260,8 @@ def _confound_values(report: ReportData) -> dict[str, Any]:
 def _trial_values(report: ReportData) -> dict[str, Any]:
     record = report.record
     return {
-        "trials": [trial_to_plain(trial) for trials in record.trials.values() for trial in trials],
-        "confirmations": [trial_to_plain(trial) for trials in record.confirmed.values() for trial in trials],
+        "trials": [trial_to_plain(trial) for trials in (record.search(arm) for arm in record.arms) for trial in trials],
+        "confirmations": [trial_to_plain(run) for run in record.runs.select(stage=FRESH)],
     }
 
 
@@ -308,7 +310,7 @@ PARTS = (
 # ---------------------------------------------------------------------------------------------------- parts
 
 
-def _list_reasons(trials: Iterable[TrialRecord]) -> Iterable[str]:
+def _list_reasons(trials: Iterable[Run]) -> Iterable[str]:
     """Yield the reasons for diverged and failed trials, grouped by arm and reason."""
     groups: dict[tuple[str, str, str], list[int]] = {}
     for t in trials:

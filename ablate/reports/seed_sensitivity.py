@@ -20,7 +20,7 @@ from ablate.sweeps.spec.grid import Cell
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import Estimate, bound_mean
 from ablate.verdict.looks import find_lowest_level
-from ablate.verdict.outcomes import Outcome, read_outcome
+from ablate.verdict.outcomes import Outcome
 from ablate.verdict.sequential import LEAST
 
 Row = tuple[str, tuple[tuple[str, Any], ...]]
@@ -109,7 +109,7 @@ def _read_row(record: SweepRecord, cells: Mapping[float, str], cap: float) -> Ro
     """Return the sensitivity of one row; `cells`: learning rate -> name of its cell."""
     outcomes: dict[float, dict[int, Outcome]] = {}
     for rate, name in cells.items():
-        ended = ((t.params["seed"], read_outcome(t, record.trivial_loss)) for t in record.confirmed.get(name, ()))
+        ended = record.fresh(name).outcomes().items()
         outcomes[rate] = {int(seed): outcome for seed, outcome in ended if outcome}
     seeds = sorted(set.intersection(*({*by_seed} for by_seed in outcomes.values())))
     low, high = min(outcomes), max(outcomes)

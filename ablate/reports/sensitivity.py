@@ -15,7 +15,7 @@ from ablate.config.formatting import is_number
 from ablate.reports.figure_data import XY, compute_hull, find_last_value
 from ablate.reports.labels import LEARNING_RATE
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.outcomes import FINISHED, TrialRecord, read_outcome
+from ablate.sweeps.runs import FINISHED, Run
 
 MINIMUM_RATES = 3  # finished trials below which none is given
 METRIC = "val/loss"  # the objective that it is defined for
@@ -52,14 +52,14 @@ def compute_sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
     if record.spec.objective.metric != METRIC or cap is None or len(numbers) < len(rates) or len(set(numbers)) < 2:
         return None
     low, high = min(numbers), max(numbers)
-    trials = [t for t in record.trials[arm] if t.status in FINISHED and is_number(t.params.get(LEARNING_RATE))]
+    trials = [t for t in record.search(arm) if t.status in FINISHED and is_number(t.params.get(LEARNING_RATE))]
     points = [
         (float(t.params[LEARNING_RATE]), cap_loss(_read_loss(t), cap)) for t in trials if t.params[LEARNING_RATE] > 0
     ]
     if len(points) < MINIMUM_RATES or len({x for x, _ in points}) < 2:
         return None
     envelope = len(record.spec.space(arm)) > 1
-    outcomes = [outcome for t in trials if (outcome := read_outcome(t, record.trivial_loss))]
+    outcomes = [outcome for t in trials if (outcome := record.runs.find_outcome(t))]
     return Sensitivity(
         compute_mean_excess(points, low, high, envelope) if any(one.trained for one in outcomes) else None,
         len(points),
@@ -95,7 +95,7 @@ def cap_loss(loss: float | None, cap: float) -> float:
     return cap if loss is None else min(loss, cap)
 
 
-def _read_loss(trial: TrialRecord) -> float | None:
+def _read_loss(trial: Run) -> float | None:
     if trial.status == "diverged":
         return None
     return find_last_value(trial) if trial.status == "pruned" else trial.value

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import Run
 from ablate.tracking.scores import name_metrics, read_scores
-from ablate.verdict.outcomes import TrialRecord, read_outcome
 from ablate.verdict.questions import Score
 
 Seed = int | None
@@ -33,31 +33,27 @@ class StoredScores:
 def add_scores(record: SweepRecord) -> SweepRecord:
     """Return the record with the scores of its trials and of its runs on fresh seeds, as `ablate evaluate` logged them
     to MLflow. A record of a bundle, which has no runs there, is returned as it is. Raises StoreError."""
-    if not any(run.run_id for run in record.list_runs()) or not (scores := read_scores(record.title)):
+    if not any(run.run_id for run in record.runs) or not (scores := read_scores(record.title)):
         return record
 
-    def add(trial: TrialRecord) -> TrialRecord:
+    def add(trial: Run) -> Run:
         contents = scores.get(trial.run_id or "")
         if contents is None:
             return trial
         return replace(trial, scores={task: Score.from_dict(content) for task, content in contents.items()})
 
-    def add_all(runs: Mapping[str, Sequence[TrialRecord]]) -> dict[str, list[TrialRecord]]:
-        return {arm: [add(trial) for trial in trials] for arm, trials in runs.items()}
-
-    chosen = {arm: add(trial) for arm, trial in record.chosen.items()}
-    return replace(record, trials=add_all(record.trials), confirmed=add_all(record.confirmed), chosen=chosen)
+    return replace(record, runs=record.runs.replace(map(add, record.runs)))
 
 
 def find_scored_runs(record: SweepRecord) -> Runs:
     """Return the scored runs of each arm on fresh seeds that trained; of an arm without any, the trial that represents
     it in the search, if that was scored."""
     runs: Runs = {}
-    for arm in record.trials:
+    for arm in record.arms:
         own: dict[Seed, dict[str, Score]] = {
-            int(run.params["seed"]): run.scores
-            for run in record.confirmed.get(arm, ())
-            if run.scores and (outcome := read_outcome(run, record.trivial_loss)) and outcome.trained
+            run.seed: run.scores
+            for run in record.fresh(arm)
+            if run.scores and (outcome := record.runs.find_outcome(run)) and outcome.trained
         }
         settled = None if record.spec.at_grid else record.settled(arm)
         if not own and settled and settled.scores:

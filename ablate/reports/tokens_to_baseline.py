@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.sweeps.comparison import read_outcomes
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FINISHED, Run
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import Estimate, bound_mean
-from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 
 @dataclass(frozen=True)
 class Training:
     """A training at the chosen settings of an arm that ended."""
 
-    trial: TrialRecord
+    trial: Run
     trained: bool
     """Whether it neither diverged nor got stuck."""
 
@@ -76,7 +75,7 @@ def compare_tokens(record: SweepRecord) -> dict[str, TokensToBaseline]:
     """Return arm -> the training that it needs to reach the final objective of its baseline; without the baselines, and
     without the cells of a factorial, which have none. The trainings on fresh seeds are compared or, before the first of
     them, the best trial of each arm."""
-    arms = (arm for arm, baseline in record.spec.baselines.items() if arm != baseline and arm in record.trials)
+    arms = (arm for arm, baseline in record.spec.baselines.items() if arm != baseline and arm in record.arms)
     return {arm: _summarise(record, arm) for arm in arms}
 
 
@@ -93,12 +92,12 @@ def pair_trainings(record: SweepRecord, arm: str) -> list[Pair]:
 
 def list_trainings(record: SweepRecord, arm: str) -> dict[Any, Training]:
     """Return seed -> training of an arm at its chosen settings that ended; before any fresh seed its best trial."""
-    runs = record.confirmed.get(arm, ())
-    outcomes = read_outcomes(runs, record.trivial_loss)
-    fresh = {t.params["seed"]: t for t in runs if t.status in FINISHED}
+    runs = record.fresh(arm)
+    outcomes = runs.outcomes()
+    fresh = {t.seed: t for t in runs if t.status in FINISHED}
     if outcomes:
         return {seed: Training(fresh[seed], outcome.trained) for seed, outcome in outcomes.items()}
-    best = record.best(arm) if arm in record.trials else None
+    best = record.best(arm) if arm in record.arms else None
     return {"search": Training(best, True)} if best else {}
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ablate.config.formatting import count_noun, format_number, join_words
+from ablate.config.formatting import count_noun, format_number
 from ablate.reports.columns import setting_columns, word_column
 from ablate.reports.confirmation import explain_comparison
 from ablate.reports.findings import objective_sign
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.table import NOTHING, Column, Section, Table
-from ablate.sweeps.comparison import read_outcomes
-from ablate.sweeps.records import Candidate, SweepRecord
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import Run
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, tell_verdict
 from ablate.verdict.failures import FailureShare, count_failures
 from ablate.verdict.intervals import Estimate
@@ -80,48 +80,49 @@ def _format_difference(versus: Versus | None, record: SweepRecord) -> str:
 def tabulate_selection(report: ReportData) -> list[Section]:
     """Return the candidates of each arm on selection seeds, and the chosen one; nothing if there were none."""
     record = report.record
-    rows = [(arm, one) for arm, candidates in record.candidates.items() for one in candidates]
-    if not any(one.runs for _, one in rows):
+    candidates = [one for arm in record.arms for one in record.list_candidates(arm)]
+    if not candidates:
         return []
-    ended = [read_outcomes(one.runs, record.trivial_loss) for _, one in rows]
+    rows, ended = [run for run, _ in candidates], [runs.outcomes() for _, runs in candidates]
     seeds = record.spec.confirm.selection_seeds
     columns = [
-        word_column("arm", [arm for arm, _ in rows]),
-        Column("trial", [str(one.trial.number) for _, one in rows]),
-        Column("in the search", [format_number(one.trial.value) for _, one in rows]),
+        word_column("arm", [run.arm for run in rows]),
+        Column("trial", [str(run.number) for run in rows]),
+        Column("in the search", [format_number(run.value) for run in rows]),
         Column("seeds", [f"{len(outcomes)}/{max(seeds, len(outcomes))}" for outcomes in ended]),
         Column("failed", [count_failed(count_failures(outcomes.values())) for outcomes in ended]),
         Column("mean", [_format_mean_of(outcomes) for outcomes in ended]),
-        word_column("chosen", [_tell_chosen(record, arm, one) for arm, one in rows]),
-        *setting_columns(record, [one.trial.params for _, one in rows]),
+        word_column("chosen", [_tell_chosen(record, run) for run in rows]),
+        *setting_columns(record, [run.params for run in rows]),
     ]
-    strong = frozenset(i for i, (arm, one) in enumerate(rows) if is_chosen(record, arm, one))
+    strong = frozenset(i for i, run in enumerate(rows) if is_chosen(record, run))
     sentence = (
         f"The best trials of each search were trained again on {count_noun(seeds, 'selection seed')}, the same for all "
         "candidates and used neither for tuning nor for testing. The chosen candidate failed on the fewest of them "
         "and, among those, has the best mean over the seeds on which it trained (their number in brackets). This "
         "selects settings; it is not evidence."
     )
-    alone = [arm for arm, candidates in record.candidates.items() if not any(one.runs for one in candidates)]
-    sentences = [sentence, *([f"Only one candidate, so there was no choice: {join_words(alone)}."] if alone else [])]
-    sentences += [
-        f"The chosen settings of {arm} failed on {count_failed(count_failures(outcomes.values()))} selection seeds."
-        for (arm, one), outcomes in zip(rows, ended, strict=True)
-        if is_chosen(record, arm, one) and any(not outcome.trained for outcome in outcomes.values())
+    sentences = [
+        sentence,
+        *(
+            f"The chosen settings of {run.arm} failed on "
+            f"{count_failed(count_failures(outcomes.values()))} selection seeds."
+            for run, outcomes in zip(rows, ended, strict=True)
+            if is_chosen(record, run) and any(not outcome.trained for outcome in outcomes.values())
+        ),
     ]
     return [Section("How the settings of each arm were chosen: its candidates", Table(columns, strong), sentences)]
 
 
-def is_chosen(record: SweepRecord, arm: str, candidate: Candidate) -> bool:
+def is_chosen(record: SweepRecord, candidate: Run) -> bool:
     """Return whether the settings of `candidate` are tested on fresh seeds."""
-    chosen = record.chosen.get(arm)
-    return chosen is not None and chosen.number == candidate.trial.number
+    return record.chosen.get(candidate.arm) == candidate.number
 
 
-def _tell_chosen(record: SweepRecord, arm: str, candidate: Candidate) -> str:
-    if record.chosen.get(arm) is None:
+def _tell_chosen(record: SweepRecord, candidate: Run) -> str:
+    if candidate.arm not in record.chosen:
         return "not yet"
-    return "yes" if is_chosen(record, arm, candidate) else "no"
+    return "yes" if is_chosen(record, candidate) else "no"
 
 
 def _format_mean_of(outcomes: dict[int, Outcome]) -> str:
@@ -136,7 +137,7 @@ def tabulate_crossed(report: ReportData) -> list[Section]:
     """Return the comparisons at the winner's settings; nothing if none was needed."""
     record, baseline = report.record, report.record.spec.compared_with
     rows = {arm: c for arm, c in report.confirmed.items() if c.crossed is not None or c.needs_crossed}
-    unused = [arm for arm in record.crossed if arm not in rows]
+    unused = [arm for arm in record.arms if arm not in rows and record.find_crossed(arm)]
     title = "At each other's settings"
     told = [
         f"Crossed runs of {arm} and {baseline} are stored but do not affect the verdict: no difference is shown at "
@@ -146,7 +147,7 @@ def tabulate_crossed(report: ReportData) -> list[Section]:
     if not rows:
         return [Section(title, sentences=told)] if told else []
     crossed = [c.crossed for c in rows.values()]
-    runs = [record.crossed.get(arm) for arm in rows]
+    runs = [record.find_crossed(arm) for arm in rows]
     columns = [
         word_column("arms", [f"{arm}, {baseline}" for arm in rows]),
         word_column("trained at the other's settings", [_find_loser(c) for c in rows.values()]),
@@ -156,7 +157,7 @@ def tabulate_crossed(report: ReportData) -> list[Section]:
         Column(f"crossed: difference to {baseline}", [_format_difference(v, record) for v in crossed]),
         word_column("failed there", [_format_failures(v, baseline) for v in crossed]),
         word_column("claimed", [_tell_agreement(c) for c in rows.values()]),
-        *setting_columns(record, [one.params if one else {} for one in runs]),
+        *setting_columns(record, [own[0].params if own else {} for own in runs]),
     ]
     sentence = (
         "Where an arm and the baseline end at different values of a parameter that both search, the worse one is also "
@@ -189,24 +190,23 @@ def candidates_to_plain(record: SweepRecord, arm: str) -> list[dict[str, Any]]:
     """Return the candidates of an arm, for JSON."""
     return [
         {
-            "trial": one.trial.number,
-            "params": one.trial.params,
-            "value": one.trial.value,
-            "chosen": is_chosen(record, arm, one),
+            "trial": run.number,
+            "params": run.params,
+            "value": run.value,
+            "chosen": is_chosen(record, run),
             "outcomes": {
                 str(seed): {"ending": outcome.ending, "value": outcome.value}
-                for seed, outcome in read_outcomes(one.runs, record.trivial_loss).items()
+                for seed, outcome in runs.outcomes().items()
             },
-            "runs": [trial_to_plain(run) for run in one.runs],
+            "runs": [trial_to_plain(one) for one in runs],
         }
-        for one in record.candidates.get(arm, ())
+        for run, runs in record.list_candidates(arm)
     ]
 
 
 def crossed_to_plain(record: SweepRecord, arm: str) -> dict[str, Any] | None:
     """Return the runs of an arm or of the baseline at the other's settings, for JSON; None if there are none."""
-    crossed = record.crossed.get(arm)
-    if crossed is None:
+    if not (crossed := record.find_crossed(arm)):
         return None
-    runs = [trial_to_plain(run) for run in crossed.runs]
-    return {"loser": crossed.loser, "params": crossed.params, "runs": runs}
+    runs = [trial_to_plain(run) for run in crossed]
+    return {"loser": crossed[0].arm, "params": crossed[0].params, "runs": runs}

@@ -18,6 +18,7 @@ from ablate.sweeps.donors import inherit_donors, pin_donors
 from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import ENDED, SILENT, Watch, claim, count_losses, is_free, is_orphan, read_owner, release
 from ablate.sweeps.records import count_remaining
+from ablate.sweeps.runs import FINISHED, Run, Runs
 from ablate.sweeps.search.space import Space, list_cells, replace_repeated, to_distributions
 from ablate.sweeps.seed_studies import CHOICE, INPUTS, STUDIES, label_run
 from ablate.sweeps.spec.references import find_own_donor
@@ -26,7 +27,6 @@ from ablate.sweeps.storage import TrialReader, create_study, read_trial, trial_s
 from ablate.sweeps.storage_lock import do_locked
 from ablate.training.procedures import Result
 from ablate.training.runs import discard_checkpoint
-from ablate.verdict.outcomes import FINISHED, TrialRecord, pick_best
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -75,7 +75,7 @@ class ArmTrials:
         steps = base.trainer.max_steps
         study.pruner = spec.pruner.build(steps, base.schedule.warmup(steps))
         self._trials: list[FrozenTrial] | None = None
-        self._records: list[TrialRecord] | None = None
+        self._records: Runs | None = None
         self._reader = TrialReader(arm)
         self._notes: dict[str, Any] | None = None
         self._abandoned: set[int] = set()  # numbers of trials that `ask` could not hand out
@@ -156,10 +156,11 @@ class ArmTrials:
         self.note_studies([name])
         return study
 
-    def read_trials(self) -> list[TrialRecord]:
+    def read_trials(self) -> Runs:
         """Return the trials so far."""
         if self._records is None:
-            self._records = self._reader.read(self._read_attempts())
+            rows = tuple(self._reader.read(self._read_attempts()))
+            self._records = Runs(rows, self.read_notes().get("trivial_loss"))
         return self._records
 
     def _list_open(self) -> list[FrozenTrial]:
@@ -228,7 +229,7 @@ class ArmTrials:
         self._abandoned.discard(trial.number)
         self.refresh()
 
-    def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
+    def count_remaining(self, trials: Runs) -> int:
         """Return how many trials the budget still allows, in addition to the finished and running ones of `trials`."""
         return count_remaining(self.spec, self.arm, trials, self.trial_items)
 
@@ -308,20 +309,19 @@ class ArmTrials:
             if step not in known and (value := read_metric(metrics, self.spec.objective.metric)) is not None:
                 trial.report(value, step)
 
-    def find_best(self) -> TrialRecord | None:
+    def find_best(self) -> Run | None:
         """Return the completed trial with the best objective so far."""
-        return pick_best(self.read_trials(), self.spec.objective.direction)
+        return self.read_trials().find_best(self.spec.objective.direction)
 
-    def find_settled(self) -> TrialRecord | None:
+    def find_settled(self) -> Run | None:
         """Return the trial that represents the arm: the one chosen for the test, otherwise the best so far."""
         if choice := self.read_notes().get(CHOICE):
             return next((trial for trial in self.read_trials() if trial.number == choice["trial"]), None)
         return self.find_best()
 
-    def list_candidates(self) -> list[TrialRecord]:
+    def list_candidates(self) -> list[Run]:
         """Return the best trials so far, which may be compared on selection seeds."""
-        trivial = self.read_notes().get("trivial_loss")
-        return [trial for trial, _ in list_candidates(self.spec, self.read_trials(), trivial)]
+        return [trial for trial, _ in list_candidates(self.spec, self.read_trials())]
 
     # ------------------------------------------------------------------ how it ends
 

@@ -3,18 +3,19 @@ and the crossed runs. Nothing here accesses a storage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.experiment.metrics import find_resolution
 from ablate.sweeps.records import SweepRecord, count_remaining
+from ablate.sweeps.runs import CROSSED, FRESH, Run, Runs
 from ablate.sweeps.search.promotion import rank_reached, read_standings
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.spec.validation import validate_experiment
 from ablate.verdict import comparison
 from ablate.verdict.effects import CrossedCells, Effect, compare_cells
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import Outcome, TrialRecord, read_outcome
 from ablate.verdict.records import Compared, Crossed, FreshOutcomes
 
 
@@ -32,10 +33,11 @@ def compare_record(record: SweepRecord) -> dict[str, Compared]:
     """Return the comparison of each arm with the baseline, by the objective only. Empty if no fresh seeds are
     requested, or none was run yet."""
     spec = record.spec
-    if not spec.confirm.most_seeds and not record.confirmed:
+    fresh = record.runs.select(stage=FRESH)
+    if not spec.confirm.most_seeds and not fresh:
         return {}
     arms = collect_outcomes(record)
-    if not any(record.confirmed.values()) and any(fresh.found for fresh in arms.values()):
+    if not fresh and any(one.found for one in arms.values()):
         return {}
     others = len(list_earlier_pairs(record)) + record.scored
     return compare_arms(spec, arms, _find_resolution(record), others)
@@ -46,7 +48,9 @@ def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
     for, and where none was run yet."""
     if not record.spec.contrasts or not compare_record(record):
         return {}
-    crossed = {pair: read_outcomes(runs.runs, record.trivial_loss) for pair, runs in record.crossed_cells.items()}
+    pairs = {pair for contrast in record.spec.contrasts.values() for pair in contrast.list_pairs()}
+    runs = {pair: record.runs.select(pair[0], CROSSED, at=pair[1]) for pair in sorted(pairs)}
+    crossed = {pair: own.outcomes() for pair, own in runs.items() if own}
     return compare_effects(record.spec, collect_outcomes(record), crossed, _find_resolution(record), record.scored)
 
 
@@ -103,40 +107,25 @@ def _find_resolution(record: SweepRecord) -> float:
 def collect_outcomes(record: SweepRecord) -> dict[str, FreshOutcomes]:
     """Return the outcomes of each arm on fresh seeds."""
     arms = {}
-    for arm in record.spec.all_arms:
-        runs = record.confirmed.get(arm, [])
-        chosen = record.chosen.get(arm) or (record.best(arm) if runs else None)
-        params = record.spec.cells[arm].point if record.spec.at_grid else chosen.params if chosen else {}
-        crossed = record.crossed.get(arm)
+    for arm in record.arms:
+        fresh, crossed = record.fresh(arm), record.find_crossed(arm)
+        is_tested = fresh or arm in record.chosen or arm in record.spec.cells
         arms[arm] = FreshOutcomes(
-            read_outcomes(runs, record.trivial_loss),
-            params,
+            fresh.outcomes(),
+            record.find_settings(arm) if is_tested else {},
             record.looks.get(arm),
-            Crossed(crossed.loser, read_outcomes(crossed.runs, record.trivial_loss), crossed.params)
-            if crossed
-            else None,
+            Crossed(crossed[0].arm, crossed.outcomes(), dict(crossed[0].params)) if crossed else None,
             found=not _has_no_settings(record, arm),
         )
     return arms
 
 
-def read_outcomes(runs: Iterable[TrialRecord], trivial_loss: float | None) -> dict[int, Outcome]:
-    """Return seed -> outcome, in the order of the seeds, of the `runs` that ended."""
-    outcomes = {run.params["seed"]: outcome for run in runs if (outcome := read_outcome(run, trivial_loss))}
-    return dict(sorted(outcomes.items()))
-
-
-def list_seeds_run(runs: Iterable[TrialRecord]) -> set[int]:
-    """Return the seeds of the `runs` that ended with an outcome."""
-    return set(read_outcomes(runs, None))
-
-
 def _has_no_settings(record: SweepRecord, arm: str) -> bool:
     """Return whether the search of `arm` has ended without a completed trial."""
-    trials = record.trials.get(arm)
+    trials = record.search(arm)
     if not trials or arm in record.chosen or record.best(arm) is not None:
         return False
-    if any(trial.status in ("running", "waiting", "interrupted", "failed") for trial in trials):
+    if trials.select(status=("running", "waiting", "interrupted", "failed")):
         return False
     return count_remaining(record.spec, arm, trials, record.trial_items.get(arm, 1)) == 0
 
@@ -144,15 +133,13 @@ def _has_no_settings(record: SweepRecord, arm: str) -> bool:
 # ------------------------------------------------------------------ candidates
 
 
-def list_candidates(
-    spec: Sweep, trials: Sequence[TrialRecord], trivial_loss: float | None = None
-) -> list[tuple[TrialRecord, float]]:
+def list_candidates(spec: Sweep, trials: Runs) -> list[tuple[Run, float]]:
     """Return the best completed trials of an arm that are compared on selection seeds, with different settings, the
     best first, and the objective that each has reached; with rungs also those that came to the last rung but one."""
     if trials and (rungs := spec.plan_rungs(trials[0].arm)):
         by_number = {trial.number: trial for trial in trials}
         maximize = spec.objective.direction == "maximize"
-        standings = read_standings(rungs, trials, trivial_loss)
+        standings = read_standings(rungs, trials)
         order = rank_reached(rungs, standings, maximize)[: spec.confirm.candidates]
         return [(by_number[number], standings[number].ended[-1].value or 0.0) for number in order]
     done = [trial for trial in trials if trial.value is not None]
@@ -241,12 +228,20 @@ def _plan_block(
 def plan_record(record: SweepRecord) -> Round:
     """Return the runs on fresh seeds that are needed next in `record`, including those that ended; none for an arm
     whose settings are not chosen."""
-    spec = record.spec
-    if not spec.confirm.most_seeds:
+    if not record.is_tested:
         return Round({}, {})
-    arms = collect_outcomes(record)
-    chosen = [arm for arm in arms if arm in record.chosen]
-    return plan_round(spec, arms, chosen, compare_record(record), effects=compare_record_effects(record))
+    if "round" not in record.memo:
+
+        def can_cross(loser: str, winner: str) -> bool:
+            params = cross_params(record.spec, record.find_settings(loser), record.find_settings(winner))
+            return not validate_experiment(*record.spec.layers(loser), params)
+
+        arms = collect_outcomes(record)
+        chosen = [arm for arm in arms if arm in record.chosen]
+        compared, effects = compare_record(record), compare_record_effects(record)
+        record.memo["round"] = plan_round(record.spec, arms, chosen, compared, can_cross, effects)
+    found: Round = record.memo["round"]
+    return found
 
 
 def find_due_looks(spec: Sweep, arms: Mapping[str, FreshOutcomes], wanted: Round) -> dict[str, Looks]:

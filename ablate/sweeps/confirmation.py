@@ -15,10 +15,10 @@ from ablate.sweeps.comparison import (
     find_due_looks,
     list_candidates,
     plan_round,
-    read_outcomes,
 )
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.seed_runs import CONFIRMATION, CROSSED, SELECTION, SeedRuns
+from ablate.sweeps.runs import CROSSED, FRESH, SELECTION, Run
+from ablate.sweeps.seed_runs import SeedRuns
 from ablate.sweeps.seed_studies import (
     AGAINST,
     CHOICE,
@@ -31,7 +31,6 @@ from ablate.sweeps.seed_studies import (
 )
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.sweeps.storage import parse_study_name, read_generation
-from ablate.verdict.outcomes import TrialRecord
 from ablate.verdict.selection import choose_candidate
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class Confirmation:
         study = self.arms[arm].study
         if CHOICE in self.arms[arm].read_notes():
             return False
-        ranked = list_candidates(self.spec, record.trials[arm], record.trivial_loss)
+        ranked = list_candidates(self.spec, record.search(arm))
         candidates = [trial for trial, _ in ranked]
         if len(candidates) < 2:
             if candidates:
@@ -127,11 +126,13 @@ class Confirmation:
             return bool(candidates)
         seeds = self.spec.selection_seeds()
         opened = [
-            self._open(arm, name_selection(study.study_name, trial), SELECTION, trial.params, str(trial.number), seeds)
+            self._open(
+                arm, name_selection(study.study_name, trial.number), SELECTION, trial.params, str(trial.number), seeds
+            )
             for trial in candidates
         ]
-        runs = {candidate.trial.number: candidate.runs for candidate in record.candidates.get(arm, ())}
-        ended = [read_outcomes(runs.get(trial.number, ()), record.trivial_loss) for trial in candidates]
+        selected = record.runs.select(arm, SELECTION)
+        ended = [selected.select(number=trial.number).outcomes() for trial in candidates]
         outcomes = [{seed: by_seed[seed] for seed in seeds if seed in by_seed} for by_seed in ended]
         if all(len(by_seed) == len(seeds) for by_seed in outcomes):
             maximize = self.spec.objective.direction == "maximize"
@@ -140,7 +141,7 @@ class Confirmation:
             return True
         return any(opened)
 
-    def _choose(self, arm: str, chosen: TrialRecord, candidates: Sequence[TrialRecord]) -> None:
+    def _choose(self, arm: str, chosen: Run, candidates: Sequence[Run]) -> None:
         """Record the choice; the other candidates' checkpoints are no longer needed."""
         choice = {"trial": chosen.number, "candidates": [trial.number for trial in candidates]}
         self.arms[arm].write_note(CHOICE, choice)
@@ -150,9 +151,8 @@ class Confirmation:
 
     def _confirm(self, arm: str, count: int, record: SweepRecord) -> bool:
         """Open the runs of the chosen settings of `arm` on the first `count` fresh seeds."""
-        chosen = record.chosen[arm]
-        name = name_confirmation(self._name(arm), chosen)
-        changed = self._open(arm, name, CONFIRMATION, chosen.params, "", self.spec.fresh_seeds(count))
+        name = name_confirmation(self._name(arm), record.chosen[arm])
+        changed = self._open(arm, name, FRESH, record.find_settings(arm), "", self.spec.fresh_seeds(count))
         study = self.parts[name].study
         if LOOKS not in study.user_attrs:
             study.set_user_attr(LOOKS, [])
@@ -160,15 +160,14 @@ class Confirmation:
 
     def _cross(self, loser: str, winner: str, count: int, record: SweepRecord) -> bool:
         """Open the runs of the loser at the winner's settings on the first `count` fresh seeds."""
-        own, other = record.chosen[loser], record.chosen[winner]
-        params = cross_params(self.spec, own.params, other.params)
-        name = name_crossed(self._name(loser), own, other)
+        params = cross_params(self.spec, record.find_settings(loser), record.find_settings(winner))
+        name = name_crossed(self._name(loser), record.chosen[loser], winner, record.chosen[winner])
         return self._open(loser, name, CROSSED, params, winner, self.spec.fresh_seeds(count))
 
     def _can_cross(self, loser: str, winner: str, record: SweepRecord) -> bool:
         """Return whether the loser is a valid experiment at the winner's settings."""
         if (loser, winner) not in self._crossable:
-            params = cross_params(self.spec, record.chosen[loser].params, record.chosen[winner].params)
+            params = cross_params(self.spec, record.find_settings(loser), record.find_settings(winner))
             self._crossable[loser, winner] = not validate_experiment(*self.spec.layers(loser), params)
         return self._crossable[loser, winner]
 

@@ -12,10 +12,10 @@ from ablate.config.formatting import join_words
 from ablate.experiment.extensions import load_extension
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FINISHED
 from ablate.sweeps.spec.references import PREFIX, WEIGHTS, list_references, parse_reference
 from ablate.sweeps.storage import read_sweep, read_sweep_from
 from ablate.training.runs import keep_checkpoint
-from ablate.verdict.outcomes import FINISHED, count_finished
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -48,8 +48,8 @@ def find_arm(name: str, sweep: SweepRecord, arm: str) -> str:
     """Return an arm of `sweep`; for one that was tested at every point of a grid, that at its best point. Raises
     SweepError, which begins with `name`, for an unknown one."""
     arm = sweep.pick_point(arm)
-    if arm not in sweep.trials:
-        arms = list(dict.fromkeys([*(sweep.spec.own_arms if sweep.spec.at_grid else ()), *sweep.trials]))
+    if arm not in sweep.arms:
+        arms = list(dict.fromkeys([*(sweep.spec.own_arms if sweep.spec.at_grid else ()), *sweep.arms]))
         raise SweepError(f"{name}: {sweep.title} has the arms {', '.join(arms)}.{did_you_mean(arm, arms)}")
     return arm
 
@@ -93,9 +93,9 @@ def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str,
     except SweepError as error:
         raise SweepError(f"Trials start from {name}, which does not exist yet. {error}") from None
     arm = sweep.pick_point(arm)
-    if sweep.spec.at_grid and count_finished(sweep.confirmed.get(arm, ())) < sweep.spec.confirm.first_seeds:
+    if sweep.spec.at_grid and sweep.fresh(arm).finished < sweep.spec.confirm.first_seeds:
         raise SweepError(f"Trials start from {name}, whose fresh seeds have not ended: run that sweep first.")
-    counts = sweep.counts(arm)
+    counts = sweep.search(arm).count_statuses()
     missing = sweep.target(arm) - sum(counts[status] for status in (*FINISHED, "failed"))
     if missing > 0 or counts["running"]:
         raise SweepError(f"Trials start from {name}, whose search has not ended: run that sweep first.")
@@ -128,7 +128,7 @@ def describe_shared_start(record: SweepRecord, arm: str) -> str | None:
 
 def state_shared_starts(record: SweepRecord) -> str:
     """Return the sentence that says which arms have seeds that share a start; '' if there are none."""
-    starts = {arm: start for arm in record.trials if (start := describe_shared_start(record, arm))}
+    starts = {arm: start for arm in record.arms if (start := describe_shared_start(record, arm))}
     if not starts:
         return ""
     told = join_words(f"all seeds of {arm} one {start}" for arm, start in starts.items())

@@ -43,7 +43,6 @@ from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_generations, open_existing, read_sweep, storage_url
 from ablate.sweeps.storage_errors import explain_damage
-from ablate.verdict.outcomes import count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 _MOST_FLOPS, _MOST_WEIGHTS = 2e11, 4e8  # an update, and drawing weights, that take a CPU seconds
@@ -181,7 +180,7 @@ def _format_plan(
     lines.append("")
     for arm in () if spec.at_grid else spec.all_arms:
         config = spec.base(arm).trainer
-        done = count_finished(record.trials.get(arm, [])) if record else 0
+        done = record.search(arm).finished if record else 0
         searched = ", ".join(f"{path} {format_entry(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done} done)" if done else ""
         updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"

@@ -14,6 +14,7 @@ from ablate.sweeps.attempts import list_last_attempts, locate_traceback
 from ablate.sweeps.leases import ENDED, SIGNS, SILENT, TAKEN_OVER, read_claim, read_owner
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import CROSSED, FINISHED, FRESH, Run
 from ablate.sweeps.seed_studies import label_run
 from ablate.sweeps.status import count_runs
 from ablate.sweeps.storage import (
@@ -25,7 +26,7 @@ from ablate.sweeps.storage import (
 )
 from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.verdict_summary import summarise_verdict
-from ablate.verdict.outcomes import FINISHED, LOSS, TrialRecord, classify
+from ablate.verdict.outcomes import LOSS, classify
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -99,7 +100,7 @@ class Follower:
 
     def is_over(self) -> bool:
         """Return whether all runs of the sweep have ended; those that failed are for the next session."""
-        ended = self.display.done + self.record.count_failed()
+        ended = self.display.done + len(self.record.runs.select(status="failed"))
         return ended >= self.display.total and not self.display.running
 
     def _list_trials(self) -> list[tuple[str, FrozenTrial]]:
@@ -115,7 +116,7 @@ class Follower:
         """Read the results, and show the total and the best of each search."""
         self.record = record = read_sweep_from(self.storage, self.record.full_name)
         self._counted, self.display.total = count_runs(record)
-        best = {arm: trial for arm in record.trials if (trial := record.best(arm))}
+        best = {arm: trial for arm in record.arms if (trial := record.best(arm))}
         self.display.best = ", ".join(f"{arm} {format_number(trial.value)}" for arm, trial in best.items())
 
     def _tell_verdict(self) -> None:
@@ -154,7 +155,7 @@ class Follower:
 
         return show
 
-    def _describe_end(self, run: TrialRecord, status: str, study: str, interrupted: str, taken_over: bool) -> str:
+    def _describe_end(self, run: Run, status: str, study: str, interrupted: str, taken_over: bool) -> str:
         """Return how a trial ended, in a few words. `interrupted`: why it was, where nobody has begun it again since,
         and `taken_over` otherwise: whether its process may still live."""
         if status == "failed":
@@ -173,13 +174,13 @@ class Follower:
             reason += "; it will be continued"
         return reason if reason.startswith(status) else f"{status}, {reason}"
 
-    def _describe(self, study: str, run: TrialRecord) -> Running:
+    def _describe(self, study: str, run: Run) -> Running:
         """Return what is shown of a trial."""
         shown = ", ".join(f"{path}={format_setting(v)}" for path, v in run.params.items() if path != "seed")
         steps = run.params.get("trainer.max_steps") or self.record.spec.base(run.arm).trainer.max_steps
         return Running(label_run(study, run.number, run.params), shown, int(steps))
 
-    def _read(self, study: str, trial: FrozenTrial) -> TrialRecord:
+    def _read(self, study: str, trial: FrozenTrial) -> Run:
         return read_trial(trial, study.removeprefix(self._prefix).partition("/")[0])
 
 
@@ -199,8 +200,7 @@ def follow_sweep(record: SweepRecord, url: str, console: Console) -> None:
 
 def _count_ended_seeds(record: SweepRecord) -> int:
     """Return the number of ended runs on fresh seeds, crossed ones included."""
-    runs = [*record.confirmed.values(), *(crossed.runs for crossed in record.list_crossed())]
-    return sum(run.status in FINISHED for part in runs for run in part)
+    return sum(record.runs.select(stage=stage).finished for stage in (FRESH, CROSSED))
 
 
 def _read_status(trial: FrozenTrial) -> str:

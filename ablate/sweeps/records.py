@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.formatting import count_noun, join_words
+from ablate.sweeps.runs import CROSSED, FINISHED, FRESH, SEARCH, SELECTION, Run, Runs
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, pick_best, read_outcome
 from ablate.verdict.selection import choose_candidate
 
 if TYPE_CHECKING:
@@ -27,52 +27,22 @@ _LAST = ("updates", "items", "seconds", "run_id", "reason")
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """One of the best settings of an arm's search, compared with the others on selection seeds."""
-
-    trial: TrialRecord
-    """The trial of the search."""
-    runs: list[TrialRecord]
-    """Runs of its settings on the selection seeds; `params` contains the seed."""
-
-
-@dataclass(frozen=True)
-class CrossedRuns:
-    """The loser of a comparison at the winner's values of the searched parameters that both have, on fresh seeds."""
-
-    loser: str
-    """The arm, or the baseline."""
-    params: dict[str, Any]
-    """Its settings."""
-    runs: list[TrialRecord]
-    """`params` holds the seed."""
-
-
-@dataclass(frozen=True)
 class SweepRecord:
     """A sweep, as read from the storage."""
 
     name: str
     generation: int
     spec: Sweep
-    trials: dict[str, list[TrialRecord]]
-    """Arm -> its trials, each by its last attempt."""
+    runs: Runs
+    """All of its runs, each by its last attempt: of one stage after the other, arm by arm."""
     parents: dict[str, str] = field(default_factory=dict)
     """Arm -> its parent run in MLflow."""
     validation_items: int | None = None
     """Sequences or images of the smallest validation set, or held-out pairs; None if unknown."""
     score_items: dict[str, int] = field(default_factory=dict)
     """Score on a downstream task -> its questions, of the scores that the objective is or is a mean of."""
-    confirmed: dict[str, list[TrialRecord]] = field(default_factory=dict)
-    """Arm -> the runs of its chosen settings on fresh seeds; `params` contains the seed."""
-    candidates: dict[str, list[Candidate]] = field(default_factory=dict)
-    """Arm -> its candidates, the best of the search first; empty for an arm without a selection."""
-    chosen: dict[str, TrialRecord] = field(default_factory=dict)
-    """Arm -> the trial of the search whose settings are tested on fresh seeds, once it is chosen."""
-    crossed: dict[str, CrossedRuns] = field(default_factory=dict)
-    """Arm that is compared with the baseline -> the loser of the two at the winner's settings."""
-    crossed_cells: dict[tuple[str, str], CrossedRuns] = field(default_factory=dict)
-    """Of a factorial: (loser, winner) -> the first at the settings of the second."""
+    chosen: dict[str, int] = field(default_factory=dict)
+    """Arm -> the number of its settings that are tested on fresh seeds, once they are chosen."""
     looks: dict[str, Looks] = field(default_factory=dict)
     """Arm -> the numbers of fresh seeds at the looks at its verdict."""
     first_effects: dict[str, float | None] = field(default_factory=dict)
@@ -89,16 +59,16 @@ class SweepRecord:
     """Arm -> tokens or images of one whole trial."""
     initial_loss: float | None = None
     """The loss of the uniform distribution, in nats; None if unknown."""
-    trivial_loss: float | None = None
-    """The validation loss of a predictor that ignores the inputs, in nats (`Corpus.measure_trivial_loss`); the largest
-    if arms have different data, None if unknown."""
-
+    session: int = 0
+    """The number of times that a command began or continued it."""
     deleted: list[str] = field(default_factory=list)
     """Its studies that were deleted from the storage."""
+    memo: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """What was computed from it."""
 
     def __repr__(self) -> str:
         """Return one line, for a notebook: the whole would be screens of trials."""
-        arms, runs = count_noun(len(self.spec.own_arms), "arm"), count_noun(len(self.list_runs()), "run")
+        arms, runs = count_noun(len(self.spec.own_arms), "arm"), count_noun(len(self.runs), "run")
         return f"<SweepRecord {self.title}: {arms}, {runs}; .frame() lists them>"
 
     @property
@@ -124,97 +94,118 @@ class SweepRecord:
             f"is left is kept as {self.full_name}, which ablate report still accepts)."
         )
 
-    def frame(self) -> DataFrame:
-        """Return a pandas DataFrame with a row for each run: of the search, of candidates, on fresh seeds, and
-        crossed."""
-        return build_frame([self])
+    @property
+    def arms(self) -> list[str]:
+        """Its arms; of a sweep that tests a grid, each arm at each point."""
+        return list(self.spec.all_arms)
 
-    def best(self, arm: str) -> TrialRecord | None:
-        """Return the completed trial of `arm` with the best objective."""
-        return pick_best(self.trials[arm], self.spec.objective.direction)
+    @property
+    def trivial_loss(self) -> float | None:
+        """The validation loss of a predictor that ignores the inputs, in nats (`Corpus.measure_trivial_loss`); the
+        largest if arms have different data, None if unknown."""
+        return self.runs.trivial_loss
 
-    def is_stuck(self, trial: TrialRecord) -> bool:
-        """Return whether a trial ended without learning."""
-        outcome = read_outcome(trial, self.trivial_loss)
+    @property
+    def is_tested(self) -> bool:
+        """Whether chosen settings are trained on fresh seeds."""
+        return self.spec.confirm.most_seeds > 0
+
+    def is_lost(self, run: Run) -> bool:
+        """Return whether a run failed in this session, which does not try it again."""
+        return run.status == "failed" and run.session >= self.session
+
+    def may_retry(self, run: Run) -> bool:
+        """Return whether a run failed in an earlier session."""
+        return run.status == "failed" and run.session < self.session
+
+    def search(self, arm: str) -> Runs:
+        """Return the runs of the search of `arm`."""
+        return self.runs.select(arm, SEARCH)
+
+    def fresh(self, arm: str) -> Runs:
+        """Return the runs of the chosen settings of `arm` on fresh seeds."""
+        return self.runs.select(arm, FRESH)
+
+    def best(self, arm: str) -> Run | None:
+        """Return the completed run of the search of `arm` with the best objective."""
+        return self.search(arm).find_best(self.spec.objective.direction)
+
+    def is_stuck(self, run: Run) -> bool:
+        """Return whether a run ended without learning."""
+        outcome = self.runs.find_outcome(run)
         return outcome is not None and outcome.ending == "stuck"
 
-    def settled(self, arm: str) -> TrialRecord | None:
-        """Return the trial that represents `arm`: the one chosen for the test, otherwise the best of the search. For an
-        arm at a point of a grid, which has no search, the best of its fresh seeds."""
-        if self.spec.at_grid:
-            return pick_best(self.confirmed.get(arm, ()), self.spec.objective.direction)
-        return self.chosen.get(arm) or (self.best(arm) if arm in self.trials else None)
+    def settled(self, arm: str) -> Run | None:
+        """Return the run that represents `arm`: that of the search whose settings are tested, otherwise its best; of an
+        arm without a search the best of its fresh seeds."""
+        tested = self.search(arm).select(number=self.chosen[arm]) if arm in self.chosen else ()
+        return tested[0] if tested else self.best(arm) or self.fresh(arm).find_best(self.spec.objective.direction)
+
+    def find_settings(self, arm: str) -> dict[str, Any]:
+        """Return the settings of `arm` that are tested on fresh seeds, once they are chosen, or those of its best run:
+        dotted path -> value. Of an arm at a point of a grid those of the point."""
+        settled = self.settled(arm)
+        return dict(self.spec.cells[arm].point if arm in self.spec.cells else settled.params if settled else {})
+
+    def list_candidates(self, arm: str) -> list[tuple[Run, Runs]]:
+        """Return the settings of `arm` that were compared on selection seeds, each by its run of the search and those
+        on selection seeds: those that came to their end first, then the better ones."""
+        selected = self.runs.select(arm, SELECTION)
+        sign = 1 if self.spec.objective.direction == "minimize" else -1
+        trials = [run for run in self.search(arm) if run.number in {other.number for other in selected}]
+        trials.sort(key=lambda run: (run.value is None, sign * (run.reached or 0.0), run.number))
+        return [(run, selected.select(number=run.number)) for run in trials]
+
+    def find_crossed(self, arm: str) -> Runs:
+        """Return the crossed runs of `arm` and its baseline; where either was the loser at some look, those of the one
+        that is further."""
+        baseline = self.spec.baselines[arm]
+        pairs = ((arm, baseline), (baseline, arm)) if arm != baseline else ()
+        crossed = [self.runs.select(loser, CROSSED, at=winner) for loser, winner in pairs]
+        return max(crossed, key=lambda runs: (len(runs.outcomes()), len(runs)), default=self.runs.replace(()))
 
     def pick_point(self, arm: str) -> str:
         """Return the arm at the point of its grid at which it failed on the fewest seeds and, among those, has the best
         mean; an arm without a grid, or named with its point, is returned unchanged."""
         cells = [name for name, cell in self.spec.cells.items() if cell.arm == arm]
-        return arm if arm in self.trials or not cells else self.pick_cell(cells)
+        return arm if arm in self.arms or not cells else self.pick_cell(cells)
 
     def pick_cell(self, cells: Sequence[str]) -> str:
         """Return the one of `cells`, points of a grid, that failed on the fewest seeds and, among those, has the best
         mean."""
-        ended = {
-            name: {
-                run.params["seed"]: outcome
-                for run in self.confirmed.get(name, ())
-                if (outcome := read_outcome(run, self.trivial_loss))
-            }
-            for name in cells
-        }
+        ended = {name: self.runs.outcomes(name, FRESH) for name in cells}
         known = [name for name, outcomes in ended.items() if outcomes] or list(cells)
         maximize = self.spec.objective.direction == "maximize"
         return known[choose_candidate([0.0] * len(known), [ended[name] for name in known], maximize)]
 
-    def list_runs(self) -> list[TrialRecord]:
-        """Return all runs: of the searches, of candidates on selection seeds, on fresh seeds, and crossed."""
-        return [t for arm, trials in self.trials.items() for t in (*trials, *self.list_seed_runs(arm))]
-
     def list_run_ids(self) -> set[str]:
         """Return the ids of all its runs in MLflow, those of the arms included."""
-        return {*self.parents.values(), *(run.run_id for run in self.list_runs() if run.run_id)}
-
-    def counts(self, arm: str | None = None) -> dict[str, int]:
-        """Return the number of trials by status, of one arm or of all."""
-        statuses = [t.status for a, trials in self.trials.items() if arm in (None, a) for t in trials]
-        return {status: statuses.count(status) for status in STATUSES}
-
-    def count_failed(self) -> int:
-        """Return the number of failed trials and failed runs on further seeds."""
-        everything = [*self.trials.values(), *(self.list_seed_runs(arm) for arm in self.trials)]
-        return sum(t.status == "failed" for trials in everything for t in trials)
-
-    def list_crossed(self) -> list[CrossedRuns]:
-        """Return all that was trained at another's settings."""
-        return [*self.crossed.values(), *self.crossed_cells.values()]
-
-    def list_seed_runs(self, arm: str) -> list[TrialRecord]:
-        """Return the runs of `arm` besides its trials: on selection seeds, on fresh ones, and crossed."""
-        selected = [run for candidate in self.candidates.get(arm, ()) for run in candidate.runs]
-        crossed = [run for pair in self.list_crossed() if pair.loser == arm for run in pair.runs]
-        return [*selected, *self.confirmed.get(arm, ()), *crossed]
+        return {*self.parents.values(), *(run.run_id for run in self.runs if run.run_id)}
 
     def target(self, arm: str | None = None) -> int:
-        """Return the target number of finished trials, of one arm or of all; if tokens limit it, estimated from the
-        trials so far."""
-        return sum(self._count_target(a) for a in self.trials if arm in (None, a))
-
-    def _count_target(self, arm: str) -> int:
-        trials = self.trials[arm]
+        """Return the target number of finished runs of the search, of one arm or of all; if tokens limit it, estimated
+        from the runs so far."""
+        if arm is None:
+            return sum(map(self.target, self.arms))
+        runs = self.search(arm)
         if (most := self.spec.trials(arm)) is not None and not self.spec.budget.tokens:
             return most
-        under_way = sum(t.status in (*FINISHED, "running") for t in trials)
-        return under_way + count_remaining(self.spec, arm, trials, self.trial_items.get(arm, 1))
+        under_way = len(runs.select(status=(*FINISHED, "running")))
+        return under_way + count_remaining(self.spec, arm, runs, self.trial_items.get(arm, 1))
+
+    def frame(self) -> DataFrame:
+        """Return a pandas DataFrame with a row for each run, whatever its stage."""
+        return build_frame([self])
 
 
-def count_remaining(spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int) -> int:
+def count_remaining(spec: Sweep, arm: str, trials: Iterable[Run], trial_items: int) -> int:
     """Return the number of trials that `arm` may still start, in addition to the finished and the running among
     `trials`. A pruned or diverged trial counts with the tokens that it used, a running trial counts as a whole trial.
     `trial_items` are the tokens or images of one whole trial. The first trial may always start.
     """
     if spec.at_grid:  # nothing is searched
         return 0
-    budget = spec.budget
+    budget, trials = spec.budget, list(trials)
     done = [t for t in trials if t.status in FINISHED]
     running = sum(t.status == "running" for t in trials)
     limits = [(spec.trials(arm) or UNLIMITED) - len(done) - running]
@@ -247,52 +238,31 @@ def build_frame(records: Iterable[SweepRecord]) -> DataFrame:
 def list_rows(record: SweepRecord) -> Iterator[dict[str, Any]]:
     """Yield a row for each started run.
 
-    phase: search, selection (candidates on selection seeds), confirmation (fresh seeds) or crossed (at another arm's
-    settings). trial: of the search. ending: trained, stuck or diverged, of runs that ended. value: the objective. Then
-    the metrics of the last validation, the level of each component (components.NAME), and each setting under its path.
+    phase: its stage. trial: the number of its settings in the search. ending: trained, stuck or diverged, of runs that
+    ended. value: the objective. Then the metrics of the last validation, the level of each component (components.NAME),
+    and each setting under its path.
     """
-    arms = record.spec.all_arms
-    fixed = {arm: arms[arm].settings.get("seed", record.spec.experiment.get("seed", 0)) for arm in record.trials}
-    for arm, trials in record.trials.items():
-        for trial in trials:
-            yield _build_row(record, "search", trial, trial.number, {"seed": fixed[arm], **trial.params})
-    for candidates in record.candidates.values():
-        for candidate in candidates:
-            for run in candidate.runs:
-                settings = {**candidate.trial.params, **run.params}
-                yield _build_row(record, "selection", run, candidate.trial.number, settings)
-    for arm, runs in record.confirmed.items():
-        settled = record.settled(arm)
-        for run in runs:
-            settings = {**(settled.params if settled else {}), **run.params}
-            yield _build_row(record, "confirmation", run, settled.number if settled else None, settings)
-    for crossed in record.list_crossed():
-        for run in crossed.runs:
-            yield _build_row(record, "crossed", run, None, {**crossed.params, **run.params})
-
-
-def _build_row(
-    record: SweepRecord, phase: str, run: TrialRecord, trial: int | None, params: dict[str, Any]
-) -> dict[str, Any]:
-    outcome = read_outcome(run, record.trivial_loss)
-    point = record.spec.cells[run.arm].point if run.arm in record.spec.cells else {}
-    settings = {**point, **{path: value for path, value in params.items() if path != "seed"}}
-    cells = record.spec.designed.cells if record.spec.designed else {}
-    return {
-        "sweep": record.title,
-        "phase": phase,
-        "arm": run.arm,
-        "trial": trial,
-        "seed": params.get("seed"),
-        "status": run.status,
-        "ending": outcome.ending if outcome else None,
-        "value": run.value,
-        **run.metrics,
-        **{f"components.{name}": level for name, level in cells.get(run.arm, {}).items()},
-        **settings,
-        "updates": run.step,
-        "items": run.items,
-        "seconds": run.seconds,
-        "run_id": run.run_id,
-        "reason": run.reason or None,
-    }
+    spec = record.spec
+    levels = spec.designed.cells if spec.designed else {}
+    for run in record.runs:
+        settings = {path: value for path, value in run.params.items() if path != "seed"}
+        outcome = record.runs.find_outcome(run)
+        has_trial = run.stage != CROSSED and run.arm not in spec.cells
+        yield {
+            "sweep": record.title,
+            "phase": run.stage,
+            "arm": run.arm,
+            "trial": run.number if has_trial else None,
+            "seed": run.seed,
+            "status": run.status,
+            "ending": outcome.ending if outcome else None,
+            "value": run.value,
+            **run.metrics,
+            **{f"components.{name}": level for name, level in levels.get(run.arm, {}).items()},
+            **settings,
+            "updates": run.step,
+            "items": run.items,
+            "seconds": run.seconds,
+            "run_id": run.run_id,
+            "reason": run.reason or None,
+        }

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ablate.sweeps.records import SweepRecord, count_remaining
+from ablate.sweeps.runs import FINISHED, FRESH, SEARCH, SELECTION, Runs
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.verdict.outcomes import FINISHED, count_finished
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ def count_left(spec: Sweep, items: Mapping[str, int], record: SweepRecord | None
     """Return the remaining runs of each arm. `items`: arm -> tokens or images of a run."""
     left, confirm = {}, spec.confirm
     for arm in spec.all_arms:
-        known = [t for t in (record.trials.get(arm, []) if record else []) if t.status in FINISHED]  # others run again
-        seeds = count_finished(record.confirmed.get(arm, ()) if record else ())
-        selected = sum(count_finished(c.runs) for c in record.candidates.get(arm, ())) if record else 0
+        runs = record.runs if record else Runs()
+        known = runs.select(arm, SEARCH, status=FINISHED)  # others run again
+        seeds, selected = runs.select(arm, FRESH).finished, runs.select(arm, SELECTION).finished
         chosen = record is not None and arm in record.chosen
         left[arm] = Left(
             count_remaining(spec, arm, known, items[arm]),

@@ -24,6 +24,7 @@ from ablate.sweeps.follow import Follower
 from ablate.sweeps.leases import is_orphan
 from ablate.sweeps.progress import Display
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import Run
 from ablate.sweeps.sessions import begin_session
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import count_runs
@@ -33,7 +34,6 @@ from ablate.sweeps.storage_lock import do_locked
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.sweeps.worker import SPOILED, STOPPED, Worker
 from ablate.training.runs import copy_run, measure_checkpoint
-from ablate.verdict.outcomes import TrialRecord, count_finished
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -170,7 +170,7 @@ def close(queue: TrialQueue) -> bool:
     """Write the results to the runs of the arms in MLflow; return False if that was done already since the last run
     ended."""
     first = queue.arms[0]
-    ended = do_locked(queue.storage, lambda: sum(count_finished(part.read_trials()) for part in queue.parts))
+    ended = do_locked(queue.storage, lambda: sum(part.read_trials().finished for part in queue.parts))
     if first.read_notes().get(CLOSED) == ended:
         return False
     _close_parents(queue.arms)
@@ -195,7 +195,7 @@ def _close_parents(arms: Sequence[ArmTrials]) -> None:
             logger.warning(str(error))
 
 
-def _copy(arm: ArmTrials, trial: TrialRecord, tracker: tracking.Tracker) -> None:
+def _copy(arm: ArmTrials, trial: Run, tracker: tracking.Tracker) -> None:
     """Copy the checkpoint of the trial that represents an arm to the configured address, if it is kept."""
     experiment = arm.spec.at(arm.arm, trial.params)
     if experiment.trainer.copy_to and trial.run_id and measure_checkpoint(trial.run_id):

@@ -15,13 +15,13 @@ from ablate.sweeps.arms import ArmTrials, Tally
 from ablate.sweeps.attempts import RUNGS, trial_number
 from ablate.sweeps.endings import Ending, build_notes, end_run
 from ablate.sweeps.leases import PAUSED, is_free, is_paused
+from ablate.sweeps.runs import RungEnd
 from ablate.sweeps.search.promotion import decide, read_standings
 from ablate.sweeps.seed_studies import CHOICE
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_lock import do_locked
 from ablate.training.procedures import Result
 from ablate.training.rungs import BRANCHED
-from ablate.verdict.outcomes import RungEnd
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -133,7 +133,7 @@ class RungTrials(ArmTrials):
 
     def _make_plan(self) -> _Plan:
         notes = self.read_notes()
-        standings = read_standings(self.rungs, self.read_trials(), notes.get("trivial_loss"))
+        standings = read_standings(self.rungs, self.read_trials())
         maximize = self.spec.objective.direction == "maximize"
         decisions = decide(standings, [rung.settings for rung in self.rungs], maximize)
         due = {number: len(standings[number].ended) for number in decisions.train}

@@ -87,7 +87,7 @@ def name_edges(record: SweepRecord, arm: str) -> str:
 def describe_edges(record: SweepRecord) -> Iterator[str]:
     """Yield a sentence for each parameter and end of its range at which the best settings of arms lie."""
     arms_at: dict[Edge, list[str]] = {}
-    for arm in record.trials:
+    for arm in record.arms:
         for edge in find_edges(record, arm):
             arms_at.setdefault(edge, []).append(arm)
     for edge, arms in arms_at.items():

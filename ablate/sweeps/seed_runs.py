@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablate.sweeps.arms import ArmTrials, Tally
+from ablate.sweeps.runs import CROSSED, FINISHED, FRESH, SELECTION, Runs
 from ablate.sweeps.search.pruners import NoPruner
 from ablate.sweeps.search.space import Range, Space
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_trial, trial_status
-from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
-
-SELECTION, CONFIRMATION, CROSSED = "selection", "confirmation", "crossed"  # roles
 
 
 class SeedRuns(ArmTrials):
@@ -28,7 +26,7 @@ class SeedRuns(ArmTrials):
         spec: the sweep.
         arm: the arm's name.
         parent: the arm's run in MLflow.
-        role: SELECTION, CONFIRMATION or CROSSED.
+        role: SELECTION, FRESH or CROSSED.
         settings: those of the trial, over those of the arm.
         name: what distinguishes its runs from others of the role: the trial, or the arm whose settings these are.
         search: the search of the arm, which counts the sessions.
@@ -66,7 +64,7 @@ class SeedRuns(ArmTrials):
     def params(self, trial: Trial) -> dict[str, Any]:
         return {**self.settings, **trial.params}
 
-    def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
+    def count_remaining(self, trials: Runs) -> int:
         under_way = {trial.params["seed"] for trial in trials if trial.status in (*FINISHED, "running")}
         return sum(seed not in under_way for seed in self.seeds)
 
@@ -91,7 +89,7 @@ class SeedRuns(ArmTrials):
         return self.search._read_session()
 
     def _list_kept(self) -> set[int]:
-        best = self.find_best() if self.role == CONFIRMATION else None
+        best = self.find_best() if self.role == FRESH else None
         return {best.number} if best else set()
 
     def _may_retry(self, trial: FrozenTrial) -> bool:

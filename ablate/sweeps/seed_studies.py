@@ -7,15 +7,13 @@ the values that trial M of the arm WINNER has of the searched parameters that bo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ablate.sweeps.comparison import cross_params, list_seeds_run
-from ablate.sweeps.records import Candidate, CrossedRuns
+from ablate.sweeps.comparison import cross_params
+from ablate.sweeps.runs import CROSSED, FRESH, SELECTION, Run
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import TrialRecord
 
 STUDIES = "studies"  # of the study of an arm: those that were made for the arm, and the searches of all arms
 INPUTS = "inputs"  # of the study of an arm: what its runs read besides their settings -> SHA-256
@@ -28,38 +26,24 @@ EFFECT, AGAINST = "effect", "against"  # of a confirmation: confirm.effect at th
 class StoredStudy:
     """A study, as read from the storage."""
 
-    trials: list[TrialRecord]
+    runs: list[Run]
     notes: Mapping[str, Any]
     """Its attributes."""
 
 
-@dataclass(frozen=True)
-class AfterSearch:
-    """The results after the searches of a sweep, with the fields of `SweepRecord`."""
-
-    candidates: dict[str, list[Candidate]]
-    chosen: dict[str, TrialRecord]
-    confirmed: dict[str, list[TrialRecord]]
-    crossed: dict[str, CrossedRuns]
-    crossed_cells: dict[tuple[str, str], CrossedRuns]
-    looks: dict[str, Looks]
-    first_effects: dict[str, float | None]
-    against: dict[str, list[str]]
-
-
-def name_selection(study: str, candidate: TrialRecord) -> str:
+def name_selection(study: str, number: int) -> str:
     """Return the name of the study of a candidate of the arm of `study`."""
-    return f"{study}/select-{candidate.number}"
+    return f"{study}/select-{number}"
 
 
-def name_confirmation(study: str, chosen: TrialRecord) -> str:
+def name_confirmation(study: str, number: int) -> str:
     """Return the name of the study that confirms the trial `chosen` of the arm of `study`."""
-    return f"{study}/confirm-{chosen.number}"
+    return f"{study}/confirm-{number}"
 
 
-def name_crossed(study: str, chosen: TrialRecord, winner: TrialRecord) -> str:
+def name_crossed(study: str, own: int, winner: str, other: int) -> str:
     """Return the name of the study of the arm of `study` at the values of another arm's chosen trial."""
-    return f"{study}/cross-{chosen.number}-{winner.number}-{winner.arm}"
+    return f"{study}/cross-{own}-{other}-{winner}"
 
 
 def label_run(study: str, number: int, params: Mapping[str, Any]) -> str:
@@ -72,93 +56,36 @@ def label_run(study: str, number: int, params: Mapping[str, Any]) -> str:
     return f"{arm}{middle} seed {params['seed']}"
 
 
-def read_after_search(
-    prefix: str, studies: Mapping[str, StoredStudy], trials: Mapping[str, list[TrialRecord]], spec: Sweep
-) -> AfterSearch:
-    """Return the results of the `studies` (name -> study, all that begin with `prefix`) other than the searches
-    (`trials` of each arm)."""
-    candidates, chosen, confirmed = {}, {}, {}
-    first_effects: dict[str, float | None] = {}
-    against: dict[str, list[str]] = {}
-    for arm, searched in trials.items():
-        full = prefix + arm
-        choice = studies[full].notes.get(CHOICE) or {}
-        trial = next((trial for trial in searched if trial.number == choice.get("trial")), None)
-        if spec.at_grid:  # there is nothing to choose, and what is tested has the settings of the point
-            trial = stand_for_point(arm)
-        among = [t for t in searched if choice.get("candidates") is None or t.number in choice["candidates"]]
-        selected = [Candidate(t, studies[n].trials) for t in among if (n := name_selection(full, t)) in studies]
-        sign = 1 if spec.objective.direction == "minimize" else -1
-        if selected:  # those that came to their end first, then the better first
-            candidates[arm] = sorted(
-                selected, key=lambda c: (c.trial.value is None, sign * (c.trial.reached or 0.0), c.trial.number)
-            )
-        if trial is not None:
-            chosen[arm] = trial
-            if (name := name_confirmation(full, trial)) in studies:
-                confirmed[arm], notes = studies[name].trials, studies[name].notes
-                if EFFECT in notes:
-                    first_effects[arm] = notes[EFFECT]
-                against[arm] = list(notes.get(AGAINST, []))
-    return AfterSearch(
-        candidates,
-        chosen,
-        confirmed,
-        _read_crossed(prefix, studies, chosen, spec),
-        _read_crossed_cells(prefix, studies, chosen, spec),
-        _read_looks(prefix, studies, chosen),
-        first_effects,
-        against,
-    )
+def read_choices(prefix: str, studies: Mapping[str, StoredStudy], spec: Sweep) -> dict[str, int]:
+    """Return arm -> the number of its settings that are tested. At a point of a grid there is nothing to choose."""
+    choices = {arm: studies[prefix + arm].notes.get(CHOICE) or {} for arm in spec.all_arms}
+    return {arm: 0 if arm in spec.cells else one["trial"] for arm, one in choices.items() if one or arm in spec.cells}
 
 
-def stand_for_point(arm: str) -> TrialRecord:
-    """Return what stands for the search of an arm at a point of a grid, which has none: a trial that is never run."""
-    return TrialRecord(arm, 0, "waiting", {}, None, {}, {}, 0, None, None, "")
+def read_seed_runs(
+    prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, int], spec: Sweep
+) -> Iterator[Run]:
+    """Yield the runs of the `studies` (name -> study, all that begin with `prefix`) other than the searches."""
+    searched = {arm: {run.number: run.params for run in studies[prefix + arm].runs} for arm in spec.all_arms}
+    for arm, cell in spec.cells.items():
+        searched[arm] = {0: dict(cell.point)}
+    for stage, kind in ((SELECTION, "select"), (FRESH, "confirm"), (CROSSED, "cross")):
+        for arm in spec.all_arms:
+            for name, study in studies.items():
+                own, _, rest = name.removeprefix(f"{prefix}{arm}/{kind}-").partition("-")
+                if not name.startswith(f"{prefix}{arm}/{kind}-") or int(own) not in searched[arm]:
+                    continue
+                at = rest.partition("-")[2]
+                if stage in (FRESH, CROSSED) and chosen.get(arm) != int(own):
+                    continue
+                params = searched[arm][int(own)]
+                if at:
+                    params = cross_params(spec, params, searched[at][int(rest.partition("-")[0])])
+                for run in study.runs:
+                    yield replace(run, number=int(own), stage=stage, params=params, seed=run.params["seed"], at=at)
 
 
-def _read_crossed(
-    prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord], spec: Sweep
-) -> dict[str, CrossedRuns]:
-    """Return the crossed runs of each pair. Where either of the two was the loser at some look, those that are
-    further."""
-    crossed: dict[str, CrossedRuns] = {}
-    for arm in chosen:
-        baseline = spec.baselines[arm]
-        if arm == baseline or baseline not in chosen:
-            continue
-        pairs = []
-        for loser, winner in ((arm, baseline), (baseline, arm)):
-            study = studies.get(name_crossed(prefix + loser, chosen[loser], chosen[winner]))
-            if study is not None:
-                params = cross_params(spec, chosen[loser].params, chosen[winner].params)
-                pairs.append(CrossedRuns(loser, params, study.trials))
-        if pairs:
-            crossed[arm] = max(pairs, key=lambda runs: len(list_seeds_run(runs.runs)))
-    return crossed
-
-
-def _read_crossed_cells(
-    prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord], spec: Sweep
-) -> dict[tuple[str, str], CrossedRuns]:
-    """Return the crossed runs of the cells of a factorial."""
-    pairs = {pair for contrast in spec.contrasts.values() for pair in contrast.list_pairs()}
-    crossed = {}
-    for loser, winner in sorted(pairs):
-        if loser not in chosen or winner not in chosen:
-            continue
-        study = studies.get(name_crossed(prefix + loser, chosen[loser], chosen[winner]))
-        if study is not None:
-            params = cross_params(spec, chosen[loser].params, chosen[winner].params)
-            crossed[loser, winner] = CrossedRuns(loser, params, study.trials)
-    return crossed
-
-
-def _read_looks(prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord]) -> dict[str, Looks]:
-    """Return the looks at each arm."""
-    looks = {}
-    for arm, trial in chosen.items():
-        study = studies.get(name_confirmation(prefix + arm, trial))
-        if study and (sizes := study.notes.get(LOOKS)):
-            looks[arm] = Looks(tuple(sizes), int(study.notes[PLANNED]))
-    return looks
+def read_looks(prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, int]) -> dict[str, StoredStudy]:
+    """Return arm -> the study of its chosen settings on fresh seeds, whose notes tell of the looks at them."""
+    names = {arm: f"{prefix}{arm}/confirm-{number}" for arm, number in chosen.items()}
+    return {arm: studies[name] for arm, name in names.items() if name in studies}

@@ -63,7 +63,7 @@ def load_arms(name: str, url: str) -> tuple[SweepRecord, list[ArmTrials], int]:
     record = read_sweep_from(storage, name)
     if deleted := record.describe_deleted():
         raise SweepError(deleted)
-    spec, names = record.spec, {arm: name_study(record.name, record.generation, arm) for arm in record.trials}
+    spec, names = record.spec, {arm: name_study(record.name, record.generation, arm) for arm in record.arms}
     studies = {arm: load_study(storage, name) for arm, name in names.items()}
     first = next(iter(studies.values()))
     if changes := list_changed_plugins(spec, first.user_attrs.get("plugins", {})):

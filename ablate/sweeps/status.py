@@ -7,32 +7,32 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import StoreError
-from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record, read_outcomes
+from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
 from ablate.sweeps.records import SweepRecord, format_title
+from ablate.sweeps.runs import CROSSED, SEARCH, SELECTION
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.verdict_summary import summarise_verdict, tell_verdict
 from ablate.training.runs import measure_checkpoint
 from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.failures import count_failures
-from ablate.verdict.outcomes import count_finished
 
 
 def count_runs(record: SweepRecord) -> tuple[int, int]:
     """Return the number of runs of a sweep that have ended, searches and further seeds, and the number that will have:
     as planned for the results so far, failed trials included."""
     done = total = 0
-    plan = plan_record(record)
-    for arm in record.trials:
+    plan, runs = plan_record(record), record.runs
+    for arm in record.arms:
         if not record.spec.at_grid:
-            done += count_finished(record.trials[arm])
+            done += record.search(arm).finished
             total += record.target(arm)
-        selected = sum(count_finished(candidate.runs) for candidate in record.candidates.get(arm, ()))
+        selected = runs.select(arm, SELECTION).finished
         done += selected
         total += selected if arm in record.chosen else record.spec.count_selection_runs(arm)
-        confirmed = count_finished(record.confirmed.get(arm, ()))
+        confirmed = record.fresh(arm).finished
         done += confirmed
         total += max(confirmed, plan.seeds.get(arm, record.spec.confirm.first_seeds))
-    crossed = sum(count_finished(runs.runs) for runs in record.list_crossed())
+    crossed = runs.select(stage=CROSSED).finished
     done, total = done + crossed, total + max(crossed, sum(plan.crossed.values()))
     return done, max(done, total)
 
@@ -50,12 +50,10 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
         deleted = sweep.describe_deleted()
         with contextlib.suppress(StoreError):  # the state is that of the studies, whether or not MLflow can be read
             deleted = "\n".join(filter(None, [deleted, *tracking.list_deleted(sweep.title, sweep.list_run_ids())]))
-        for arm in sweep.trials:
-            best, confirmed = sweep.best(arm), sweep.confirmed.get(arm, [])
-            candidates = sweep.candidates.get(arm, [])
-            chosen = arm in sweep.chosen
-            failures = count_failures(read_outcomes(confirmed, sweep.trivial_loss).values())
-            runs = {t.run_id for t in (*sweep.trials[arm], *sweep.list_seed_runs(arm)) if t.run_id}
+        for arm in sweep.arms:
+            best, runs = sweep.best(arm), sweep.runs.select(arm)
+            selected = runs.select(stage=SELECTION).finished
+            failures = count_failures(sweep.fresh(arm).outcomes().values())
             rows.append(
                 {
                     "verdict": verdict,
@@ -66,23 +64,19 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
                     "deleted": deleted,
                     "effects": {name: name_effect(effect) for name, effect in effects.items()},
                     "target": sweep.target(arm),
-                    **sweep.counts(arm),
-                    "selected": (selected := sum(count_finished(candidate.runs) for candidate in candidates)),
-                    "selection_target": selected if chosen else sweep.spec.count_selection_runs(arm),
-                    "confirmed": count_finished(confirmed),
+                    **sweep.search(arm).count_statuses(),
+                    "selected": selected,
+                    "selection_target": selected if arm in sweep.chosen else sweep.spec.count_selection_runs(arm),
+                    "confirmed": sweep.fresh(arm).finished,
                     "confirmed_failed": failures.failed if failures else 0,
                     "confirm_target": wanted.get(arm, sweep.spec.confirm.first_seeds),
                     "metric": sweep.spec.objective.metric,
                     "best": best.value if best else None,
                     "params": best.params if best else {},
-                    "checkpoint_bytes": sum(measure_checkpoint(run_id) for run_id in runs),
+                    "checkpoint_bytes": sum(map(measure_checkpoint, {run.run_id for run in runs if run.run_id})),
                     "failures": [
-                        *(f"#{t.number}: {t.reason}" for t in sweep.trials[arm] if t.status == "failed"),
-                        *(
-                            f"seed {t.params['seed']}: {t.reason}"
-                            for t in sweep.list_seed_runs(arm)
-                            if t.status == "failed"
-                        ),
+                        f"{f'#{run.number}' if run.stage == SEARCH else f'seed {run.seed}'}: {run.reason}"
+                        for run in runs.select(status="failed")
                     ],
                 }
             )

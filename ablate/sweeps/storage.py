@@ -18,13 +18,25 @@ from ablate.config.errors import SweepError, did_you_mean
 from ablate.sweeps.attempts import RUNGS, read_trial_notes, trial_number
 from ablate.sweeps.leases import is_free, is_orphan, is_paused
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.sweeps.seed_studies import INPUTS, STUDIES, StoredStudy, read_after_search
+from ablate.sweeps.runs import Run, RungEnd, Runs
+from ablate.sweeps.seed_studies import (
+    AGAINST,
+    EFFECT,
+    INPUTS,
+    LOOKS,
+    PLANNED,
+    STUDIES,
+    StoredStudy,
+    read_choices,
+    read_looks,
+    read_seed_runs,
+)
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.storages.kinds import find_file, open_address
 from ablate.tracking.databases import add_driver, file_exists, sqlite_url
 from ablate.tracking.paths import store_path
-from ablate.verdict.outcomes import RungEnd, TrialRecord
+from ablate.verdict.looks import Looks
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -127,32 +139,35 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
     ordered = list(spec.all_arms)
     studies = {prefix + arm: StoredStudy([], {}) for arm in ordered} | studies
     notes = {arm: studies[prefix + arm].notes for arm in ordered}
-    searched = {arm: studies[prefix + arm].trials for arm in ordered}
     any_notes = next((known for known in notes.values() if known), {})
-    after = read_after_search(prefix, studies, searched, spec)
     counts = [known.get("score_items", {}) for known in notes.values()]
     losses = [known.get("trivial_loss") for known in notes.values() if known]
+    chosen = read_choices(prefix, studies, spec)
+    tested = read_looks(prefix, studies, chosen)
+    searched = [run for arm in ordered for run in studies[prefix + arm].runs]
     return SweepRecord(
         name,
         generation,
         spec,
-        searched,
+        Runs(
+            (*searched, *read_seed_runs(prefix, studies, chosen, spec)),
+            None if None in losses else max((loss for loss in losses if loss is not None), default=None),
+        ),
         parents={arm: notes[arm]["parent"] for arm in ordered if "parent" in notes[arm]},
         validation_items=min((n for arm in ordered if (n := notes[arm].get("validation_items"))), default=None),
         score_items={score: min(own[score] for own in counts if score in own) for own in counts for score in own},
-        confirmed=after.confirmed,
-        candidates=after.candidates,
-        chosen=after.chosen,
-        crossed=after.crossed,
-        crossed_cells=after.crossed_cells,
-        looks=after.looks,
-        first_effects=after.first_effects,
-        against=after.against,
+        chosen=chosen,
+        looks={
+            arm: Looks(tuple(study.notes[LOOKS]), int(study.notes[PLANNED]))
+            for arm, study in tested.items()
+            if study.notes.get(LOOKS)
+        },
+        first_effects={arm: study.notes[EFFECT] for arm, study in tested.items() if EFFECT in study.notes},
+        against={arm: list(study.notes.get(AGAINST, [])) for arm, study in tested.items()},
         plugins=any_notes.get("plugins", {}),
         inputs={name: digest for known in notes.values() for name, digest in known.get(INPUTS, {}).items()},
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
         initial_loss=any_notes.get("initial_loss"),
-        trivial_loss=None if None in losses else max((loss for loss in losses if loss is not None), default=None),
         deleted=deleted,
     )
 
@@ -188,7 +203,7 @@ def load_spec(study: Study | FrozenStudy) -> Sweep:
     return spec.mark_stored(hashes)
 
 
-def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:
+def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[Run]:
     """Return the trials of a study of `arm`; for an interrupted and resumed trial only the last attempt."""
     return TrialReader(arm).read(frozen)
 
@@ -199,11 +214,11 @@ class TrialReader:
 
     def __init__(self, arm: str) -> None:
         self.arm = arm
-        self._begin: list[TrialRecord] = []  # those in front of the first that has not ended
-        self._ended: dict[int, TrialRecord] = {}  # the same of all that have ended
+        self._begin: list[Run] = []  # those in front of the first that has not ended
+        self._ended: dict[int, Run] = {}  # the same of all that have ended
         self._continued: set[int] = set()  # numbers of trials that a later one continues
 
-    def read(self, frozen: Sequence[FrozenTrial]) -> list[TrialRecord]:
+    def read(self, frozen: Sequence[FrozenTrial]) -> list[Run]:
         """Return the trials, as `read_trials` does; `frozen` are all trials of the study, in their order."""
         rest = [self._read(trial) for trial in self.list_open(frozen)]
         trials = [*self._begin, *rest]
@@ -217,7 +232,7 @@ class TrialReader:
             self._begin.append(self._read(trial))
         return list(frozen[len(self._begin) :])
 
-    def _read(self, trial: FrozenTrial) -> TrialRecord:
+    def _read(self, trial: FrozenTrial) -> Run:
         if record := self._ended.get(trial.number):
             return record
         if "continues" in trial.user_attrs:
@@ -228,11 +243,11 @@ class TrialReader:
         return record
 
 
-def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
-    """Return a trial of Optuna as a TrialRecord."""
+def read_trial(trial: FrozenTrial, arm: str) -> Run:
+    """Return a trial of Optuna as a run."""
     notes = read_trial_notes(trial)
     value = trial.value if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0.0) else None
-    return TrialRecord(
+    return Run(
         arm=arm,
         number=trial_number(trial),
         status=trial_status(trial),

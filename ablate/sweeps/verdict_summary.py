@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from ablate.config.formatting import UNBOUNDED, count_noun, format_settings, join_words, shorten_paths
 from ablate.experiment.metrics import describe_metric, shorten_metric
-from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record, read_outcomes
+from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.search_edges import name_edges
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.effect_statements import summarise_effects
@@ -47,7 +48,7 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
             return "baseline, fails on all seeds"
         if "baseline could not be trained" in kinds:
             return "baseline, could not be trained"
-        return "baseline" if any(record.confirmed.values()) else "baseline, could not be trained"
+        return "baseline" if record.runs.select(stage=FRESH) else "baseline, could not be trained"
     if c.kind == "cell":
         return "cell of the design" if record.spec.contrasts else "not compared"
     if c.kind == "figures":
@@ -171,10 +172,10 @@ def _summarise_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> st
 
 def is_open(record: SweepRecord) -> bool:
     """Return whether runs are missing that may change the verdict."""
-    if any(arm not in record.chosen and record.best(arm) and not record.confirmed.get(arm) for arm in record.trials):
+    if any(arm not in record.chosen and record.best(arm) and not record.fresh(arm) for arm in record.arms):
         return True
     wanted = plan_record(record).seeds
-    done = {arm: len(read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)) for arm in wanted}
+    done = {arm: len(record.fresh(arm).outcomes()) for arm in wanted}
     crossing = any(c.needs_crossed for c in compare_record(record).values())
     crossing = crossing or any(effect.needs_crossed for effect in compare_record_effects(record).values())
     return crossing or any(done[arm] < count for arm, count in wanted.items())

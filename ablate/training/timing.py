@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -37,10 +38,8 @@ def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: f
     with translate_errors():
         precision, folder = choose_speed(experiment).precision, tracking.cache_folder()
         trainer = build_trainer(experiment, precision, [watch], folder, limit_val_batches=0)
-        try:
+        with contextlib.suppress(Stop):
             trainer.fit(TrainingModule(experiment, corpus), Loaders(experiment, corpus))
-        except Stop:
-            pass
     known = watch.durations[1:] or watch.durations  # all is new to the first
     return min(known), max(known)
 

@@ -14,13 +14,14 @@ from ablate.cli.evaluate import render, resolve_models
 from ablate.experiment.tree import Experiment
 from ablate.sweeps import donors, storage
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH, Run
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.train import train
-from ablate.verdict.outcomes import TrialRecord
 from ablate.verdict.questions import Question, Score
 
 pytest.importorskip("lm_eval")
 from evaluation.conftest import QUESTIONS, task_data  # noqa: F401
+from run_table import join, put
 
 
 def test_a_run_gets_its_scores_and_others_are_compared(store, tmp_path, tiny_settings, task_data, capsys):  # noqa: F811
@@ -103,18 +104,17 @@ def test_an_arm_that_diverged_on_all_fresh_seeds_has_no_model(monkeypatch, caplo
     arms = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
     spec = Sweep.from_tree({"name": "t", "arms": arms, "budget": {"trials": 1}})
 
-    def run(arm, number, value, seed=None):
+    def run(arm, number, value, seed=0):
         status = "diverged" if value is None else "completed"
-        params = {} if seed is None else {"seed": seed}
-        return TrialRecord(arm, number, status, params, value, {}, {}, 1, 1.0, f"{arm}-{number}", "")
+        return Run(arm, number, status, {}, value, {}, {}, 1, 1.0, f"{arm}-{number}", "", seed=seed)
 
     trials = {arm: [run(arm, 0, 2.0), run(arm, 1, 2.1)] for arm in ("pre", "post")}
     lost = [run("post", n, None, seed) for n, seed in enumerate((7, 8))]
-    record = SweepRecord("t", 1, spec, trials, confirmed={"post": lost}, chosen={"pre": trials["pre"][1]})
+    record = SweepRecord("t", 1, spec, join({"search": trials, FRESH: {"post": lost}}), chosen={"pre": 1})
     monkeypatch.setattr(storage, "read_sweep", lambda name, url: record)
     monkeypatch.setattr(donors, "read_sweep", lambda name, url: record)
     assert list(resolve_models("sweep:t", None)) == [("sweep:t/pre", "pre-1")]
     assert "sweep:t/post diverged on all of its 2 fresh seeds: there is no model." in caplog.text
-    record.confirmed["pre"] = [run("pre", 0, None, 7)]
+    record = put(record, confirmed={"post": lost, "pre": [run("pre", 0, None, 7)]})
     assert main(["evaluate", "sweep:t", "--tasks", "piqa"]) == 2
     assert "sweep:t: there is no model to evaluate." in capsys.readouterr().err

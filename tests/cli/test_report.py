@@ -33,7 +33,7 @@ def test_rows_are_the_runs(told):
     rows = list(csv.DictReader(io.StringIO(told("demo", "--csv"))))
     record = read_sweep("demo")
     frame = record.frame()
-    assert len(rows) == len(frame) == len(record.list_runs())
+    assert len(rows) == len(frame) == len(record.runs)
     assert list(frame.columns) == list(rows[0])
     assert {(row["phase"], row["arm"]) for row in rows} >= {("search", "pre"), ("search", "mix")}
     best = record.best("mix")
@@ -46,9 +46,7 @@ def test_rows_are_the_runs(told):
     mean = frame[frame.phase == "search"].groupby("arm").value.min()
     assert mean["pre"] == record.best("pre").value
     fresh = [row for row in rows if row["phase"] == "confirmation"]
-    assert [row["seed"] for row in fresh if row["arm"] == "pre"] == [
-        str(run.params["seed"]) for run in record.confirmed.get("pre", [])
-    ]
+    assert [row["seed"] for row in fresh if row["arm"] == "pre"] == [str(run.seed) for run in record.fresh("pre")]
 
 
 def test_json_draws_and_writes_nothing(store):

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import optuna
 import pytest
 from mlflow.exceptions import MlflowException
+from run_table import by_arm
 
 from ablate import tracking
 from ablate.cli import mlflow_view, ui
@@ -85,12 +86,12 @@ def test_the_ui_shows_parents_children_and_the_comparison(finished, served):
                 button.click()
         expect(child).to_be_visible()
 
-        runs = quote(json.dumps([trial.run_id for trial in finished.trials["mix"]]))
+        runs = quote(json.dumps([trial.run_id for trial in finished.search("mix")]))
         page.goto(f"{address}/#/compare-runs?runs={runs}&experiments={quote(json.dumps([experiment]))}")
         for shown in ("norm.alpha", "optimizer.lr", "val/loss"):
             expect(page.get_by_text(shown, exact=True).first).to_be_attached(timeout=60_000)
         text = page.inner_text("body")
-        for trial in finished.trials["mix"]:
+        for trial in finished.search("mix"):
             assert str(trial.params["norm.alpha"]) in text
 
         page = browser.new_page(viewport={"width": 1600, "height": 1000})  # without what the other one remembers
@@ -103,7 +104,7 @@ def test_the_ui_shows_parents_children_and_the_comparison(finished, served):
         expect(groups.first).to_be_visible()
         assert {text.removeprefix("Group: ") for text in groups.all_inner_texts()} >= {"trial", "arm"}
         heights = {}
-        for trial in (t for trials in finished.trials.values() for t in trials if t.value is not None):
+        for trial in (t for trials in by_arm(finished).values() for t in trials if t.value is not None):
             name = page.get_by_role("link", name=f"{trial.arm} #{trial.number}", exact=True)
             heights[trial.value] = name.bounding_box()["y"]
         assert [heights[value] for value in sorted(heights)] == sorted(heights.values())  # the best is on top

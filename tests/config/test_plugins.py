@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from rich.console import Console
+from run_table import by_arm
 from sweeps.small import run_here
 
 from ablate import tracking
@@ -96,10 +97,10 @@ def test_the_commands_of_the_page_do_what_it_says(folder, capsys):
     assert (again.norm.kind, again.norm.first.kind, again.plugins) == ("mix", "damped", ("my_norm.py",))
     assert "damped" in json.loads((folder / "ablate-schema.json").read_text())["$defs"]["placement"]["anyOf"][0]["enum"]
     record = read_sweep("own-norms")
-    assert {arm: [t.status for t in trials] for arm, trials in record.trials.items()} == {
+    assert {arm: [t.status for t in trials] for arm, trials in by_arm(record).items()} == {
         arm: ["completed"] * 2 for arm in ("pre", "damped", "meanabs")
     }
-    for run_id in [*record.parents.values(), *(t.run_id for trials in record.trials.values() for t in trials)]:
+    for run_id in [*record.parents.values(), *(t.run_id for trials in by_arm(record).values() for t in trials)]:
         copy = tracking.client().download_artifacts(run_id, "my_norm.py")
         assert Path(copy).read_text() == EXAMPLE
 
@@ -130,7 +131,7 @@ def test_an_installed_package_needs_no_plugins_setting(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "damped" in done.stdout.split("{")[0]
     assert '"damped"' in done.stdout
-    trials = read_sweep("own-norms").trials["meanabs"]
+    trials = read_sweep("own-norms").search("meanabs")
     assert [t.status for t in trials] == ["completed", "completed"]
     assert read_facts(trials[0].run_id)["version.my-norms"] == "1.2"
     (site / "my_norms" / "placements.py").write_text("import no_such_module\n")

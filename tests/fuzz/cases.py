@@ -15,6 +15,7 @@ from fuzz import strategies as ours
 from fuzz.bench import FILES, SWEEP, TINY, Bench
 from fuzz.calls import call, write_down
 from hypothesis import strategies as st
+from run_table import by_arm
 
 from ablate import tracking
 from ablate.config.errors import ConfigError
@@ -113,7 +114,7 @@ def arm_names(bench: Bench, names: list[str]) -> None:
     url = f"sqlite:///{bench.fresh('optuna.db')}"
     simulate(spec, Valley(dict.fromkeys(names, 2.0)), open_storage(url))
     record = read_sweep("named", url)
-    assert list(record.trials) == names
+    assert list(by_arm(record)) == names
     for name in names:
         tags = {"ablate.arm": name, "ablate.trial": "0"}
         run_id = tracking.Tracker.start("named", name, tags).run_id

@@ -13,16 +13,17 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
+from run_table import by_arm, put
 
 from ablate import tracking
 from ablate.reports.report import Report, assemble, report
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FINISHED, Run
 from ablate.sweeps.search.space import to_distributions
 from ablate.sweeps.spec.parts import Confirm, Published
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, open_storage, read_sweep, storage_url
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 SPEC: dict[str, Any] = {
     "name": "demo",
@@ -206,12 +207,13 @@ def own_store(
 def confirmed(record: SweepRecord) -> SweepRecord:
     """`demo` with fresh seeds, of which two of Post-LN's diverged."""
 
-    def again(arm: str) -> list[TrialRecord]:
-        first, values = record.trials[arm][0], FRESH[arm]
+    def again(arm: str) -> list[Run]:
+        first, values = record.search(arm)[0], FRESH[arm]
         return [
             replace(
                 first,
-                params={"seed": seed},
+                params=dict(first.params),
+                seed=seed,
                 value=values.get(seed),
                 metrics={"val/loss": values[seed], "val/perplexity": math.exp(values[seed])} if seed in values else {},
                 status="completed" if seed in values else "diverged",
@@ -220,7 +222,7 @@ def confirmed(record: SweepRecord) -> SweepRecord:
         ]
 
     spec = record.spec.model_copy(update={"confirm": Confirm(seeds=5)})
-    return replace(
+    return put(
         record, spec=spec, confirmed={arm: again(arm) for arm in FRESH}, looks=dict.fromkeys(FRESH, Looks((5,), 5))
     )
 
@@ -230,17 +232,17 @@ def full(confirmed: SweepRecord) -> SweepRecord:
     """The same as today's sweeps are recorded: 1,024 tokens an update, with surroundings, of which some of mix differ,
     and with published figures."""
 
-    def noted(t: TrialRecord) -> TrialRecord:
+    def noted(t: Run) -> Run:
         facts = {"ablate.hardware": "two" if t.arm == "mix" and t.number > 3 else "one", "version.torch": "2.9"}
         return replace(t, items_per_update=1024 if t.status in FINISHED else 1, facts=facts)
 
     quoted = Published(source="Table 2 of a paper", metric="val/perplexity", values={"pre": 8.5, "mix": 8.0})
     loss = Published(source="Table 3 of a paper", metric="val/loss", values={"pre": 2.15, "post": 9.0})
-    return replace(
+    return put(
         confirmed,
         spec=confirmed.spec.model_copy(update={"published": [quoted, loss]}),
-        trials={arm: [noted(t) for t in trials] for arm, trials in confirmed.trials.items()},
-        confirmed={arm: [noted(t) for t in trials] for arm, trials in confirmed.confirmed.items()},
+        trials={arm: [noted(t) for t in trials] for arm, trials in by_arm(confirmed).items()},
+        confirmed={arm: [noted(t) for t in trials] for arm, trials in by_arm(confirmed, "confirmation").items()},
         initial_loss=3.2,
     )
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ablate.sweeps.records import Candidate, CrossedRuns, SweepRecord
+from run_table import by_arm, join, put
+
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import CROSSED, FRESH, SEARCH, SELECTION, Run
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import TrialRecord
 
 TRIVIAL = 3.3
 STUCK = 3.29
@@ -17,20 +19,21 @@ LR = "optimizer.lr"
 Values = Sequence["float | str | None"]
 
 
-def run(arm: str, number: int, params: Mapping[str, Any], value: float | str | None) -> TrialRecord:
+def run(arm: str, number: int, params: Mapping[str, Any], value: float | str | None) -> Run:
     """A training that ended at `value`; None: it diverged; a word: its status."""
     status = "diverged" if value is None else value if isinstance(value, str) else "completed"
     reached = value if isinstance(value, float) else None
     metrics = {"val/loss": reached} if reached is not None else {}
-    return TrialRecord(
+    return Run(
         arm, number, status, dict(params), reached, metrics, {100: reached} if reached is not None else {}, 100, 60.0,
         f"run-{arm}-{number}", "out of memory" if status == "failed" else "", 1024,
     )  # fmt: skip
 
 
-def on_seeds(arm: str, values: Values, first: int = 8) -> list[TrialRecord]:
-    """Trainings on seeds from `first` on."""
-    return [run(arm, i, {"seed": first + i}, value) for i, value in enumerate(values)]
+def on_seeds(arm: str, values: Values, params: Mapping[str, Any], first: int = 8, number: int = 0) -> list[Run]:
+    """Trainings at the settings `number` on seeds from `first` on."""
+    runs = [run(arm, i, params, value) for i, value in enumerate(values)]
+    return [replace(one, number=number, seed=first + i) for i, one in enumerate(runs)]
 
 
 def build_record(
@@ -44,6 +47,7 @@ def build_record(
     tried: int = 1,
     selected: Mapping[str, Mapping[int, Values]] | None = None,
     crossed: Mapping[str, tuple[str, Values]] | None = None,
+    promised_all: float = 2.0,
     **more: Any,
 ) -> SweepRecord:
     """A sweep of one trial per arm, and of what came after it.
@@ -57,6 +61,7 @@ def build_record(
         trivial_loss: of the data.
         tried: trials of each search, of which the first is the best.
         selected: arm -> number of a candidate -> its values on selection seeds; the first is the chosen one.
+        promised_all: what candidates came to in the search, the first of them.
         crossed: arm -> who was trained at the other's settings, and its values there.
         more: of the sweep file.
     """
@@ -80,30 +85,34 @@ def build_record(
         ]
         for arm in fresh
     }
-    candidates = {
-        arm: [
-            Candidate(run(arm, n, {LR: rates.get(arm, 1e-3) + n * 1e-3}, 2.0 + n / 10), on_seeds(arm, values, 900))
-            for n, values in own.items()
-        ]
-        for arm, own in selected.items()
-    }
+    candidates = {arm: {n: {LR: rates.get(arm, 1e-3) + n * 1e-3} for n in own} for arm, own in selected.items()}
+    for arm, own in candidates.items():  # in the search as they were compared
+        searched = [run(arm, n, params, promised_all + n / 10) for n, params in own.items()]
+        trials[arm] = [*searched, *(one for one in trials[arm] if one.number not in own)]
     moved = {arm: rates.get(arm, 1e-3) for arm in fresh}
     base = next(iter(fresh))
     given = Looks((seeds,), seeds) if looks == "one" else looks
+    crossed_runs: dict[str, list[Run]] = {}
+    for arm, (loser, values) in crossed.items():
+        winner = base if loser == arm else arm
+        runs = on_seeds(loser, values, {LR: moved[winner]})
+        crossed_runs.setdefault(loser, []).extend(replace(one, at=winner) for one in runs)
+    stages = {
+        SEARCH: trials,
+        SELECTION: {
+            arm: [one for n, values in own.items() for one in on_seeds(arm, values, candidates[arm][n], 900, n)]
+            for arm, own in selected.items()
+        },
+        FRESH: {arm: on_seeds(arm, values, {LR: moved[arm]}) for arm, values in fresh.items() if values},
+        CROSSED: crossed_runs,
+    }
     return SweepRecord(
         "judged",
         1,
         spec,
-        trials,
-        confirmed={arm: on_seeds(arm, values) for arm, values in fresh.items() if values},
-        candidates=candidates,
-        chosen={arm: own[0].trial for arm, own in candidates.items()},
-        crossed={
-            arm: CrossedRuns(loser, {LR: moved[base if loser == arm else arm]}, on_seeds(loser, values))
-            for arm, (loser, values) in crossed.items()
-        },
+        join(stages, trivial_loss),
+        chosen={arm: next(iter(own)) for arm, own in candidates.items()},
         looks={} if given is None or isinstance(given, str) else dict.fromkeys(fresh, given),
-        trivial_loss=trivial_loss,
     )
 
 
@@ -111,6 +120,6 @@ def add_curves(record):
     """The record with two validations of each confirmed seed: one above its last loss, and that."""
     confirmed = {
         arm: [replace(run, curve={50: (run.value or 9.0) + 1, 100: run.value or 9.0}) for run in runs]
-        for arm, runs in record.confirmed.items()
+        for arm, runs in by_arm(record, FRESH).items()
     }
-    return replace(record, confirmed=confirmed)
+    return put(record, confirmed=confirmed)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from optuna.storages import InMemoryStorage
+from run_table import put
 
 from ablate.reports import bands
 from ablate.reports.bands import MOST_ARMS, collect_band, collect_bands, draw_bands
@@ -57,7 +58,7 @@ def test_the_axis_ends_a_little_above_the_loss_of_frequencies():
     (axes,) = draw_bands(record, collect_bands(record, compare_record(record))).axes
     assert axes.get_ylim()[1] == pytest.approx(1.05 * 2.5)
     assert axes.get_ylim()[0] < min(PRE)
-    free = draw_bands(replace(record, trivial_loss=5.5), collect_bands(record, compare_record(record)))
+    free = draw_bands(put(record, trivial_loss=5.5), collect_bands(record, compare_record(record)))
     assert 3.1 < free.axes[0].get_ylim()[1] < 3.5
 
 
@@ -81,8 +82,8 @@ def test_one_validation_is_no_course_and_many_arms_no_figure():
     assert collect_bands(record, compare_record(record)) == {}
     compared = compare_record(add_curves(record))
     many = {f"pre {k}": compared["pre"] for k in range(MOST_ARMS + 1)}
-    runs = add_curves(record).confirmed["pre"]
-    assert collect_bands(replace(record, confirmed=dict.fromkeys(many, runs)), many) == {}
+    runs = add_curves(record).fresh("pre")
+    assert collect_bands(put(record, confirmed=dict.fromkeys(many, runs)), many) == {}
 
 
 def test_without_a_script_the_page_shows_the_figure_of_fresh_seeds():

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from run_table import by_arm, put
 
 from ablate.reports.charts.arms import chart_arms
 from ablate.reports.charts.chart import choose_range, find_ends
@@ -13,6 +14,7 @@ from ablate.reports.charts.parameters import chart_panel, list_confirmed
 from ablate.reports.figure_data import collect_panels
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.runs import FRESH
 from ablate.verdict.intervals import bound_mean
 
 from .hand_built import STUCK, build_record
@@ -142,9 +144,10 @@ def test_bands_are_from_the_lowest_to_the_highest_seed(full):
         return replace(run, curve={20: end + 1.0, 40: end})
 
     fresh = {
-        arm: [descend(r, r.value if r.value is not None else 9.0) for r in runs] for arm, runs in full.confirmed.items()
+        arm: [descend(r, r.value if r.value is not None else 9.0) for r in runs]
+        for arm, runs in by_arm(full, FRESH).items()
     }
-    record = replace(full, confirmed=fresh)
+    record = put(full, confirmed=fresh)
     bundle = collect_bundles(record)["post"]
     assert (len(bundle.trained), len(bundle.failed)) == (3, 2)
     assert bundle.find_band()[-1] == (40 * 1024, pytest.approx(6.5 / 3), 2.0, 2.4)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from ledger.conftest import run_in_memory
+from run_table import by_arm, put
 
 from ablate.config.errors import StoreError
 from ablate.reports import stored_scores as module
@@ -14,6 +15,7 @@ from ablate.reports.downstream_table import tabulate
 from ablate.reports.report import assemble
 from ablate.reports.stored_scores import add_scores
 from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.questions import Question, Score, bound_difference, decompose
@@ -33,17 +35,17 @@ def evaluate(monkeypatch):
     """`evaluate(record, {arm: {seed: {task: values}}})` gives the runs on fresh seeds names and scores, and returns the
     record."""
 
-    def put(record, values):
+    def score_seeds(record, values):
         known, confirmed = {}, {}
-        for arm, trials in record.confirmed.items():
-            confirmed[arm] = [replace(t, run_id=f"{arm}-{t.params['seed']}") for t in trials]
+        for arm, trials in by_arm(record, FRESH).items():
+            confirmed[arm] = [replace(t, run_id=f"{arm}-{t.seed}") for t in trials]
             for trial in confirmed[arm]:
-                if tasks := values.get(arm, {}).get(trial.params["seed"]):
+                if tasks := values.get(arm, {}).get(trial.seed):
                     known[trial.run_id] = {task: score(own, task=task) for task, own in tasks.items()}
         monkeypatch.setattr(module, "read_scores", lambda experiment: known if experiment == record.title else {})
-        return add_scores(replace(record, confirmed=confirmed))
+        return add_scores(put(record, confirmed=confirmed))
 
-    return put
+    return score_seeds
 
 
 SEEDS = (8, 9, 10, 11, 12)
@@ -104,7 +106,7 @@ def test_the_best_trials_of_a_search_are_figures(confirmed, monkeypatch):
     known = {confirmed.best("pre").run_id: {"piqa": score([1.0, 0.0, 1.0, 1.0])}}
     known[confirmed.best("post").run_id] = {"piqa": score([0.0, 1.0])}
     monkeypatch.setattr(module, "read_scores", lambda experiment: known)
-    found = compare_downstream(add_scores(replace(confirmed, confirmed={})))
+    found = compare_downstream(add_scores(put(confirmed, confirmed={})))
     (row,) = found.rows
     assert (row.n, row.means) == (2, {"pre": 0.5, "post": 0.5})  # on the questions that all were asked
     assert (row.differences["post"].mean, row.differences["post"].n_seeds, found.family) == (0.0, 1, 0)
@@ -117,10 +119,10 @@ def test_the_best_trials_of_a_search_are_figures(confirmed, monkeypatch):
 def test_what_was_scored_is_the_trial_that_was_chosen(confirmed, monkeypatch):
     """As `ablate evaluate sweep:NAME` scores that one, where no fresh seed keeps its checkpoint."""
     best = confirmed.best("pre")
-    other = next(t for t in confirmed.trials["pre"] if t.status == "completed" and t.run_id != best.run_id)
+    other = next(t for t in confirmed.search("pre") if t.status == "completed" and t.run_id != best.run_id)
     known = {best.run_id: {"piqa": score([0.0] * 4)}, other.run_id: {"piqa": score([1.0] * 4)}}
     monkeypatch.setattr(module, "read_scores", lambda experiment: known)
-    found = compare_downstream(add_scores(replace(confirmed, confirmed={}, chosen={"pre": other})))
+    found = compare_downstream(add_scores(put(confirmed, confirmed={}, chosen={"pre": other.number})))
     assert found.rows[0].means == {"pre": 1.0}
 
 
@@ -153,13 +155,13 @@ def test_all_tasks_arms_and_averages_are_one_family_and_every_look_counts(confir
 def test_the_parts_of_a_group_do_not_count_twice_in_the_average(confirmed, monkeypatch):
     known, confirmations = {}, {}
     for arm in ("pre", "mix"):
-        confirmations[arm] = [replace(t, run_id=f"{arm}-{t.params['seed']}") for t in confirmed.confirmed[arm]]
+        confirmations[arm] = [replace(t, run_id=f"{arm}-{t.seed}") for t in confirmed.fresh(arm)]
         for i, trial in enumerate(confirmations[arm]):
             tasks = {"law": score(right(5 + i, 10), task="q"), "art": score(right(4 + i, 10), task="q", first=10)}
             tasks["mmlu"] = score(right(5 + i, 10) + right(4 + i, 10), task="q")
             known[trial.run_id] = {**tasks, "piqa": score(right(12 + i, 20))}
     monkeypatch.setattr(module, "read_scores", lambda experiment: known)
-    rows = compare_downstream(add_scores(replace(confirmed, confirmed=confirmations))).rows
+    rows = compare_downstream(add_scores(put(confirmed, confirmed=confirmations))).rows
     assert (rows[-1].task, rows[-1].n) == ("mean of 2 tasks", 40)  # mmlu and piqa
 
 
@@ -184,13 +186,10 @@ def give_answers(kind, right_of):
     """Return the record of a sweep, with scores of all fresh seeds: `right_of(arm, seed)` right answers of 40."""
     record = run_in_memory(kind)
     confirmed = {
-        arm: [
-            replace(run, scores={"piqa": Score.from_dict(score(right(right_of(arm, run.params["seed"]))))})
-            for run in runs
-        ]
-        for arm, runs in record.confirmed.items()
+        arm: [replace(run, scores={"piqa": Score.from_dict(score(right(right_of(arm, run.seed))))}) for run in runs]
+        for arm, runs in by_arm(record, FRESH).items()
     }
-    return replace(record, confirmed=confirmed)
+    return put(record, confirmed=confirmed)
 
 
 def test_arms_of_a_grid_are_compared_at_the_same_point():

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from run_table import by_arm, put
+
 from ablate.reports import fairness, sections
 from ablate.reports.report import assemble
 from ablate.reports.terminal import to_text
@@ -11,9 +13,9 @@ from ablate.sweeps.storage import read_sweep
 def with_facts(record, **facts):
     trials = {
         arm: [replace(t, facts={**facts, **t.facts}) for t in found if t.status == "completed"]
-        for arm, found in record.trials.items()
+        for arm, found in by_arm(record).items()
     }
-    return replace(record, trials=trials)
+    return put(record, trials=trials)
 
 
 def test_arms_that_differ_in_the_factor_alone_differ_in_nothing_else(made):
@@ -60,8 +62,8 @@ def test_surroundings_that_differ_are_told_by_arm(full):
 
 
 def test_a_fact_that_only_some_have_is_a_difference(full):
-    trials = [replace(full.trials["pre"][0], facts={"ablate.hardware": "one"}), *full.trials["pre"][1:]]
-    found = fairness.find_surroundings(replace(full, trials={**full.trials, "pre": trials}))
+    trials = [replace(full.search("pre")[0], facts={"ablate.hardware": "one"}), *full.search("pre")[1:]]
+    found = fairness.find_surroundings(put(full, trials={**by_arm(full), "pre": trials}))
     assert {s.key: s.runs for s in found}["version.torch"]["not recorded"] == {"pre": 1}
 
 
@@ -80,9 +82,9 @@ def test_old_records_without_facts_say_nothing(record):
 
 def compute(record, **facts):
     """Return the record with these facts of all its runs, whatever they had."""
-    return replace(
+    return put(
         record,
-        trials={arm: [replace(t, facts={**t.facts, **facts}) for t in own] for arm, own in record.trials.items()},
+        trials={arm: [replace(t, facts={**t.facts, **facts}) for t in own] for arm, own in by_arm(record).items()},
     )
 
 
@@ -97,22 +99,22 @@ def test_sizes_that_were_computed_otherwise_are_told(made):
 
 def test_a_size_of_which_nothing_is_recorded_differs_in_nothing_that_is_known(made):
     small = compute(made.record, **{"ablate.hardware": "A"})
-    bare = {arm: [replace(t, facts={}) for t in own] for arm, own in small.trials.items()}
-    assert not list(fairness.describe_sizes({"s": small, "m": small, "l": replace(small, trials=bare)}))
+    bare = {arm: [replace(t, facts={}) for t in own] for arm, own in by_arm(small).items()}
+    assert not list(fairness.describe_sizes({"s": small, "m": small, "l": put(small, trials=bare)}))
 
 
 def test_an_arm_that_was_computed_otherwise_at_one_size_is_named(made):
     small = compute(made.record, **{"ablate.compile": "true"})
-    eager = compute(made.record, **{"ablate.compile": "false"}).trials
-    large = replace(small, trials={**small.trials, "post": eager["post"]})
+    eager = by_arm(compute(made.record, **{"ablate.compile": "false"}))
+    large = put(small, trials={**by_arm(small), "post": eager["post"]})
     (text,) = fairness.describe_sizes({"s": small, "l": large})
     assert "compile true (s and mix, pre of l) and false (post of l). What" in text
 
 
 def test_uncommitted_code_is_told_by_arm(made):
     dirty = compute(made.record, **{"ablate.dirty": "true"})
-    clean = compute(made.record, **{"ablate.dirty": "false"}).trials
-    (text,) = fairness.describe_dirty(replace(dirty, trials={**dirty.trials, "pre": clean["pre"]}))
+    clean = by_arm(compute(made.record, **{"ablate.dirty": "false"}))
+    (text,) = fairness.describe_dirty(put(dirty, trials={**by_arm(dirty), "pre": clean["pre"]}))
     assert "used code with uncommitted changes (post " in text
     assert "pre " not in text
     assert not list(fairness.describe_dirty(compute(made.record, **{"ablate.dirty": "false"})))

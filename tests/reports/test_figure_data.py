@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_table import by_arm, put
 
 from ablate.reports.figure_data import (
     Panel,
@@ -41,7 +42,7 @@ def test_the_learning_rate_panel_holds_every_finished_trial(record: SweepRecord,
     assert [(p.arm, p.number) for p in panel.points if p.best] == [("pre", 3), ("post", 2), ("mix", 3)]
     assert [p.number for p in panel.points if p.arm == "post" and p.y is None] == [5, 6, 7]
     pruned = next(p for p in panel.points if p.status == "pruned")
-    assert pruned.y == list(record.trials["mix"][5].curve.values())[-1]
+    assert pruned.y == list(record.search("mix")[5].curve.values())[-1]
 
 
 def test_lines_join_what_one_parameter_explains_and_hulls_the_rest(record: SweepRecord) -> None:
@@ -96,7 +97,7 @@ def test_the_courses_are_the_curves_without_what_is_not_finite(record: SweepReco
     diverged = next(line for line in lines if (line.arm, line.number) == ("post", 5))
     assert diverged.xs == [20, 40, 60, 80]
     best = next(line for line in lines if (line.arm, line.best) == ("mix", True))
-    assert dict(zip(best.xs, best.ys, strict=True)) == record.trials["mix"][3].curve
+    assert dict(zip(best.xs, best.ys, strict=True)) == record.search("mix")[3].curve
     low, high = choose_course_view(lines, 1)
     assert low == pytest.approx(1.712)
     assert 2 < high < 3.2
@@ -105,10 +106,10 @@ def test_the_courses_are_the_curves_without_what_is_not_finite(record: SweepReco
 def test_courses_are_told_in_tokens_where_all_trials_say_how_many(full: SweepRecord) -> None:
     best = next(line for line in collect_courses(full) if line.best)
     assert best.xs == [1024 * step for step in range(20, 201, 20)]
-    pre = [replace(full.trials["pre"][0], items_per_update=2048), *full.trials["pre"][1:]]
-    mixed = replace(full, trials={**full.trials, "pre": pre})
+    pre = [replace(full.search("pre")[0], items_per_update=2048), *full.search("pre")[1:]]
+    mixed = put(full, trials={**by_arm(full), "pre": pre})
     assert UsageUnit.of(mixed).noun == "tokens"
-    unknown = replace(full, trials={**full.trials, "pre": [*pre[:-1], replace(pre[-1], items_per_update=1)]})
+    unknown = put(full, trials={**by_arm(full), "pre": [*pre[:-1], replace(pre[-1], items_per_update=1)]})
     assert UsageUnit.of(unknown).noun == "updates"
     assert collect_courses(unknown)[0].xs == list(range(20, 201, 20))
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ledger.conftest import RATES, run_in_memory
 from rich.console import Console
+from run_table import by_arm, join, put
 
 from ablate.config.formatting import format_count, format_duration, format_number, shorten_paths
 from ablate.reports import findings
@@ -17,6 +18,7 @@ from ablate.reports.importance import compute_importance
 from ablate.reports.report import Report, assemble, report
 from ablate.reports.terminal import render, to_text
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH, SEARCH
 from ablate.sweeps.storage import read_sweep
 
 from .hand_built import TRIVIAL, build_record
@@ -48,8 +50,8 @@ def test_unequal_numbers_of_trials_stand_beside_each_value(spec: Any, writer: An
 
 def test_a_budget_in_tokens_is_what_was_equal(record: SweepRecord) -> None:
     budget = record.spec.budget.model_copy(update={"trials": None, "tokens": 1_000_000})
-    fewer = {**record.trials, "post": record.trials["post"][:3]}
-    limited = replace(record, spec=record.spec.model_copy(update={"budget": budget}), trials=fewer)
+    fewer = {**by_arm(record), "post": record.search("post")[:3]}
+    limited = put(record, spec=record.spec.model_copy(update={"budget": budget}), trials=fewer)
     notes = " ".join(findings.list_cautions(limited))
     assert "Each arm had the same budget, 1000000 tokens, but not the same number of finished trials" in notes
     assert "by chance alone" not in notes
@@ -163,7 +165,7 @@ def test_the_tables_hold_every_number_and_stay_within_the_terminal(made: Report,
     text = re.sub(r"\x1b\[[0-9;]*m", "", capture.get())
     tables, _, rest = text.partition("Files")
     assert all(len(line.rstrip()) <= width for line in tables.splitlines())
-    for trial in (t for trials in made.record.trials.values() for t in trials):
+    for trial in (t for trials in by_arm(made.record).values() for t in trials):
         if trial.value is not None:
             assert format_number(trial.value) in tables
     assert "0/3/0" in tables or width > 80
@@ -242,20 +244,23 @@ def diverge(trials: Any, step: int) -> list[Any]:
 @pytest.mark.parametrize(("step", "told"), [(10, True), (200, False)])
 def test_an_arm_that_diverges_at_once_at_every_setting_may_have_a_fault(step: int, told: bool) -> None:
     record = run_in_memory("grid")  # three rates, four seeds
-    fallen = {arm: diverge(runs, step) if arm.startswith("post") else runs for arm, runs in record.confirmed.items()}
-    notes = findings.list_cautions(replace(record, confirmed=fallen))
+    fallen = {
+        arm: diverge(runs, step) if arm.startswith("post") else runs for arm, runs in by_arm(record, FRESH).items()
+    }
+    notes = findings.list_cautions(put(record, confirmed=fallen))
     text = "All 12 runs of post diverged within 10 updates, at all 3 settings: that may be a fault and no outcome."
     assert any(note.startswith(text) for note in notes) == told
 
 
 def test_runs_on_further_seeds_are_no_further_settings() -> None:
     record = run_in_memory("searched")
-    tried = diverge(record.trials["post"], 1)
+    tried = diverge(record.search("post"), 1)
     tried = [replace(trial, params={"optimizer.lr": rate}) for trial, rate in zip(tried, RATES, strict=True)]
-    fresh = {**record.confirmed, "post": diverge(record.confirmed["post"], 1)}
-    none = {"candidates": {}, "chosen": {}, "crossed": {}}
+    tested = [replace(run, params=tried[0].params) for run in diverge(record.fresh("post"), 1)]
+    fresh = {**by_arm(record, FRESH), "post": tested}
     for count, told in ((2, False), (3, True)):
-        fallen = replace(record, trials={**record.trials, "post": tried[:count]}, confirmed=fresh, **none)
+        stages = {SEARCH: {**by_arm(record), "post": tried[:count]}, FRESH: fresh}
+        fallen = replace(record, runs=join(stages, record.trivial_loss), chosen={})
         notes = findings.list_cautions(fallen)
         assert any("at all 3 settings: that may be a fault" in note for note in notes) == told
 
@@ -265,6 +270,6 @@ def test_an_arm_that_trains_at_one_rate_has_no_such_fault() -> None:
     assert not any("may be a fault" in note for note in findings.list_cautions(record))
     fallen = {
         arm: diverge(runs, 1) if arm.startswith("post") and arm != "post lr=0.001" else runs
-        for arm, runs in record.confirmed.items()
+        for arm, runs in by_arm(record, FRESH).items()
     }
-    assert not any("may be a fault" in note for note in findings.list_cautions(replace(record, confirmed=fallen)))
+    assert not any("may be a fault" in note for note in findings.list_cautions(put(record, confirmed=fallen)))

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from run_table import by_arm, put
 
 from ablate import tracking
 from ablate.diagnostics.run import diagnose
@@ -52,5 +53,5 @@ def test_they_are_on_the_page_and_after_ablate_diagnose_more_of_them(swept, tmp_
 
 def test_without_measurements_there_are_none(record, tmp_path):
     run = tracking.Tracker.start("demo", "trial", {}).run_id
-    trials = {arm: [replace(trial, run_id=run) for trial in trials] for arm, trials in record.trials.items()}
-    assert draw_layers(replace(record, trials=trials), tmp_path) == {}
+    trials = {arm: [replace(trial, run_id=run) for trial in trials] for arm, trials in by_arm(record).items()}
+    assert draw_layers(put(record, trials=trials), tmp_path) == {}

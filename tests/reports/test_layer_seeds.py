@@ -8,6 +8,7 @@ import numpy as np
 import optuna
 import pytest
 from ledger.conftest import read_json, write_json
+from run_table import by_arm, put
 from scipy.stats import t as student
 from sweeps.small import run_here
 
@@ -17,6 +18,7 @@ from ablate.addons.ledger.verify import verify
 from ablate.reports.layer_seeds import compare_layers
 from ablate.reports.layers_section import draw_layers_over_seeds, layers_to_plain, tabulate_layers
 from ablate.reports.report import assemble
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.sweep import Sweep
 from benchmarks.simulation.sweeps import simulate
 
@@ -45,10 +47,9 @@ def record():
     storage = optuna.storages.InMemoryStorage()
     whole = simulate(spec, lambda *_: 2.0, storage, trivial_loss=TRIVIAL)
     confirmed = {
-        arm: [replace(run, layers=measure(arm, run.params["seed"])) for run in runs]
-        for arm, runs in whole.confirmed.items()
+        arm: [replace(run, layers=measure(arm, run.seed)) for run in runs] for arm, runs in by_arm(whole, FRESH).items()
     }
-    return replace(whole, confirmed=confirmed)
+    return put(whole, confirmed=confirmed)
 
 
 def find(known, column, arm, against):
@@ -73,10 +74,10 @@ def test_thirds_and_pairs_by_hand(record):
 
 def test_magnitudes_are_compared_by_their_ratio(record):
     runs = [
-        replace(run, layers={"variance": [1, 1, 1, 1, 2 * 1.1 ** run.params["seed"], 2 * 1.1 ** run.params["seed"]]})
-        for run in record.confirmed["pre"]
+        replace(run, layers={"variance": [1, 1, 1, 1, 2 * 1.1**run.seed, 2 * 1.1**run.seed]})
+        for run in record.fresh("pre")
     ]
-    known = compare_layers(replace(record, confirmed={**record.confirmed, "pre": runs}))
+    known = compare_layers(put(record, confirmed={**by_arm(record, FRESH), "pre": runs}))
     one = find(known, "variance", "pre", "its middle")
     assert one.is_ratio
     assert one.estimate.mean == pytest.approx(math.log(2 * 1.1**3))
@@ -87,19 +88,19 @@ def test_magnitudes_are_compared_by_their_ratio(record):
 
 def test_seeds_that_failed_and_numbers_that_are_not_known_are_left_out(record):
     runs = [
-        replace(run, value=TRIVIAL, metrics={"val/loss": TRIVIAL}) if run.params["seed"] == 2 else run
-        for run in record.confirmed["lns"]
+        replace(run, value=TRIVIAL, metrics={"val/loss": TRIVIAL}) if run.seed == 2 else run
+        for run in record.fresh("lns")
     ]
     runs[0] = replace(runs[0], layers={**runs[0].layers, "variance": [None] * 6})
-    known = compare_layers(replace(record, confirmed={**record.confirmed, "lns": runs}))
+    known = compare_layers(put(record, confirmed={**by_arm(record, FRESH), "lns": runs}))
     assert [*known.numbers["loss_increase"]["lns"].seeds] == [1, 3, 4, 5]
     assert [*known.numbers["variance"]["lns"].seeds] == [3, 4, 5]
     assert find(known, "loss_increase", "lns", "pre").estimate.n == 4
 
 
 def test_a_sweep_without_measurements_has_none(record):
-    confirmed = {arm: [replace(run, layers={}) for run in runs] for arm, runs in record.confirmed.items()}
-    assert compare_layers(replace(record, confirmed=confirmed)) is None
+    confirmed = {arm: [replace(run, layers={}) for run in runs] for arm, runs in by_arm(record, FRESH).items()}
+    assert compare_layers(put(record, confirmed=confirmed)) is None
 
 
 def test_the_report_has_tables_and_a_figure(record, tmp_path, without_figures):
@@ -118,9 +119,9 @@ def test_the_report_has_tables_and_a_figure(record, tmp_path, without_figures):
 def test_a_panel_with_negative_numbers_says_where_it_is_linear_and_names_ticks_apart_from_one_another(record):
     moved = {
         arm: [replace(run, layers={"loss_increase": [v - 0.3 for v in run.layers["loss_increase"]]}) for run in runs]
-        for arm, runs in record.confirmed.items()
+        for arm, runs in by_arm(record, FRESH).items()
     }
-    record = replace(record, confirmed=moved)
+    record = put(record, confirmed=moved)
     (panel,) = (axes for axes in draw_layers_over_seeds(record, compare_layers(record)).axes if axes.get_visible())
     assert [label.get_text() for label in panel.get_yticklabels()] == ["-1", "-0.2", "0", "0.2", "1"]
     assert panel.get_title(loc="left").replace("\n", " ").endswith("(nats); linear within ±0.2")
@@ -139,7 +140,7 @@ def test_a_trained_sweep_keeps_what_its_runs_measured_and_publishes_it(tiny_sett
         }
     )
     record = run_here(sweep)
-    for runs in record.confirmed.values():
+    for runs in by_arm(record, FRESH).values():
         for run in runs:
             with open(tracking.client().download_artifacts(run.run_id, "layers/training.json")) as file:
                 history = json.load(file)["history"]
@@ -164,12 +165,12 @@ def test_layers_that_do_not_differ_are_rarely_said_to(record):
     times, wrong, generator = 400, 0, np.random.default_rng(0)
     for _ in range(times):
         confirmed = {}
-        for arm, runs in record.confirmed.items():
+        for arm, runs in by_arm(record, FRESH).items():
             drawn = np.exp(0.3 * generator.standard_normal((len(runs), 2, 6)))
             confirmed[arm] = [
                 replace(run, layers={"loss_increase": rows[0].tolist(), "variance": rows[1].tolist()})
                 for run, rows in zip(runs, drawn, strict=True)
             ]
-        known = compare_layers(replace(record, confirmed=confirmed))
+        known = compare_layers(put(record, confirmed=confirmed))
         wrong += any(one.word != "not shown" for one in known.differences)
     assert wrong <= 30  # of 400 at 5 %, 31 or more come by chance once in 100 times

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from run_table import by_arm, put
 from scipy import stats
 
 from ablate.reports import literature, sections
@@ -54,7 +55,7 @@ def test_an_arm_that_failed_on_every_fresh_seed_is_not_told_by_its_search(tmp_pa
 
 
 def test_without_confirmation_it_is_the_best_of_the_search(full):
-    found = literature.compare_published(replace(full, confirmed={}))[0].rows
+    found = literature.compare_published(put(full, confirmed={}))[0].rows
     assert [row.kind for row in found] == ["best of the search"] * 2
     assert found[1].ours.mean == pytest.approx(np.exp(1.712))
     assert found[1].difference.mean == pytest.approx(np.exp(1.712) - np.exp(1.735))
@@ -62,7 +63,7 @@ def test_without_confirmation_it_is_the_best_of_the_search(full):
 
 
 def test_unlike_figures_have_no_difference_and_missing_ones_are_told_so(full, tmp_path, without_figures):
-    alone = replace(full, confirmed={"mix": full.confirmed["mix"]})
+    alone = put(full, confirmed={"mix": full.fresh("mix")})
     assert literature.compare_published(alone)[0].rows[1].difference is None
     quoted = Published(source="elsewhere", metric="val/accuracy", values={"mix": 0.5})
     record = replace(full, spec=full.spec.model_copy(update={"published": [quoted]}))
@@ -155,8 +156,8 @@ def test_without_a_scored_fresh_seed_it_is_the_chosen_trial(quote):
     runs = {f"searched-{arm}": {"piqa": (0.5,), "boolq": (0.3,)} for arm in ("pre", "post")}
 
     def rename(record):  # by hand, those of the search are called as the fresh ones are
-        trials = {arm: [replace(own[0], run_id=f"searched-{arm}")] for arm, own in record.trials.items()}
-        return replace(record, trials=trials, chosen={arm: own[0] for arm, own in trials.items()})
+        trials = {arm: [replace(own[0], run_id=f"searched-{arm}")] for arm, own in by_arm(record).items()}
+        return put(record, trials=trials, chosen={arm: own[0] for arm, own in trials.items()})
 
     (_, both), _ = quote({"pre": [2.1, 2.2, 2.15], "post": [2.0, 2.05, None]}, runs, rename)
     assert [(row.kind, row.ours.mean, row.ours.n) for row in both.rows] == [("chosen trial", 0.4, 1)] * 2
@@ -176,9 +177,11 @@ def test_scores_of_unlike_questions_have_no_mean(quote, other):
 
 def test_what_the_trials_report_themselves_is_not_read_from_the_store(full, monkeypatch, tmp_path, without_figures):
     quoted = Published(source="elsewhere", metric=PIQA, values={"pre": 0.5})
-    own = {"pre": [replace(t, metrics={**t.metrics, PIQA: 0.25}) for t in full.confirmed["pre"]]}
-    record = replace(
-        full, spec=full.spec.model_copy(update={"published": [quoted]}), confirmed={**full.confirmed, **own}
+    own = {"pre": [replace(t, metrics={**t.metrics, PIQA: 0.25}) for t in full.fresh("pre")]}
+    record = put(
+        full,
+        spec=full.spec.model_copy(update={"published": [quoted]}),
+        confirmed={**by_arm(full, "confirmation"), **own},
     )
     store_scores(monkeypatch, {t.run_id: {"piqa": (0.75,)} for t in own["pre"]})
     (table,) = assemble(record, tmp_path).published

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from run_table import put
 
 from ablate import tracking
 from ablate.reports import report as module
@@ -67,7 +68,7 @@ def test_the_list_of_experiments_shows_the_verdict_without_marks(tmp_path):
     first, *rest = describe(assemble(record, tmp_path, draw=False), "1", "2").split("\n\n")
     assert first == assemble(record, tmp_path, draw=False).summary.replace("__x__", r"\_\_x\_\_")
     assert "sub_ln" in rest[0]
-    early = describe(assemble(replace(record, confirmed={}), tmp_path, draw=False), "1", "2")
+    early = describe(assemble(put(record, confirmed={}), tmp_path, draw=False), "1", "2")
     assert early.startswith("No verdict yet: no fresh seed has ended. Best of 1 trial: ")
 
 

@@ -1,8 +1,7 @@
 """Cautions: what a verdict waits for, and what it does not cover."""
 
-from dataclasses import replace
-
 import pytest
+from run_table import put
 
 from ablate.reports.confirmation import describe_verdict
 from ablate.reports.findings import list_cautions
@@ -23,7 +22,7 @@ def test_a_finished_sweep_waits_for_nothing():
 
 def test_missing_selection_runs_are_counted():
     record = build_record({"pre": PRE, "post": BETTER}, selected={"pre": {0: [2.1], 1: [2.2, 2.3]}, "post": {0: []}})
-    waiting = replace(record, chosen={}, confirmed={})
+    waiting = put(record, chosen={}, confirmed={})
     notes = list(describe_open_verdict(waiting))
     assert notes[0] == "The selection is not finished: pre has 3 of 4 runs, so its settings are not chosen yet."
     assert notes[1] == "The confirmation is not finished: of 5 fresh seeds pre 0 and post 0 are done."
@@ -55,8 +54,8 @@ def test_a_seed_that_was_deleted_after_a_look_is_missed():
     """It is not said that the looks were as planned."""
     record = build_record({"pre": PRE, "post": BETTER})
     assert "every look: 1 look at 5 seeds, as planned." in describe_verdict(record, compare_record(record))
-    confirmed = {"pre": record.confirmed["pre"], "post": record.confirmed["post"][:1] + record.confirmed["post"][2:]}
-    left = replace(record, confirmed=confirmed)
+    confirmed = {"pre": record.fresh("pre"), "post": record.fresh("post")[:1] + record.fresh("post")[2:]}
+    left = put(record, confirmed=confirmed)
     text = describe_verdict(left, compare_record(left))
     assert "every look: 1 look at 5 seeds, of which 4 are left (5 were planned)." in text
     assert "Fresh seeds that were looked at are missing in the storage: post 9. " in " ".join(
@@ -110,7 +109,12 @@ def test_an_equivalence_at_different_settings_was_not_crossed():
 @pytest.mark.parametrize(
     ("post", "selected", "more", "told"),
     [
-        (BETTER, [2.0, 2.3], {}, "2 completed runs ended at 2.000 and 2.300, and 2.000 is better than all fresh seeds"),
+        (
+            BETTER,
+            [2.0, 2.3],
+            {},
+            "2.100, 2.000 and 2.300, and 2.000 is better than all fresh seeds",
+        ),
         (BETTER, [2.06, 2.3], {}, ""),  # which one fresh seed of post is ahead of
         (PRE[::-1], [2.0, 2.3], {}, ""),  # undecided: nothing is claimed
         (BETTER, [2.0], {"rates": {"post": 2e-3}, "crossed": {"post": ("pre", PRE)}}, ""),  # tested there by crossing
@@ -134,5 +138,7 @@ def test_where_more_is_better_a_loser_may_have_better_settings_too():
         "promised": {"pre": 0.5},
     }
     for run, told in ((0.64, 1), (0.62, 0)):
-        record = build_record(values, selected={"pre": {0: [0.5], 1: [run, 0.4]}}, trivial_loss=None, **more)
+        record = build_record(
+            values, promised_all=0.5, selected={"pre": {0: [0.5], 1: [run, 0.4]}}, trivial_loss=None, **more
+        )
         assert sum("may not be its best" in note for note in describe_luck(record)) == told

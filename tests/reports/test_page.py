@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from run_table import put
 
 from ablate.config.formatting import format_count, format_number
 from ablate.reports import sections
@@ -167,9 +168,9 @@ def test_what_the_sweep_says_is_no_markup(full, tmp_path, without_figures):
             "published": [],
         }
     )
-    trials = {"<b>": [replace(t, arm="<b>", reason="<i>") for t in full.trials["pre"]], "post": full.trials["post"]}
-    fresh = {"<b>": [replace(t, arm="<b>") for t in full.confirmed["pre"]], "post": full.confirmed["post"]}
-    made = assemble(replace(full, spec=spec, trials=trials, confirmed=fresh), tmp_path)
+    trials = {"<b>": [replace(t, arm="<b>", reason="<i>") for t in full.search("pre")], "post": full.search("post")}
+    fresh = {"<b>": [replace(t, arm="<b>") for t in full.fresh("pre")], "post": full.fresh("post")}
+    made = assemble(put(full, spec=spec, trials=trials, confirmed=fresh), tmp_path)
     parsed = Page(made.page())
     assert not {"b", "i"} & set(parsed.tags)
     assert parsed.tags.count("script") == 3

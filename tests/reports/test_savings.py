@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from run_table import by_arm, join, put
 
 from ablate.estimate.flops import count_by_formula
 from ablate.estimate.skeleton import build_skeleton
@@ -11,8 +12,8 @@ from ablate.reports import sections
 from ablate.reports.savings import compute_savings
 from ablate.reports.tokens_to_baseline import compare_tokens
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH, Run
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.verdict.outcomes import TrialRecord
 
 REUSE = {"warm_start": {"from": "sweep:first/one", "copy": ["embedding", "head"], "freeze": ["embedding", "head"]}}
 SPEC = {
@@ -26,7 +27,7 @@ SPEC = {
 
 def training(arm, seed, curve, costs):
     step = max(curve)
-    return TrialRecord(arm, seed, "completed", {"seed": seed}, curve[step], {}, curve, step, 1.0, None, "", 10,
+    return Run(arm, seed, "completed", {}, curve[step], {}, curve, step, 1.0, None, "", 10, seed=seed,
                        costs=costs)  # fmt: skip
 
 
@@ -41,7 +42,8 @@ def record():
     worse = [training("worse", s, {100: end}, costs) for s, end in {1: 1.9, 2: 2.1, 3: 2.2}.items()]
     confirmed = {"baseline": baseline, "reuse": reuse, "worse": worse}
     spec = Sweep.from_tree(SPEC)
-    return SweepRecord("reuse", 1, spec, {arm: trials[:1] for arm, trials in confirmed.items()}, confirmed=confirmed)
+    trials = {arm: trials[:1] for arm, trials in confirmed.items()}
+    return SweepRecord("reuse", 1, spec, join({"search": trials, FRESH: confirmed}))
 
 
 def test_the_saving_is_of_both_stages_paired_by_seed(record):
@@ -66,21 +68,21 @@ def test_no_mean_is_given_where_a_seed_does_not_get_there(record):
 
 
 def test_seeds_that_failed_do_not_get_there(record):
-    failed = replace(record.confirmed["reuse"][0], status="diverged", value=None, costs={})
-    reuse = [failed, *record.confirmed["reuse"][1:]]
-    changed = replace(record, confirmed={**record.confirmed, "reuse": reuse})
+    failed = replace(record.fresh("reuse")[0], status="diverged", value=None, costs={})
+    reuse = [failed, *record.fresh("reuse")[1:]]
+    changed = put(record, confirmed={**by_arm(record, FRESH), "reuse": reuse})
     found, needed = compute_savings(changed)["reuse"], compare_tokens(changed)["reuse"]
     assert (needed.reached, needed.seeds, found.saved, found.flops) == (2, 3, None, 500)
-    gone = [replace(t, status="diverged", value=None) for t in record.confirmed["reuse"]]
-    changed = replace(record, confirmed={**record.confirmed, "reuse": gone})
+    gone = [replace(t, status="diverged", value=None) for t in record.fresh("reuse")]
+    changed = put(record, confirmed={**by_arm(record, FRESH), "reuse": gone})
     found, needed = compute_savings(changed)["reuse"], compare_tokens(changed)["reuse"]
     assert (needed.reached, needed.seeds, found.saved) == (0, 3, None)  # and not its best trial of the search
 
 
 def test_where_the_baseline_failed_there_is_nothing_to_reach(record):
-    stuck = replace(record.confirmed["baseline"][0], metrics={"val/loss": 4.0}, value=4.0)
-    baseline = [stuck, *record.confirmed["baseline"][1:]]
-    changed = replace(record, confirmed={**record.confirmed, "baseline": baseline}, trivial_loss=4.0)
+    stuck = replace(record.fresh("baseline")[0], metrics={"val/loss": 4.0}, value=4.0)
+    baseline = [stuck, *record.fresh("baseline")[1:]]
+    changed = put(record, confirmed={**by_arm(record, FRESH), "baseline": baseline}, trivial_loss=4.0)
     needed = compare_tokens(changed)["reuse"]
     assert (needed.reached, needed.seeds, needed.left_out) == (2, 2, 1)
     assert compute_savings(changed)["reuse"].saved.n == 2

@@ -5,13 +5,14 @@ import math
 import statistics
 
 import pytest
+from run_table import join
 
 from ablate.reports.report import assemble
 from ablate.reports.tokens_section import tabulate_tokens
 from ablate.reports.tokens_to_baseline import compare_tokens, find_update_at_goal
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH, Run
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.verdict.outcomes import TrialRecord
 
 T = {2: 12.706204736, 3: 4.302652730, 4: 3.182446305}  # Student's, 97.5 %, of n - 1 degrees of freedom
 
@@ -22,7 +23,7 @@ def training(arm, seed, curve, items=10):
     step = max(curve) if curve else 3
     value = curve[step] if curve else None
     metrics = {"val/loss": value} if curve else {}
-    return TrialRecord(arm, seed, status, {"seed": seed}, value, metrics, curve or {}, step, 1.0, None, "", items)
+    return Run(arm, seed, status, {}, value, metrics, curve or {}, step, 1.0, None, "", items, seed=seed)
 
 
 def build(curves, maximize=False, items=10, trivial_loss=None, **more):
@@ -39,7 +40,7 @@ def build(curves, maximize=False, items=10, trivial_loss=None, **more):
         for arm, own in curves.items()
     }
     trials = {arm: [training(arm, 0, {100: 1.0})] for arm in curves}
-    return SweepRecord("t", 1, spec, trials, confirmed=runs, trivial_loss=trivial_loss)
+    return SweepRecord("t", 1, spec, join({"search": trials, FRESH: runs}, trivial_loss))
 
 
 BASE = [{50: 3.0, 100: 2.0}, {50: 3.0, 100: 2.2}, {50: 3.0, 100: 2.4}]
@@ -103,7 +104,7 @@ def test_at_a_grid_each_point_is_compared_with_the_baseline_there():
     low, high = ([name for name, cell in spec.cells.items() if cell.arm == arm] for arm in ("a", "b"))
     curves = {low[0]: {50: 3.0, 100: 2.0}, low[1]: {50: 3.0, 100: 1.0}, **{name: {20: 3.0, 100: 1.0} for name in high}}
     runs = {name: [training(name, seed, curve) for seed in (1, 2, 3)] for name, curve in curves.items()}
-    record = SweepRecord("t", 1, spec, {name: [] for name in curves}, confirmed=runs)
+    record = SweepRecord("t", 1, spec, join({FRESH: runs}))
     shares = {arm: tokens.share.mean for arm, tokens in compare_tokens(record).items()}
     assert shares == {high[0]: pytest.approx(0.6), high[1]: pytest.approx(1.0)}
 
@@ -112,7 +113,8 @@ def test_the_cells_of_a_factorial_have_no_baseline():
     parts = {"norm": ["pre", "lns"], "init": ["normal", "scaled"]}
     tree = {"name": "f", "components": parts, "design": "factorial", "search": {"optimizer.lr": [1e-3, 1e-2]}}
     spec = Sweep.from_tree(tree)
-    assert compare_tokens(SweepRecord("f", 1, spec, {arm: [training(arm, 0, {9: 1.0})] for arm in spec.all_arms})) == {}
+    searched = {arm: [training(arm, 0, {9: 1.0})] for arm in spec.all_arms}
+    assert compare_tokens(SweepRecord("f", 1, spec, join({"search": searched}))) == {}
 
 
 @pytest.fixture

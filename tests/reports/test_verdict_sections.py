@@ -90,7 +90,7 @@ def test_all_candidates_are_shown(make):
     assert (found[3]["failed"], found[4]["seeds"], found[4]["in the search"]) == ("1 of 2", "1/2", "2.200")
     assert "2 selection seeds" in section.sentences[0]
     assert not any(text.startswith("The chosen settings") for text in section.sentences)
-    lost = replace(SELECTED, chosen={**SELECTED.chosen, "pre": SELECTED.candidates["pre"][1].trial})
+    lost = replace(SELECTED, chosen={**SELECTED.chosen, "pre": 3})
     (section,) = tabulate_selection(make(lost))
     assert section.sentences[-1] == "The chosen settings of pre failed on 1 of 2 selection seeds."
     undecided = replace(SELECTED, chosen={})
@@ -104,7 +104,7 @@ def test_crossed_settings_are_shown(make):
     assert row["claimed"] == "no, it does not hold there"
     assert row["failed there"] == "0 of 5, pre 1 of 5"
     assert row["crossed: difference to pre"].endswith("(n=4, 1 left out)")
-    open_one = replace(CROSSED, crossed={})
+    open_one = replace(CROSSED, runs=CROSSED.runs.replace(run for run in CROSSED.runs if run.stage != "crossed"))
     assert rows(tabulate_crossed(make(open_one)))[0]["claimed"] == "not yet: not run"
     short = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [2.2, 2.21])})
     assert rows(tabulate_crossed(make(short)))[0]["claimed"] == "not yet: seeds are missing"
@@ -139,7 +139,7 @@ def test_what_every_run_took_is_counted(make):
         if s.title.startswith("Compute per arm (search / selection / confirmation)")
     ]
     row = dict(zip(section.table.header, section.table.rows[1], strict=True))
-    assert (row["runs"], row["selection runs"], row["confirmation runs"]) == ("1", "6", "5")
+    assert (row["runs"], row["selection runs"], row["confirmation runs"]) == ("3", "6", "5")
     assert "crossed runs" not in row
     assert section.sentences == ["selection: to choose among its candidates; confirmation: on fresh seeds."]
 

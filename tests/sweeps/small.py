@@ -1,6 +1,7 @@
 """A sweep of two arms and two trials each, of a model that trains in a second."""
 
 from rich.console import Console
+from run_table import by_arm
 
 from ablate.sweeps import run
 from ablate.sweeps.sessions import begin_session
@@ -52,4 +53,4 @@ def stop_when(monkeypatch, condition):
 
 def table(record):
     """Everything that a report is made of, without times and identities."""
-    return {arm: [(t.status, t.params, t.value, t.curve) for t in trials] for arm, trials in record.trials.items()}
+    return {arm: [(t.status, t.params, t.value, t.curve) for t in trials] for arm, trials in by_arm(record).items()}

@@ -1,9 +1,8 @@
 """What a record claims, and which runs it still needs."""
 
-from dataclasses import replace
-
 import optuna
 import pytest
+from run_table import by_arm, put
 
 from ablate.sweeps.comparison import (
     compare_arms,
@@ -14,9 +13,10 @@ from ablate.sweeps.comparison import (
     plan_record,
     plan_round,
 )
+from ablate.sweeps.runs import Run, Runs
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import Outcome, TrialRecord
+from ablate.verdict.outcomes import Outcome
 from ablate.verdict.records import FreshOutcomes
 from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate
@@ -32,7 +32,7 @@ def sweep(seeds=3, **parts):
 
 
 def trial(number, value, lr=1e-3, status="completed"):
-    return TrialRecord("pre", number, status, {"optimizer.lr": lr}, value, {}, {}, 1, 1.0, None, "")
+    return Run("pre", number, status, {"optimizer.lr": lr}, value, {}, {}, 1, 1.0, None, "")
 
 
 @pytest.fixture
@@ -42,11 +42,11 @@ def storage():
 
 def test_candidates_are_the_best_settings_each_once():
     trials = [trial(0, 3.0), trial(1, 2.0, 3e-3), trial(2, 2.0, 3e-3), trial(3, 1.0, 1e-2), trial(4, None, 3e-4)]
-    assert [t.number for t, _ in list_candidates(sweep(), trials)] == [3, 1, 0]
-    assert [t.number for t, _ in list_candidates(sweep(confirm={"candidates": 2}), trials)] == [3, 1]
+    assert [t.number for t, _ in list_candidates(sweep(), Runs(tuple(trials)))] == [3, 1, 0]
+    assert [t.number for t, _ in list_candidates(sweep(confirm={"candidates": 2}), Runs(tuple(trials)))] == [3, 1]
     most = sweep(objective={"metric": "val/accuracy", "direction": "maximize"})
-    assert [t.number for t, _ in list_candidates(most, trials)] == [0, 1, 3]
-    assert list_candidates(sweep(), trials[4:]) == []
+    assert [t.number for t, _ in list_candidates(most, Runs(tuple(trials)))] == [0, 1, 3]
+    assert list_candidates(sweep(), Runs(tuple(trials[4:]))) == []
 
 
 def test_the_loser_takes_the_shared_values_of_the_winner_alone():
@@ -150,7 +150,7 @@ def test_arms_without_settings_are_told_once_their_search_has_ended():
 
     record = simulate(sweep(3), never, optuna.storages.InMemoryStorage())
     assert compare_record(record)["post"].kind == "could not be trained"
-    short = replace(record, trials={**record.trials, "post": record.trials["post"][:2]})
+    short = put(record, trials={**by_arm(record), "post": record.search("post")[:2]})
     assert compare_record(short)["post"].kind == "figures"
     nothing = simulate(sweep(3), lambda *_: float("inf"), optuna.storages.InMemoryStorage())
     assert compare_record(nothing)["post"].kind == "could not be trained"

@@ -41,7 +41,7 @@ def test_it_is_told_in_status_and_report_and_ends_the_sweep(kind, ended, capsys)
     assert sentence in " ".join(capsys.readouterr().out.split())
     content = report("small", write=False)
     assert content.notes[0].startswith(sentence)
-    assert [*content.record.trials] == ["pre", "post"]  # also the one that is gone
+    assert content.record.arms == ["pre", "post"]  # also the one that is gone
     for start in (
         lambda: open_sweep(ended, storage_url(), False, None),
         lambda: dry_run.plan(ended, 1, None),

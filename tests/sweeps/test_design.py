@@ -8,6 +8,7 @@ import signal
 import optuna
 import pytest
 from rich.console import Console
+from run_table import by_arm
 from sweeps.small import run_sweep, spec_tree
 
 from ablate.cli.status import render
@@ -15,6 +16,7 @@ from ablate.reports.mlflow_run import label_report
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
 from ablate.sweeps.records import list_rows
+from ablate.sweeps.runs import CROSSED, FRESH
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
@@ -51,8 +53,8 @@ def record():
 
 
 def test_all_cells_are_searched_alike_and_tested_on_the_same_seeds(record):
-    assert {len(trials) for trials in record.trials.values()} == {3}
-    assert {tuple(run.params["seed"] for run in runs) for runs in record.confirmed.values()} == {(1, 2, 3, 4, 5)}
+    assert {len(trials) for trials in by_arm(record).values()} == {3}
+    assert {tuple(run.seed for run in runs) for runs in by_arm(record, FRESH).values()} == {(1, 2, 3, 4, 5)}
     assert {c.kind for c in compare_record(record).values()} == {"cell"}
     effects = compare_record_effects(record)
     kinds = {name: effect.kind for name, effect in effects.items()}
@@ -67,7 +69,7 @@ def test_a_sweep_that_is_stopped_ends_as_one_that_was_not(record, stops):
     storage, ended, wanted = optuna.storages.InMemoryStorage(), -1, 4 * (3 + 6 + 5)
     while ended < wanted:
         part = simulate(sweep(), end, storage, stops)
-        ended = sum(run.status == "completed" for run in part.list_runs())
+        ended = sum(run.status == "completed" for run in part.runs)
         kinds = {effect.kind for effect in compare_record_effects(part).values()}
         assert kinds <= {"figures"} or ended == wanted
     again = simulate(sweep(), end, storage)
@@ -109,14 +111,15 @@ def lucky(arm, params, seed):
 def test_cells_that_are_behind_are_trained_at_the_settings_of_their_partners():
     spec, storage = sweep(), optuna.storages.InMemoryStorage()
     record = simulate(spec, lucky, storage)
-    assert record.chosen["norm=lns final=false"].params == {"optimizer.lr": 1e-2}
+    assert record.find_settings("norm=lns final=false") == {"optimizer.lr": 1e-2}
     effects = compare_record_effects(record)
     assert effects["norm=lns"].versus.side == 1  # at its own settings it is worse
     assert {effect.kind for effect in effects.values()} == {"undecided"}
-    assert ("norm=lns final=false", "norm=pre final=false") in record.crossed_cells
-    assert {runs.params["optimizer.lr"] for runs in record.crossed_cells.values()} <= {3e-3, 1e-2}
+    crossed = record.runs.select(stage=CROSSED)
+    assert crossed.select("norm=lns final=false", at="norm=pre final=false")
+    assert {run.params["optimizer.lr"] for run in crossed} <= {3e-3, 1e-2}
     assert replay_design(spec, lucky, list_points(spec)).effects == effects
-    assert 0 < sum(len(runs.runs) for runs in record.crossed_cells.values()) <= count_crossed_runs(spec)
+    assert 0 < len(crossed) <= count_crossed_runs(spec)
     rows = [row for row in list_rows(record) if row["phase"] == "crossed"]
     assert {row["components.norm"] for row in rows} <= {"pre", "lns"}
 
@@ -151,8 +154,9 @@ def test_a_factorial_that_is_killed_goes_on_as_if_it_had_not_been(calls, tmp_pat
     plain = simulate(SHORT, lucky, optuna.storages.InMemoryStorage())
     assert compare_record_effects(found) == compare_record_effects(plain)
     assert found.looks == plain.looks
-    assert [len(runs.runs) for runs in found.crossed_cells.values()] == [3] * len(plain.crossed_cells)
-    assert plain.crossed_cells
+    crossed = [{(run.arm, run.at, run.seed) for run in one.runs.select(stage=CROSSED)} for one in (found, plain)]
+    assert crossed[0] == crossed[1]
+    assert len(crossed[0]) > 0 == len(crossed[0]) % 3
 
 
 def test_seeds_are_added_to_all_cells_until_every_effect_is_decided():
@@ -161,12 +165,12 @@ def test_seeds_are_added_to_all_cells_until_every_effect_is_decided():
 
     spec = sweep(seeds={"min": 3, "max": 6})
     record = simulate(spec, noisy, optuna.storages.InMemoryStorage())
-    counts = {len(runs) for runs in record.confirmed.values()}
+    counts = {len(runs) for runs in by_arm(record, FRESH).values()}
     assert len(counts) == 1
     assert counts.pop() > 3
     assert len({record.looks[arm] for arm in record.looks}) == 1
     assert replay_design(spec, noisy, list_points(spec)).effects == compare_record_effects(record)
-    assert set(plan_record(record).seeds.values()) == {len(record.confirmed["norm=pre final=true"])}
+    assert set(plan_record(record).seeds.values()) == {len(record.fresh("norm=pre final=true"))}
 
 
 def test_the_plan_says_what_the_seeds_show_of_effects():
@@ -230,7 +234,7 @@ def test_it_runs_with_workers(store, tiny_settings):
     del tree["arms"]
     spec = Sweep.from_tree({**tree, "components": {"norm": ["pre", "lns"]}, "design": "factorial"})
     found = run_sweep(spec, workers=2)
-    assert [[run.status for run in runs] for runs in found.confirmed.values()] == [["completed"]] * 2
+    assert [[run.status for run in runs] for runs in by_arm(found, FRESH).values()] == [["completed"]] * 2
     told = "No verdict yet on the effects: 2 of 2 runs on fresh seeds have ended, 2 of them failed."
     assert summarise_verdict(found) == told
     assert run_sweep(spec, workers=1) == found  # nothing is left to do

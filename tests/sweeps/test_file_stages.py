@@ -191,7 +191,7 @@ def test_all_stages_run_and_every_policy_has_the_same_judge(store, file):
     policy = sweep(last, console=Console(quiet=True))
     judge = reward.best("pre").run_id
     for arm in ARMS:
-        for trial in (policy.best(arm), *policy.confirmed[arm]):
+        for trial in (policy.best(arm), *policy.fresh(arm)):
             stored = tracking.client().get_run(trial.run_id).data
             assert stored.params["align.reward"] == judge
             assert stored.params["align.reward_sha256"] == hash_reward(judge)

@@ -452,13 +452,13 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
             return float("nan") if value is None else value
 
         record = simulate(spec, run, InMemoryStorage(), trials=len(spec.all_arms))
-    assert sum(t.status == "completed" for t in record.list_runs()) == len(spec.all_arms)
+    assert sum(t.status == "completed" for t in record.runs) == len(spec.all_arms)
     for arm, result in results.items():
         assert result.step == (4 if "change=longer" in arm else 2), arm
         if spec.at_grid:
             continue
         first = spec.fixed[0] if spec.fixed else {}
-        assert {path: record.trials[arm][0].params[path] for path in first} == first
+        assert {path: record.search(arm)[0].params[path] for path in first} == first
 
 
 def test_the_norm_layers_of_a_gru_and_of_a_convpool_are_those_of_their_paper():

@@ -4,6 +4,7 @@ import math
 
 import optuna
 import pytest
+from run_table import counts
 from sweeps.searchers import SAMPLERS
 
 from ablate.config.errors import ConfigError
@@ -38,7 +39,7 @@ def test_each_point_is_trained_once_by_every_sampler_also_by_a_sweep_that_is_con
     spec = sweep(arms={}, search=space, sampler=SAMPLERS[kind], budget={"trials": 9})
     for trials in (2, 1, None):  # of each of three commands
         record = simulate(spec, record_calls(calls), storage, trials=trials)
-    assert spec.trials("all") == record.target() == record.counts()["completed"] + record.counts()["diverged"] == 6
+    assert spec.trials("all") == record.target() == counts(record)["completed"] + counts(record)["diverged"] == 6
     assert sorted(calls) == [("all", rate, steps, 0) for rate in (0.1, 0.2, 0.3) for steps in (5, 6)]
 
 

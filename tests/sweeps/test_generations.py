@@ -1,6 +1,7 @@
 """Two generations of one sweep, and two files of one name, at the same time."""
 
 import pytest
+from run_table import counts
 from sweeps.small import SILENT
 
 from ablate.config.errors import SweepError
@@ -38,8 +39,8 @@ def test_a_command_trains_and_returns_its_own_generation_though_a_later_one_has_
     sweep = spec(arms={}, budget={"trials": 1})
     executor = Here(lambda: begin_session(sweep, storage_url(), True, 1))
     record = run.sweep(sweep, console=SILENT, executor=executor)
-    assert (record.generation, record.counts()["completed"]) == (1, 1)
-    assert sum(read_sweep("small").counts().values()) == 0  # the second, which has begun no trial
+    assert (record.generation, counts(record)["completed"]) == (1, 1)
+    assert sum(counts(read_sweep("small")).values()) == 0  # the second, which has begun no trial
     assert report(record, write=False).record.generation == 1
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import optuna
 import pytest
+from run_table import by_arm, put
 from sweeps.small import run_sweep, spec_tree
 
 from ablate import tracking
@@ -12,6 +13,7 @@ from ablate.config.errors import SweepError
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.donors import find_settled_run, resolve_run
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.verdict_summary import summarise_verdict
@@ -44,12 +46,11 @@ def record():
 
 
 def test_every_point_is_trained_on_the_same_fresh_seeds_and_nothing_is_searched(record):
-    assert list(record.trials) == [f"{arm} lr={rate}" for rate in (LOW, HIGH) for arm in ARMS]
-    assert not any(record.trials.values())
-    assert not record.candidates
-    assert not record.crossed
-    for arm, runs in record.confirmed.items():
-        assert [run.params["seed"] for run in runs] == list(range(1, 11)), arm
+    assert list(by_arm(record)) == [f"{arm} lr={rate}" for rate in (LOW, HIGH) for arm in ARMS]
+    assert not any(by_arm(record).values())
+    assert {run.stage for run in record.runs} == {FRESH}
+    for arm, runs in by_arm(record, FRESH).items():
+        assert [run.seed for run in runs] == list(range(1, 11)), arm
 
 
 def test_the_verdict_compares_arms_at_the_same_point_as_one_family(record):
@@ -78,7 +79,7 @@ def _fresh(record, arm):
 @pytest.mark.parametrize("stops", [1, 7, 30])
 def test_a_sweep_that_is_stopped_ends_as_one_that_was_not(record, stops):
     storage = optuna.storages.InMemoryStorage()
-    while sum(map(len, simulate(sweep(), end, storage, stops, trivial_loss=TRIVIAL).confirmed.values())) < 60:
+    while len(simulate(sweep(), end, storage, stops, trivial_loss=TRIVIAL).runs) < 60:
         pass
     again = simulate(sweep(), end, storage, trivial_loss=TRIVIAL)
     assert compare_record(again) == compare_record(record)
@@ -86,7 +87,7 @@ def test_a_sweep_that_is_stopped_ends_as_one_that_was_not(record, stops):
 
 def test_arms_and_points_take_turns():
     part = simulate(sweep(), end, optuna.storages.InMemoryStorage(), trials=9, trivial_loss=TRIVIAL)
-    assert {len(runs) for runs in part.confirmed.values()} == {1, 2}
+    assert {len(runs) for runs in by_arm(part, FRESH).values()} == {1, 2}
     assert {c.kind for c in compare_record(part).values()} == {"baseline", "figures"}
 
 
@@ -99,7 +100,7 @@ def test_seeds_are_added_at_the_points_that_are_open():
 
     spec = sweep(confirm=confirm)
     found = simulate(spec, far, optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
-    counts = {arm: len(runs) for arm, runs in found.confirmed.items()}
+    counts = {arm: len(runs) for arm, runs in by_arm(found, FRESH).items()}
     assert counts["pre lr=0.003"] == counts["mix lr=0.003"] == counts["post lr=0.003"] < counts["mix lr=0.025"] == 6
     assert counts["pre lr=0.025"] == 6
     assert compare_record(found) == replay(spec, far, {}, trivial_loss=TRIVIAL)
@@ -129,8 +130,8 @@ def test_the_report_shows_arms_at_points_and_says_in_one_sentence_what_was_found
 def test_an_arm_without_its_point_stands_for_its_best(record):
     assert record.pick_point("post") == "post lr=0.003"  # at the other it failed
     assert record.pick_point("post lr=0.025") == "post lr=0.025"
-    runs = {arm: [replace(t, run_id=f"{arm} {t.number}") for t in own] for arm, own in record.confirmed.items()}
-    found = find_settled_run("sweep:points/post", replace(record, confirmed=runs), "post")
+    runs = {arm: [replace(t, run_id=f"{arm} {t.number}") for t in own] for arm, own in by_arm(record, FRESH).items()}
+    found = find_settled_run("sweep:points/post", put(record, confirmed=runs), "post")
     assert found.startswith("post lr=0.003 ")
     with pytest.raises(SweepError, match=r"has the arms pre, post, mix, pre lr=0.003.*Did you mean post\?"):
         find_settled_run("sweep:points/pots", record, "pots")
@@ -141,15 +142,15 @@ def test_it_runs_with_workers_and_its_points_can_be_opened(store, tiny_settings)
     tree |= {"arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}}, "confirm": {"at": "grid", "seeds": 1}}
     spec = Sweep.from_tree(tree)
     found = run_sweep(spec, workers=2)
-    assert list(found.confirmed) == list(spec.all_arms)
-    assert [[t.status for t in runs] for runs in found.confirmed.values()] == [["completed"]] * 4
+    assert list(by_arm(found, FRESH)) == list(spec.all_arms)
+    assert [[t.status for t in runs] for runs in by_arm(found, FRESH).values()] == [["completed"]] * 4
     assert run_sweep(spec, workers=1) == found  # nothing is left to do
     for row in read_statuses("small"):
         assert (row["confirmed"], row["confirm_target"], row["target"], row["at_grid"]) == (1, 1, 0, True)
     for arm, run in found.parents.items():
         params = tracking.client().get_run(run).data.params
         assert (params["norm.kind"], float(params["optimizer.lr"])) == (arm.split()[0], float(arm.split("=")[1]))
-    runs = {arm: found.confirmed[arm][0].run_id for arm in ("post lr=0.001", "post lr=0.01")}
+    runs = {arm: found.fresh(arm)[0].run_id for arm in ("post lr=0.001", "post lr=0.01")}
     assert resolve_run("sweep:small/post lr=0.01") == runs["post lr=0.01"]
     assert resolve_run("sweep:small/post") in runs.values()
     assert all(measure_checkpoint(run) > 0 for run in runs.values())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from forked import Forked
+from run_table import by_arm, counts
 from sweeps.small import table
 
 from ablate import tracking
@@ -70,10 +71,10 @@ def test_a_group_that_is_stopped_or_killed_is_continued_by_the_same_command(
         end(process)
         _, errors = process.communicate(timeout=100)
         assert process.returncode
-        assert done <= read_sweep("small").counts()["completed"] < 4, errors
+        assert done <= counts(read_sweep("small"))["completed"] < 4, errors
         if end is ctrl_c:
             assert "resume from their last checkpoints with:\n  torchrun --nproc-per-node 2" in errors
-            assert read_sweep("small").counts()["running"] == 0
+            assert counts(read_sweep("small"))["running"] == 0
     ended = run_by_two(WITHOUT_REPORT)
     assert [status for status, *_ in ended] == [0, 0], ended
     assert table(read_sweep("small")) == table(read_sweep("plain"))
@@ -82,7 +83,7 @@ def test_a_group_that_is_stopped_or_killed_is_continued_by_the_same_command(
     runs = client.search_runs([experiment], "tags.`ablate.role` = 'trial'")
     assert sorted(r.info.run_name for r in runs) == ["mix #0", "mix #1", "pre #0", "pre #1"]
     assert {read_facts(r.info.run_id)["ablate.ranks"] for r in runs} == {"2"}
-    assert {t.facts["ablate.ranks"] for trials in read_sweep("small").trials.values() for t in trials} == {"2"}
+    assert {t.facts["ablate.ranks"] for trials in by_arm(read_sweep("small")).values() for t in trials} == {"2"}
 
 
 def test_a_group_trains_one_trial_at_a_time(store, tiny_settings, monkeypatch):

@@ -6,6 +6,7 @@ import json
 import pytest
 import yaml
 from rich.console import Console
+from run_table import by_arm
 from sweeps.small import run_here
 
 from ablate import tracking
@@ -14,6 +15,7 @@ from ablate.config.errors import ConfigError
 from ablate.plots import style
 from ablate.reports.mlflow_run import name_metrics
 from ablate.sweeps.progress import Display, Running
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.sessions import begin_session
 from ablate.sweeps.spec.fields import MOST_LETTERS
 from ablate.sweeps.spec.sweep import Sweep
@@ -76,8 +78,8 @@ def test_a_whole_sweep(store, tiny_settings, tmp_path, monkeypatch, capsys):
     assert main(["sweep", str(file)]) == 0  # once more: it is done
     assert "Traceback" not in capsys.readouterr().err
     record = read_sweep("named")
-    assert list(record.trials) == TOGETHER
-    assert {t.status for trials in record.confirmed.values() for t in trials} == {"completed"}
+    assert list(by_arm(record)) == TOGETHER
+    assert {t.status for trials in by_arm(record, FRESH).values() for t in trials} == {"completed"}
     assert main(["report", "named", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["arms"]) == set(TOGETHER)
     page = (store / "reports" / "named" / "report.html").read_text()
@@ -101,7 +103,7 @@ def test_a_kill_between_the_run_and_its_note(store, tiny_settings, monkeypatch):
         trial.set_user_attr("owner", {**trial.user_attrs["owner"], "started": "earlier"})  # the process has ended
     monkeypatch.setattr(tracking, "find_run", lambda *given: asked.append(find(*given)) or asked[-1])
     run_here(spec)
-    trials = [trial for trials in read_sweep("named").trials.values() for trial in trials]
+    trials = [trial for trials in by_arm(read_sweep("named")).values() for trial in trials]
     assert [(trial.status, trial.reason) for trial in trials] == [("completed", "")] * 2
     assert asked == [trial.run_id for trial in trials]
 

@@ -4,6 +4,7 @@ import json
 
 import optuna
 import pytest
+from run_table import by_arm
 from sweeps.small import run_here, stop_when
 
 from ablate.config.errors import ChangedInputsError, SweepError
@@ -121,9 +122,9 @@ def test_data_that_changes_while_a_sweep_runs_is_seen_before_the_next_trial(stor
     with pytest.raises(SweepError, match=r"was changed while small runs:\n  data text .* -> \w{64}\nRestore it"):
         run_here(on_files())
     record = read_sweep("small")
-    assert [record.counts(arm)["completed"] for arm in ("pre", "mix")] == [1, 0]
-    assert record.counts("mix")["failed"] == 0  # it is free, and no run of it was begun
-    assert record.trials["mix"][0].run_id is None
+    assert [record.search(arm).count_statuses()["completed"] for arm in ("pre", "mix")] == [1, 0]
+    assert record.search("mix").count_statuses()["failed"] == 0  # it is free, and no run of it was begun
+    assert record.search("mix")[0].run_id is None
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -142,7 +143,7 @@ def test_a_trial_that_was_stopped_is_not_continued_on_other_data(store, on_files
         SweepError if is_known else ChangedInputsError, match=r"What changed:\n  data text .* -> \w{64}"
     ):
         run_here(on_files())
-    assert read_sweep("small").counts("pre")["failed"] == 0
+    assert read_sweep("small").search("pre").count_statuses()["failed"] == 0
 
 
 def test_a_sweep_of_data_that_is_another_each_time_goes_on(store, spec, tiny_settings, registries, tmp_path):
@@ -153,7 +154,7 @@ def test_a_sweep_of_data_that_is_another_each_time_goes_on(store, spec, tiny_set
     sweep = spec(experiment=settings, plugins=str(plugin), arms={}, budget={"trials": 1})
     run_here(sweep)
     record = run_here(spec(experiment=settings, plugins=str(plugin), arms={}, budget={"trials": 2}))
-    assert [trial.status for trials in record.trials.values() for trial in trials] == ["completed"] * 2
+    assert [trial.status for trials in by_arm(record).values() for trial in trials] == ["completed"] * 2
     assert not record.inputs
     assert "All 2 runs used the same hardware, " in " ".join(describe_surroundings(record))
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from forked import Forked, fork_worker
 from rich.console import Console
+from run_table import counts
 from sweeps.small import run_here, run_sweep, spec_tree, stop_when, table
 
 from ablate import tracking
@@ -53,10 +54,10 @@ def test_a_confirmation_that_was_stopped_goes_on(store, spec, monkeypatch):
         stop_when(patch, has_validated)
         with pytest.raises(KeyboardInterrupt):
             run_here(spec(**settings))
-    assert read_sweep("small").confirmed["pre"][0].status == "interrupted"
+    assert read_sweep("small").fresh("pre")[0].status == "interrupted"
     record = run_here(spec(**settings))
-    assert [(t.params, t.value, t.curve) for t in record.confirmed["pre"]] == [
-        (t.params, t.value, t.curve) for t in plain.confirmed["pre"]
+    assert [(t.params, t.value, t.curve) for t in record.fresh("pre")] == [
+        (t.params, t.value, t.curve) for t in plain.fresh("pre")
     ]
     assert len(load_trials("small@1/pre/confirm-0")) == 2
 
@@ -72,7 +73,10 @@ def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
 
     monkeypatch.setattr(Worker, "_call_train", fail)
     record = run_here(spec(**settings))
-    assert (record.counts()["failed"], record.count_failed()) == (0, 1)
+    assert (
+        counts(record)["failed"],
+        len(record.runs.select(status="failed")),
+    ) == (0, 1)
     assert read_statuses("small")[0]["failures"] == ["seed 1: RuntimeError: it breaks"]
     notes = list_cautions(record)
     assert any(note.startswith("1 fresh seed of all crashed, which is not an outcome") for note in notes)
@@ -100,8 +104,8 @@ def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed
     assert killed
     assert re.search("pre #0 resumed at update [48]/12", shown.file.getvalue())
     assert "Worker 0 was killed by signal 9 and is replaced." in shown.file.getvalue()
-    assert [t.number for t in record.trials["pre"]] == [0, 1]
-    assert tracking.client().get_run(record.trials["pre"][0].run_id).info.run_name == "pre #0"
+    assert [t.number for t in record.search("pre")] == [0, 1]
+    assert tracking.client().get_run(record.search("pre")[0].run_id).info.run_name == "pre #0"
     assert table(record) == undisturbed
     trials = load_trials("small@1/pre")
     assert [trial.user_attrs["owner"]["claim"] for trial in trials] == [2, 1]  # it stayed one trial
@@ -112,7 +116,7 @@ def test_a_disk_that_fails_stops_the_sweep_and_costs_no_trial(store, undisturbed
     (store / "runs").touch()  # nothing can be written below it
     with pytest.raises(AblateError, match=r"runs/.* cannot be created.*the same command continues"):
         run_sweep(spec())
-    assert read_sweep("small").counts()["failed"] == 0
+    assert counts(read_sweep("small"))["failed"] == 0
     (store / "runs").unlink()
     assert table(run_sweep(spec())) == undisturbed
 
@@ -138,7 +142,7 @@ def test_a_trial_that_kills_its_worker_every_time_counts_as_failed(store, spec, 
     settings = {"arms": {}, "budget": {"trials": 1}, "search": search, "plugins": [deadly("KILL")]}
     shown = Console(file=io.StringIO(), width=200)
     record = run.sweep(spec(**settings), workers=1, console=shown)
-    (trial,) = record.trials["all"]
+    (trial,) = record.search("all")
     assert (trial.status, trial.reason) == ("failed", "its process was killed or crashed, 3 times without progress")
     assert shown.file.getvalue().count("Worker 0 was killed by signal 9 and is replaced.") == 3
     assert "all #0 FAILED, its process was killed or crashed" in shown.file.getvalue()
@@ -159,7 +163,7 @@ def test_trials_of_a_sweep_that_was_killed_are_taken_up(store, spec, how):
     os.waitid(os.P_PID, gone.pid, os.WEXITED | how)
     assert [row["interrupted"] for row in read_statuses("small")] == [1]
     record = run_sweep(sweep)
-    assert [(t.status, t.params) for t in record.trials["all"]] == [("completed", trial.params)]
+    assert [(t.status, t.params) for t in record.search("all")] == [("completed", trial.params)]
 
 
 def test_a_trial_of_a_living_sweep_is_left_alone(store, spec):
@@ -266,7 +270,7 @@ def test_who_follows_a_sweep_sees_its_end_also_where_a_trial_failed(store, spec,
         record = run_here(spec(arms={}))
         follower.look()
         assert follower.is_over()
-    assert record.counts()["failed"] == 1
+    assert counts(record)["failed"] == 1
     assert "all #0 FAILED, RuntimeError: it breaks" in shown.file.getvalue()
 
 
@@ -323,7 +327,7 @@ def test_what_was_taken_over_is_dropped_and_the_worker_goes_on(store, spec, monk
 
     monkeypatch.setattr(Worker, "_call_train", take_over)
     record = run_here(spec(arms={}))
-    assert [t.status for t in record.trials["all"]] == ["completed", "completed"]
+    assert [t.status for t in record.search("all")] == ["completed", "completed"]
     assert [t.user_attrs["owner"]["claim"] for t in load_trials("small@1/all")] == [2, 1]
 
 
@@ -366,7 +370,7 @@ def sweep_file(tmp_path, tree):
 
 def count_completed():
     try:
-        return read_sweep("small").counts()["completed"]
+        return counts(read_sweep("small"))["completed"]
     except SweepError:  # it has not begun
         return 0
 
@@ -392,9 +396,9 @@ def test_a_stopped_command_is_continued_by_the_same_command(store, tiny_settings
             assert process.returncode == 130
             assert f"ablate sweep {file}" in errors
             assert "Traceback" not in errors
-        while (counts := read_sweep("small").counts())["running"]:  # the worker is still at its checkpoint
+        while (states := counts(read_sweep("small")))["running"]:  # the worker is still at its checkpoint
             assert time.monotonic() - begin < 60
-        assert done <= counts["completed"] < 4
+        assert done <= states["completed"] < 4
     again = Forked("-m", "ablate", "sweep", file, cwd=tmp_path)
     _, errors = again.communicate(timeout=240)
     assert again.returncode == 0, errors
@@ -463,7 +467,7 @@ def test_a_tracking_server_that_is_away_is_waited_for_by_one_more_trial(store, s
     with pytest.raises(StoreError, match=r"No answer.*the same command continues"):
         run_here(spec())
     assert begun == [0] * tries  # the same trial again
-    assert read_sweep("small").counts()["interrupted"] == 1
+    assert counts(read_sweep("small"))["interrupted"] == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -529,5 +533,5 @@ def test_a_worker_that_stands_still_holds_up_no_sweep_that_is_over(store, spec, 
     monkeypatch.setattr(follow, "POLL", 0.0)
     shown = Console(file=io.StringIO(), width=200)
     record = run.sweep(spec(arms={}), console=shown, executor=Somewhere())
-    assert record.counts()["completed"] == 2
+    assert counts(record)["completed"] == 2
     assert "A worker that does not end is stopped." in shown.file.getvalue()

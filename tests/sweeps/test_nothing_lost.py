@@ -11,9 +11,11 @@ import pytest
 import yaml
 from forked import Forked, read_parents
 from rich.console import Console
+from run_table import by_arm
 
 from ablate import tracking
 from ablate.sweeps import run
+from ablate.sweeps.runs import SEARCH
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_sweep
 
@@ -102,8 +104,8 @@ def cells(record):
     return {
         (part, arm): [(t.number, t.status, t.params, t.value, t.curve, t.metrics) for t in trials]
         for part, arms in (
-            ("search", record.trials),
-            ("after it", {a: record.list_seed_runs(a) for a in record.trials}),
+            ("search", by_arm(record)),
+            ("after it", {a: [run for run in record.runs.select(a) if run.stage != SEARCH] for a in by_arm(record)}),
         )
         for arm, trials in arms.items()
     }
@@ -148,7 +150,7 @@ def test_a_sweep_killed_ten_times_has_the_table_of_an_uninterrupted_one(store, t
     assert cells(read_sweep("small")) == cells(plain), story
     assert tracked("small") == tracked("plain"), story
     kept = {
-        (store / "runs" / record.best(arm).run_id) for record in (plain, read_sweep("small")) for arm in plain.trials
+        (store / "runs" / record.best(arm).run_id) for record in (plain, read_sweep("small")) for arm in by_arm(plain)
     }
     assert kept <= set((store / "runs").iterdir())
     assert not list(store.glob("runs/*/previous.ckpt")), story

@@ -41,7 +41,7 @@ def scored(spec, tiny_settings, tmp_path):
 
 def test_a_mean_of_scores_is_compared_from_the_first_validation_to_the_report(store, scored):
     record = run_sweep(scored(), workers=1)
-    (trial,) = record.trials["pre"]
+    (trial,) = record.search("pre")
     client = tracking.client()
     history = {
         name: {point.step // trial.items_per_update: point.value for point in points}
@@ -67,7 +67,7 @@ def test_a_mean_of_scores_is_compared_from_the_first_validation_to_the_report(st
 
 def test_a_single_score_is_an_objective_and_read_where_it_is_there(store, scored):
     record = run_sweep(scored("eval/piqa/acc_norm", every_n_steps=None, limit=1), workers=1)
-    (trial,) = record.trials["pre"]
+    (trial,) = record.search("pre")
     assert trial.curve == {12: trial.metrics["eval/piqa/acc_norm"]}
     assert record.score_items == {"eval/piqa/acc_norm": 1}
 

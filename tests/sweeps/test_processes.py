@@ -11,12 +11,14 @@ import pytest
 import yaml
 from forked import Forked
 from optuna.storages import RDBStorage
+from run_table import by_arm
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from ablate.config.errors import StoreError
 from ablate.sweeps import leases
 from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.runs import CROSSED
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.storage_errors import translate_storage_errors
@@ -109,22 +111,24 @@ def check(spec, url, asked, lost=0):
     finished = []
 
     def add(arm, runs, params, seeds):
-        assert sorted(run.params["seed"] for run in runs) == seeds
+        assert sorted(run.seed for run in runs) == seeds
         finished.extend(f"{arm} {params['optimizer.lr']!r} {seed}" for seed in seeds)
 
     for arm in spec.all_arms:
-        assert sorted(t.number for t in record.trials[arm]) == list(range(spec.trials(arm)))
-        finished += [f"{arm} {t.params['optimizer.lr']!r} None" for t in record.trials[arm]]
-        candidates = record.candidates[arm]
-        assert [c.trial.value for c in candidates] == sorted(t.value for t in record.trials[arm])[:3]
-        for candidate in candidates:
-            add(arm, candidate.runs, candidate.trial.params, spec.selection_seeds())
-        assert record.chosen[arm] in [c.trial for c in candidates]
-        add(arm, record.confirmed[arm], record.chosen[arm].params, spec.fresh_seeds())
+        assert sorted(t.number for t in record.search(arm)) == list(range(spec.trials(arm)))
+        finished += [f"{arm} {t.params['optimizer.lr']!r} None" for t in record.search(arm)]
+        candidates = record.list_candidates(arm)
+        assert [run.value for run, _ in candidates] == sorted(t.value for t in record.search(arm))[:3]
+        for run, selected in candidates:
+            add(arm, selected, run.params, spec.selection_seeds())
+        assert record.settled(arm) in [run for run, _ in candidates]
+        add(arm, record.fresh(arm), record.find_settings(arm), spec.fresh_seeds())
         assert record.looks[arm].sizes == (len(spec.fresh_seeds()),)
-    for crossed in record.crossed.values():
-        add(crossed.loser, crossed.runs, crossed.params, spec.fresh_seeds())
-    assert len(studies) == 2 * (1 + 3 + 1) + len(record.crossed)
+    pairs = {(run.arm, run.at) for run in record.runs.select(stage=CROSSED)}
+    for loser, winner in pairs:
+        crossed = record.runs.select(loser, CROSSED, at=winner)
+        add(loser, crossed, crossed[0].params, spec.fresh_seeds())
+    assert len(studies) == 2 * (1 + 3 + 1) + len(pairs)
     told = Counter(line for lines in asked for line in lines)
     assert again == lost
     assert sum(told.values()) == len(finished) + lost
@@ -158,7 +162,7 @@ def test_a_grid_shared_by_processes_runs_each_cell_once(on_postgres, tmp_path):
     url = on_postgres
     spec = spec_of(99, sampler="grid", search={"optimizer.lr": RATES}, confirm={"seeds": 3})
     check(spec, url, together(spec, url, tmp_path, 4))
-    for arm, trials in read_sweep("many", url).trials.items():
+    for arm, trials in by_arm(read_sweep("many", url)).items():
         assert sorted(t.params["optimizer.lr"] for t in trials) == RATES, arm
 
 
@@ -190,9 +194,9 @@ def test_a_database_that_is_restarted_ends_no_process(postgres, tmp_path):
     assert len(counts) == 2
     record = read_sweep("many", url)
     for arm in spec.all_arms:
-        assert sorted(t.number for t in record.trials[arm]) == list(range(6))
-        assert {t.status for t in record.trials[arm]} == {"completed"}
-        assert sorted(run.params["seed"] for run in record.confirmed[arm]) == spec.fresh_seeds()
+        assert sorted(t.number for t in record.search(arm)) == list(range(6))
+        assert {t.status for t in record.search(arm)} == {"completed"}
+        assert sorted(run.seed for run in record.fresh(arm)) == spec.fresh_seeds()
     told = Counter(line for lines in asked for line in lines)
     assert sum(told.values()) - len(told) <= 1  # what was cut off in its middle alone was run again
 
@@ -309,7 +313,7 @@ def test_a_sweep_killed_in_any_part_goes_on_as_if_it_had_not_been(run, undisturb
     first = together(spec, url, tmp_path, 1, killed=1, dying=(run - 1, 0))
     assert [len(lines) for lines in first] == [run]
     check(spec, url, [*first, *together(spec, url, tmp_path, 1)], lost=1)
-    assert read_sweep("many", url).crossed
+    assert read_sweep("many", url).runs.select(stage=CROSSED)
     for part in ("trials", "candidates", "chosen", "confirmed", "crossed", "looks"):
         assert plain_of(getattr(read_sweep("many", url), part)) == plain_of(getattr(read_sweep("many", plain), part))
 
@@ -328,7 +332,7 @@ def test_seeds_that_are_added_until_all_is_decided_are_agreed_on(on_sqlite, tmp_
     assert sizes == tuple(range(3, sizes[-1] + 1))
     assert record.looks["b"].planned == 8
     for arm in "ab":
-        assert sorted(t.params["seed"] for t in record.confirmed[arm]) == spec.fresh_seeds(sizes[-1])
+        assert sorted(t.seed for t in record.fresh(arm)) == spec.fresh_seeds(sizes[-1])
     assert compare_record(record)["b"].decided
 
 
@@ -364,9 +368,9 @@ def test_two_commands_at_once_share_one_sweep(store, tiny_settings, tmp_path):
     assert [process.returncode for process in both] == [0, 0], told
     record = read_sweep("shared")
     for arm in ("pre", "mix"):
-        assert [(t.number, t.status) for t in record.trials[arm]] == [(i, "completed") for i in range(2)]
-        assert sorted(t.params["seed"] for t in record.confirmed[arm]) == [1, 2]
-        assert [len(candidate.runs) for candidate in record.candidates[arm]] == [1, 1]
+        assert [(t.number, t.status) for t in record.search(arm)] == [(i, "completed") for i in range(2)]
+        assert sorted(t.seed for t in record.fresh(arm)) == [1, 2]
+        assert [len(runs) for _, runs in record.list_candidates(arm)] == [1, 1]
     studies = [optuna.load_study(study_name=name, storage=open_storage(storage_url())) for name in every_study()]
     owners = [trial.user_attrs["owner"] for study in studies for trial in study.trials]
     assert {owner["claim"] for owner in owners} == {1}

@@ -3,8 +3,8 @@
 import pytest
 
 from ablate.sweeps.records import SweepRecord, count_remaining
+from ablate.sweeps.runs import Run, Runs
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.verdict.outcomes import TrialRecord
 
 
 def spec(**budget):
@@ -13,7 +13,7 @@ def spec(**budget):
 
 def trial(status="completed", number=0, step=10, seconds=600.0):
     """10 updates of 8 tokens are a whole trial."""
-    return TrialRecord("all", number, status, {}, 1.0, {}, {}, step, seconds, None, "", items_per_update=8)
+    return Run("all", number, status, {}, 1.0, {}, {}, step, seconds, None, "", items_per_update=8)
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,5 @@ def test_left(budget, trials, expected):
 def test_a_pruned_trial_costs_what_it_used():
     pruned = [trial("pruned", i, step=4, seconds=60.0) for i in range(5)]
     assert count_remaining(spec(tokens=400), "all", pruned, 80) == (400 - 5 * 32) // 80
-    record = SweepRecord("demo", 1, spec(tokens=400), {"all": pruned}, trial_items={"all": 80})
-    assert (record.target(), record.trials["all"][0].items) == (8, 32)
+    record = SweepRecord("demo", 1, spec(tokens=400), Runs(tuple(pruned)), trial_items={"all": 80})
+    assert (record.target(), record.search("all")[0].items) == (8, 32)

@@ -6,6 +6,7 @@ import os
 import optuna
 import pytest
 from rich.console import Console
+from run_table import by_arm, counts
 from sweeps.small import run_here, run_sweep, stop_when, table
 
 from ablate import tracking
@@ -13,7 +14,8 @@ from ablate.config.errors import ConfigError, DataError, StoreError, SweepError
 from ablate.sweeps import devices, run
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import cross_params
-from ablate.sweeps.seed_runs import CROSSED, SeedRuns
+from ablate.sweeps.runs import CROSSED, FRESH, SELECTION
+from ablate.sweeps.seed_runs import SeedRuns
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.storage import create_study, name_study, open_storage, read_sweep, storage_url
 from ablate.tracking.facts import read_facts
@@ -21,6 +23,7 @@ from ablate.tracking.facts import read_facts
 BROKEN = """
 from typing import Literal
 from ablate.norms import NormLayer, norm_layers
+from ablate.sweeps.runs import CROSSED, FRESH, SELECTION
 
 @norm_layers.register
 class Broken(NormLayer):
@@ -38,9 +41,9 @@ def test_a_sweep_runs_its_budget_and_is_tracked_with_a_parent_for_each_arm(store
     runs = client.search_runs([experiment.experiment_id])
     parents = {r.info.run_id: r for r in runs if r.data.tags["ablate.role"] == "arm"}
     children = [r for r in runs if r.data.tags["ablate.role"] == "trial"]
-    assert record.counts()["completed"] == record.target() == len(children) == 4
+    assert counts(record)["completed"] == record.target() == len(children) == 4
     assert set(record.parents.values()) == set(parents)
-    for trial in [t for trials in record.trials.values() for t in trials]:
+    for trial in [t for trials in by_arm(record).values() for t in trials]:
         child = client.get_run(trial.run_id)
         assert child.data.tags["mlflow.parentRunId"] == record.parents[trial.arm]
         stuck = trial.value >= 0.98 * record.trivial_loss
@@ -60,7 +63,7 @@ def test_a_sweep_runs_its_budget_and_is_tracked_with_a_parent_for_each_arm(store
     assert parent.data.metrics == {}  # what the search reached is no result of the arm
     assert parent.data.tags["ablate.best.run_id"] == best.run_id
     assert [os.path.basename(folder) for folder in sorted(os.listdir(store / "runs"))] == sorted(
-        record.best(arm).run_id for arm in record.trials
+        record.best(arm).run_id for arm in by_arm(record)
     )
 
 
@@ -87,7 +90,7 @@ def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch
     shown = Console(file=io.StringIO(), width=200)
     for trials, workers in ((1, 4), (2, 1)):
         record = run.sweep(spec(arms={}, budget={"trials": trials}), workers=workers, console=shown)
-    facts = [read_facts(t.run_id) for t in record.trials["all"]]
+    facts = [read_facts(t.run_id) for t in record.search("all")]
     assert [one["ablate.threads"] for one in facts] == ["1", "1"]
     assert shown.file.getvalue().count("Each trial computes on 1 thread, as the earlier trials did.") == 1
 
@@ -106,24 +109,24 @@ def test_a_sweep_that_another_number_of_ranks_trained_says_so(store, spec):
 def test_the_best_of_each_arm_is_trained_again_on_fresh_seeds(store, spec):
     """After all arms are tuned, at the best settings, on the same seeds for every arm, none of them tuned on."""
     searched = run_sweep(spec())
-    assert searched.confirmed == {}
+    assert by_arm(searched, FRESH) == {}
     alone = {"candidates": 1}
     record = run_sweep(spec(confirm={"seeds": 2, **alone}))  # the target may be raised
-    assert record.trials == searched.trials
-    for arm, trials in record.confirmed.items():
-        assert sorted(t.params["seed"] for t in trials) == [1, 2]
+    assert by_arm(record) == by_arm(searched)
+    for arm, trials in by_arm(record, FRESH).items():
+        assert sorted(t.seed for t in trials) == [1, 2]
         assert len({t.value for t in trials}) == 2
         for trial in trials:
             found = tracking.client().get_run(trial.run_id).data
             assert found.tags["ablate.role"] == "confirmation"
             assert found.tags["mlflow.parentRunId"] == record.parents[arm]
-            assert found.params["seed"] == str(trial.params["seed"])
+            assert found.params["seed"] == str(trial.seed)
             best = record.best(arm).params
             assert {path: float(found.params[path]) for path in best} == pytest.approx(best)
     assert run_sweep(spec(confirm={"seeds": 2, **alone})) == record
     more = run_sweep(spec(confirm={"seeds": 3, **alone}))
-    assert [len(trials) for trials in more.confirmed.values()] == [3, 3]
-    assert {arm: trials[:2] for arm, trials in more.confirmed.items()} == record.confirmed
+    assert [len(trials) for trials in by_arm(more, FRESH).values()] == [3, 3]
+    assert {arm: trials[:2] for arm, trials in by_arm(more, FRESH).items()} == by_arm(record, FRESH)
 
 
 @pytest.mark.parametrize("keep", ["best", pytest.param("all", marks=pytest.mark.chaos), "none"])
@@ -136,13 +139,13 @@ def test_the_checkpoints_that_are_kept_are_those_that_were_asked_for(store, spec
             run_here(spec(**settings))
     found = optuna.load_study(study_name="small@1/all", storage=open_storage(storage_url())).trials
     assert [trial.state.name for trial in found] == ["COMPLETE", "RUNNING"]
-    interrupted = read_sweep("small").trials["all"][1]
+    interrupted = read_sweep("small").search("all")[1]
     assert interrupted.status == "interrupted"
     assert (store / "runs" / interrupted.run_id / "last.ckpt").exists()
     record = run_sweep(spec(**settings), workers=1)
-    searched, confirmed = record.trials["all"], record.confirmed["all"]
+    searched, confirmed = record.search("all"), record.fresh("all")
     best = [min(trials, key=lambda t: t.value) for trials in (searched, confirmed)]
-    selected = [run for candidate in record.candidates["all"] for run in candidate.runs]
+    selected = record.runs.select("all", SELECTION)
     assert len(selected) == 4
     kept = {"best": best, "all": [*searched, *selected, *confirmed], "none": []}[keep]
     files = list(store.glob("runs/*/*.ckpt"))
@@ -156,22 +159,22 @@ def test_candidates_are_compared_on_seeds_of_their_own_before_one_is_tested(stor
     record = run.sweep(spec(confirm={"seeds": 1, "selection_seeds": 1}), console=shown)
     assert "[10/10]" in shown.file.getvalue()
     assert "[1/10]" in shown.file.getvalue()
-    for arm, candidates in record.candidates.items():
-        assert [c.trial for c in candidates] == sorted(record.trials[arm], key=lambda t: t.value)
-        values = [c.runs[0].value for c in candidates]
-        assert record.chosen[arm] == candidates[values.index(min(values))].trial
-        for candidate in candidates:
-            (trial,) = candidate.runs
-            assert (trial.params, trial.status) == ({"seed": 1001}, "completed")
+    for arm in record.arms:
+        candidates = record.list_candidates(arm)
+        assert [run for run, _ in candidates] == sorted(record.search(arm), key=lambda t: t.value)
+        values = [runs[0].value for _, runs in candidates]
+        assert record.settled(arm) == candidates[values.index(min(values))][0]
+        for candidate, (trial,) in candidates:
+            assert (trial.params, trial.seed, trial.status) == (candidate.params, 1001, "completed")
             found = tracking.client().get_run(trial.run_id)
             tags = found.data.tags
-            assert (tags["ablate.role"], tags["ablate.candidate"]) == ("selection", str(candidate.trial.number))
-            assert found.info.run_name == f"{arm} #{candidate.trial.number} seed 1001"
-            assert float(found.data.params["optimizer.lr"]) == candidate.trial.params["optimizer.lr"]
+            assert (tags["ablate.role"], tags["ablate.candidate"]) == ("selection", str(candidate.number))
+            assert found.info.run_name == f"{arm} #{candidate.number} seed 1001"
+            assert float(found.data.params["optimizer.lr"]) == candidate.params["optimizer.lr"]
     again = run_sweep(spec(confirm={"seeds": 1, "selection_seeds": 1}, budget={"trials": 3}))
     assert again.chosen == record.chosen  # a choice stays, as its settings were looked at on fresh seeds
-    assert again.confirmed == record.confirmed
-    assert again.candidates == record.candidates
+    assert by_arm(again, FRESH) == by_arm(record, FRESH)
+    assert again.list_candidates(arm) == record.list_candidates(arm)
 
 
 def test_crossed_runs_are_the_losers_arm_at_the_winners_settings(store, spec):
@@ -206,11 +209,11 @@ def test_fresh_seeds_lie_above_all_that_were_tuned_on(spec):
 
 def test_arms_get_the_same_first_points_and_take_turns(store, spec):
     record = run_sweep(spec(), workers=1)
-    rates = {arm: [t.params["optimizer.lr"] for t in trials] for arm, trials in record.trials.items()}
+    rates = {arm: [t.params["optimizer.lr"] for t in trials] for arm, trials in by_arm(record).items()}
     assert rates["pre"] == rates["mix"]
     client = tracking.client()
     order = sorted(
-        (client.get_run(t.run_id).info.start_time, t.arm) for trials in record.trials.values() for t in trials
+        (client.get_run(t.run_id).info.start_time, t.arm) for trials in by_arm(record).values() for t in trials
     )
     assert [arm for _, arm in order] == ["pre", "mix", "pre", "mix"]
 
@@ -221,7 +224,7 @@ def test_a_grid_runs_each_cell_once_however_often_it_is_continued(store, spec):
     assert [len(trials) for trials in part.trials.values()] == [2, 3]
     whole = run_sweep(spec(**grid, budget={"trials": 99}))
     for arm, cells in {"pre": 2, "mix": 4}.items():
-        points = [tuple(sorted(t.params.items())) for t in whole.trials[arm]]
+        points = [tuple(sorted(t.params.items())) for t in whole.search(arm)]
         assert len(points) == len(set(points)) == cells
     assert run_sweep(spec(**grid, budget={"trials": 99})) == whole
 
@@ -235,15 +238,15 @@ def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec, registrie
         "search": {"norm.layer.kind": ["rmsnorm", "broken"]},
     }
     record = run_sweep(spec(**failing), workers=1)
-    good, bad = record.trials["all"]
+    good, bad = record.search("all")
     assert (good.status, bad.status) == ("completed", "failed")
     assert bad.reason == "RuntimeError: it breaks"
     assert (store / "failures" / "small-all-1.txt").read_text().startswith("Traceback")
     again = run_sweep(spec(**failing), workers=1)
-    assert [t.status for t in again.trials["all"]] == ["completed", "failed"]
+    assert [t.status for t in again.search("all")] == ["completed", "failed"]
     study = optuna.load_study(study_name=name_study("small", 1, "all"), storage=open_storage(storage_url()))
     assert len(study.trials) == 3  # it was tried again
-    assert again.trials["all"][1].number == bad.number
+    assert again.search("all")[1].number == bad.number
 
 
 def test_searched_data_is_looked_at_before_the_first_trial(store, spec):
@@ -270,7 +273,7 @@ def find_pid(study, number):
 
 def test_a_budget_in_tokens_gives_every_arm_the_same_tokens(store, spec, tiny_settings):
     record = run_sweep(spec(budget={"tokens": 3 * 12 * 4 * 32}))
-    for arm, trials in record.trials.items():
+    for arm, trials in by_arm(record).items():
         assert [t.items for t in trials] == [12 * 4 * 32] * 3
         assert record.target(arm) == 3
     assert run_sweep(spec(budget={"tokens": 3 * 12 * 4 * 32})) == record
@@ -290,7 +293,7 @@ def test_a_changed_sweep_file_is_refused_with_the_difference_and_fresh_starts_an
         run_sweep(changed)
     fresh = run_sweep(changed, fresh=True)
     assert (fresh.title, fresh.spec.experiment["seed"]) == ("small@2", 5)
-    assert read_sweep("small@1").trials == first.trials
+    assert by_arm(read_sweep("small@1")) == by_arm(first)
     assert read_sweep("small").title == "small@2"
 
 
@@ -305,8 +308,8 @@ def test_a_bad_trial_is_pruned_within_its_arm(store, spec):
         ),
         workers=1,
     )
-    assert [t.status for t in record.trials["all"]] == ["completed", "completed", "pruned"]
-    pruned = record.trials["all"][2]
+    assert [t.status for t in record.search("all")] == ["completed", "completed", "pruned"]
+    pruned = record.search("all")[2]
     assert pruned.step == 4  # the first validation at a third of the updates or later
     assert tracking.client().get_run(pruned.run_id).data.tags["ablate.status"] == "pruned"
 
@@ -315,10 +318,10 @@ def test_a_diverged_trial_is_a_result_and_not_tried_again(store, spec, tiny_sett
     wild = {**tiny_settings, "schedule": {"warmup_steps": 0}, "trainer": {**tiny_settings["trainer"], "max_steps": 40}}
     tree = {"arms": {}, "experiment": wild, "sampler": "grid", "search": {"optimizer.lr": [1e-2, 1e4]}}
     record = run_sweep(spec(**tree))
-    assert [t.status for t in record.trials["all"]] == ["completed", "diverged"]
+    assert [t.status for t in record.search("all")] == ["completed", "diverged"]
     assert record.best("all").params == {"optimizer.lr": 1e-2}
-    assert "at update" in record.trials["all"][1].reason
-    told = [tracking.client().get_run(trial.run_id).data.tags["ablate.outcome"] for trial in record.trials["all"]]
+    assert "at update" in record.search("all")[1].reason
+    told = [tracking.client().get_run(trial.run_id).data.tags["ablate.outcome"] for trial in record.search("all")]
     assert told[1] == "diverged"
     assert run_sweep(spec(**tree)) == record
 

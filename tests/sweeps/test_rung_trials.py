@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import optuna
 import pytest
+from run_table import by_arm
 
 from ablate.reports.findings import list_cautions
 from ablate.sweeps.comparison import compare_record
@@ -82,7 +83,7 @@ def test_the_engine_concludes_what_the_replay_does(name, failing):
         points = {arm: [{"optimizer.lr": rate} for rate in RATES] for arm in spec.all_arms}
         assert compare_record(record) == replay(spec, objective, points, trivial_loss=TRIVIAL)
         plan = [rung.settings for rung in spec.plan_rungs("pre")]
-        for arm, trials in record.trials.items():
+        for arm, trials in by_arm(record).items():
             assert [trial.params["optimizer.lr"] for trial in trials] == RATES
             assert {trial.status for trial in trials} <= {"completed", "pruned", "diverged"}
             assert [trial.number for trial in trials] == list(range(9))
@@ -91,9 +92,9 @@ def test_the_engine_concludes_what_the_replay_does(name, failing):
             if failing == "none":
                 assert reached == plan[: len(reached)]
             if arm in record.chosen:  # which has been trained to its end
-                end = objective(arm, record.chosen[arm].params, 0)
-                assert record.chosen[arm].status == ("completed" if math.isfinite(end) else "diverged")
-                assert record.chosen[arm].value == (end if math.isfinite(end) else None)
+                end = objective(arm, record.settled(arm).params, 0)
+                assert record.settled(arm).status == ("completed" if math.isfinite(end) else "diverged")
+                assert record.settled(arm).value == (end if math.isfinite(end) else None)
 
 
 def test_the_order_of_rungs_and_who_is_waited_for():

@@ -1,6 +1,7 @@
 """A sweep by rungs that trains, against the trainings that its plan names, and against one that was stopped."""
 
 import pytest
+from run_table import by_arm
 from sweeps.small import run_here, stop_when, table
 
 from ablate.sweeps.spec.sweep import Sweep
@@ -28,7 +29,7 @@ def test_who_goes_on_and_what_it_ends_with(store, build, schedule, monkeypatch):
     spec = build(schedule)
     # of these few updates none has learned, and then all would go on
     monkeypatch.setattr(type(spec.base("all").task), "measure_trivial_loss", lambda *given: None)
-    (trials,) = run_here(spec).trials.values()
+    (trials,) = by_arm(run_here(spec)).values()
     short = [train(spec.at("all", {"optimizer.lr": rate}).shorten(6)).metrics["val/loss"] for rate in RATES]
     assert [trial.rungs[0].value for trial in trials] == short
     best = short.index(min(short))
@@ -55,4 +56,4 @@ def read_trials():
     """The trials of the sweep."""
     from ablate.sweeps.storage import read_sweep, storage_url
 
-    return read_sweep("climbed", storage_url(None)).trials["all"]
+    return read_sweep("climbed", storage_url(None)).search("all")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from reports.hand_built import LR, build_record, run
+from run_table import put
 
 from ablate.reports.mlflow_notes import describe
 from ablate.reports.report import assemble
@@ -31,7 +32,7 @@ def test_there_is_no_end_where_nothing_lies_beyond_or_two_values_are_compared():
     tree = {"name": "judged", "experiment": {"model": "llama", "data": "topics"}, "arms": arms, "search": search}
     record = replace(build_record({"mix": PRE}), spec=Sweep.from_tree({**tree, "budget": {"trials": 1}}))
     params = {LR: 1e-2, "norm.alpha": 1.0, "optimizer.weight_decay": 0.3}
-    record = replace(record, trials={"mix": [run("mix", 0, params, 2.0)]})
+    record = put(record, trials={"mix": [run("mix", 0, params, 2.0)]})
     assert [(edge.path, edge.end) for edge in find_edges(record, "mix")] == [("optimizer.weight_decay", "upper")]
 
 

@@ -1,9 +1,12 @@
 """Which arms have fresh seeds that start from one model."""
 
 import pytest
+from run_table import by_arm
 
 from ablate.sweeps.donors import describe_shared_start, state_shared_starts
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import Runs
+from ablate.sweeps.spec.parts import Arm
 from ablate.sweeps.spec.sweep import Sweep
 
 PARTS = {"copy": ["embedding", "head"], "freeze": ["embedding", "head"]}
@@ -27,11 +30,11 @@ def record():
             "sampler": "grid",
         }
     )
-    return SweepRecord("reuse", 2, spec, {arm: [] for arm in spec.arms})
+    return SweepRecord("reuse", 2, spec, Runs())
 
 
 def test_an_arm_starts_from_one_model_where_its_experiment_names_one(record):
-    assert {arm: describe_shared_start(record, arm) for arm in record.trials} == {
+    assert {arm: describe_shared_start(record, arm) for arm in by_arm(record)} == {
         "baseline": None,
         "reused": "stage-1 model (sweep:reuse@2/baseline)",
         "small": "stage-1 model (sweep:first/no_layer)",
@@ -46,4 +49,9 @@ def test_the_sentence_names_the_arms_and_their_starts(record):
         "all seeds of small one stage-1 model (sweep:first/no_layer) and all seeds of given one source run (a1b2)"
     ) in text
     assert "the intervals do not include the variance of these models" in text
-    assert state_shared_starts(SweepRecord("reuse", 1, record.spec, {"baseline": []})) == ""
+    assert (
+        state_shared_starts(
+            SweepRecord("reuse", 1, record.spec.model_copy(update={"arms": {"baseline": Arm()}}), Runs())
+        )
+        == ""
+    )

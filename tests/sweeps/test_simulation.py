@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import optuna
 import pytest
+from run_table import by_arm
 from sweeps.searchers import PRUNERS, SAMPLERS
 
 from ablate.reports.confirmation import explain_comparison
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import compare_record, list_candidates, list_earlier_pairs
+from ablate.sweeps.runs import CROSSED, FRESH, SELECTION
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, read_trial
 from ablate.training.procedures import Result
@@ -74,7 +76,7 @@ def points():
     found = {}
     for name, spec in SPECS.items():
         searched = run(spec.model_copy(update={"confirm": type(spec.confirm)()}), lambda arm, params, seed: 2.0)
-        found[name] = {arm: [t.params for t in trials] for arm, trials in searched.trials.items()}
+        found[name] = {arm: [t.params for t in trials] for arm, trials in by_arm(searched).items()}
     return found
 
 
@@ -93,15 +95,15 @@ def test_the_engine_concludes_what_the_replay_does(name, failing, points):
         objective = Failing(Valley(floors, own=0.02, entropy=entropy), *rates[failing])
         record = run(spec, objective, trivial_loss=TRIVIAL)
         concluded = replay(spec, objective, points[name], trivial_loss=TRIVIAL)
-        assert {arm: [t.params for t in trials] for arm, trials in record.trials.items()} == points[name]
+        assert {arm: [t.params for t in trials] for arm, trials in by_arm(record).items()} == points[name]
         assert describe(compare_record(record)) == describe(concluded)
         assert compare_record(record) == concluded
         assert ("post" in record.chosen) == (failing != "all" and "post" in spec.all_arms)
-        for arm, trial in record.chosen.items():
+        for arm, trial in ((arm, record.settled(arm)) for arm in record.chosen):
             assert trial.value == objective(arm, trial.params, spec.base(arm).seed)
-            runs = record.confirmed[arm]
-            assert [r.params["seed"] for r in runs] == spec.fresh_seeds(len(runs))
-            used = {r.params["seed"] for c in record.candidates.get(arm, ()) for r in c.runs}
+            runs = record.fresh(arm)
+            assert [r.seed for r in runs] == spec.fresh_seeds(len(runs))
+            used = {r.seed for r in record.runs.select(arm, SELECTION)}
             assert used in (set(), set(spec.selection_seeds()))
 
 
@@ -111,7 +113,7 @@ def test_a_search_that_learns_is_replayed_from_what_it_tried():
     spec, alone = sweep(**learning, confirm={"seeds": 4}), sweep(**learning)
     for entropy in range(2):
         objective = Valley(EQUAL, own=0.02, entropy=entropy)
-        searched = {arm: [t.params for t in trials] for arm, trials in run(alone, objective).trials.items()}
+        searched = {arm: [t.params for t in trials] for arm, trials in by_arm(run(alone, objective)).items()}
         assert compare_record(run(spec, objective)) == replay(spec, objective, searched)
 
 
@@ -237,11 +239,11 @@ def test_settings_that_a_search_got_wrong_are_no_difference_of_arms(points):
 
     record = run(spec, objective)
     compared = compare_record(record)["post"]
-    assert record.chosen["post"].params == {"optimizer.lr": 3e-2}
+    assert record.find_settings("post") == {"optimizer.lr": 3e-2}
     assert compared.difference.mean > 0.3
     assert (compared.kind, compared.crossed_loser, compared.agrees) == ("undecided", "post", False)
-    assert record.crossed["post"].params == record.chosen["pre"].params
-    assert [t.params["seed"] for t in record.crossed["post"].runs] == spec.fresh_seeds()
+    assert record.find_crossed("post")[0].params == record.find_settings("pre")
+    assert [t.seed for t in record.find_crossed("post")] == spec.fresh_seeds()
 
 
 def test_the_best_of_a_search_flatters_and_fresh_seeds_do_not(points):
@@ -292,7 +294,7 @@ def test_a_sweep_that_is_stopped_at_any_trial_proposes_what_an_undisturbed_one_w
             break
     assert broken == plain
     assert simulate(spec, valley, storage) == plain  # the same command again runs nothing
-    assert plain.crossed or kind != "tpe"  # the arms of others may end at the same settings
+    assert plain.runs.select(stage=CROSSED) or kind != "tpe"  # the arms of others may end at the same settings
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
@@ -319,13 +321,13 @@ def test_a_stopped_sweep_has_compared_the_arms_evenly():
     spec = sweep(sampler="random", budget={"trials": 6}, confirm={"seeds": 3})
     for trials in range(1, 31, 2):
         record = run(spec, trials=trials)
-        counts = [len(t) for t in record.trials.values()]
+        counts = [len(t) for t in by_arm(record).values()]
         assert max(counts) - min(counts) <= 1
         assert sum(counts) == min(trials, 12)
-        selected = [sum(len(c.runs) for c in record.candidates.get(arm, ())) for arm in ARMS]
+        selected = [len(record.runs.select(arm, SELECTION)) for arm in ARMS]
         assert max(selected) - min(selected) <= 1
         assert sum(selected) == max(0, min(trials - 12, 12))
-        assert sum(map(len, record.confirmed.values())) == max(0, min(trials - 24, 6))
+        assert sum(map(len, by_arm(record, FRESH).values())) == max(0, min(trials - 24, 6))
 
 
 def test_the_search_starts_from_the_fixed_points():
@@ -333,11 +335,11 @@ def test_the_search_starts_from_the_fixed_points():
     fixed = [{"optimizer.lr": 1e-3}, {"optimizer.lr": 2e-3}]
     spec = sweep(arms=arms, fixed=fixed, sampler="random", budget={"trials": 4})
     record = run(spec, Valley({"pre": 2.0, "mix": 2.0}))
-    assert [trial.params for trial in record.trials["pre"][:2]] == fixed
-    first, second, third, _ = (t.params for t in record.trials["mix"])
+    assert [trial.params for trial in record.search("pre")[:2]] == fixed
+    first, second, third, _ = (t.params for t in record.search("mix"))
     assert (first["optimizer.lr"], second["optimizer.lr"]) == (1e-3, 2e-3)
     assert third["optimizer.lr"] not in (1e-3, 2e-3)
-    assert len({t.params["optimizer.lr"] for t in record.trials["pre"]}) == 4
+    assert len({t.params["optimizer.lr"] for t in record.search("pre")}) == 4
 
 
 def test_pruning_leaves_every_arm_a_trial_that_ends():
@@ -449,6 +451,6 @@ def test_the_trial_that_stands_for_an_arm_is_the_chosen_one_and_its_checkpoint_s
     assert arm.find_settled() == arm.find_best()
     assert arm._list_kept() == {trial.number for trial, _ in list_candidates(spec, arm.read_trials())}
     record, arm = simulate(spec, objective, storage, trivial_loss=TRIVIAL), open_arm()
-    assert arm.find_best().params == {"optimizer.lr": 1e-2} != record.chosen["post"].params
-    assert arm.find_settled() == record.settled("post") == record.chosen["post"]
-    assert arm._list_kept() == {record.chosen["post"].number}
+    assert arm.find_best().params == {"optimizer.lr": 1e-2} != record.find_settings("post")
+    assert arm.find_settled() == record.settled("post")
+    assert arm._list_kept() == {record.chosen["post"]}

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import yaml
+from run_table import by_arm
 
 from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
@@ -80,15 +81,15 @@ def test_the_earlier_sweep_goes_first_and_every_trial_names_what_it_started_from
         assert own.experiment.warm_start.copied[:2] == tuple(parts[arm])
         for name in ("embed_tokens.weight", "lm_head.weight"):
             assert torch.equal(own.state[name], given[name])
-        (confirmed,) = after.confirmed[arm]
+        (confirmed,) = after.fresh(arm)
         assert open_trained(confirmed.run_id).experiment.warm_start == own.experiment.warm_start
         assert trial.costs["flops_before"] == pytest.approx(own.experiment.warm_start.flops)
     assert after.best("baseline").costs["flops_before"] == 0
     # all of it again: nothing is left to do
-    numbers = [trial.run_id for trials in after.trials.values() for trial in trials]
+    numbers = [trial.run_id for trials in by_arm(after).values() for trial in trials]
     assert main(["sweep", str(files)]) == 0
     again = read_sweep("second")
-    assert [trial.run_id for trials in again.trials.values() for trial in trials] == numbers
+    assert [trial.run_id for trials in by_arm(again).values() for trial in trials] == numbers
     # a better donor that is found later changes nothing for those who have started
     assert main(["sweep", str(files.with_name("one.yaml")), "budget.trials=2"]) == 0
     assert (store / "runs" / best["none"] / "last.ckpt").exists()

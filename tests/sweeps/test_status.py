@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ablate.cli import main
 from ablate.cli.status import render
-from ablate.verdict.outcomes import STATUSES
+from ablate.sweeps.runs import STATUSES
 
 VERDICT = "Verdict so far against peri: mix worse (+0.1 ± 0.05)."
 

@@ -57,16 +57,16 @@ def check_whole(spec, url, asked, cut_off):
     """Every trial and every seed is there once; none was run twice but the `cut_off`, in their middle."""
     record = read_sweep("many", url)
     for arm in spec.all_arms:
-        assert [t.number for t in sorted(record.trials[arm], key=lambda t: t.number)] == list(range(spec.trials(arm)))
-        assert {t.status for t in record.trials[arm]} == {"completed"}
-        assert sorted(run.params["seed"] for run in record.confirmed[arm]) == spec.fresh_seeds()
-        for candidate in record.candidates[arm]:
-            assert sorted(run.params["seed"] for run in candidate.runs) == spec.selection_seeds()
+        assert [t.number for t in sorted(record.search(arm), key=lambda t: t.number)] == list(range(spec.trials(arm)))
+        assert {t.status for t in record.search(arm)} == {"completed"}
+        assert sorted(run.seed for run in record.fresh(arm)) == spec.fresh_seeds()
+        for _, selected in record.list_candidates(arm):
+            assert sorted(run.seed for run in selected) == spec.selection_seeds()
     told = Counter(line for lines in asked for line in lines)
-    runs = record.list_runs()
+    runs = record.runs
     assert len(told) == len(runs)
     assert sum(told.values()) - len(told) <= cut_off
-    lines = {f"{run.arm} {run.params['optimizer.lr']!r} None" for arm in spec.all_arms for run in record.trials[arm]}
+    lines = {f"{run.arm} {run.params['optimizer.lr']!r} None" for arm in spec.all_arms for run in record.search(arm)}
     assert lines <= set(told)
 
 

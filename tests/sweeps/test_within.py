@@ -8,12 +8,14 @@ import numpy as np
 import optuna
 import pytest
 from matplotlib.figure import Figure
+from run_table import by_arm
 
 from ablate.config.errors import ConfigError
 from ablate.reports import failures_figure
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.dry_run import outline
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 from benchmarks.simulation.losses import draw_normal
@@ -63,8 +65,8 @@ def test_the_effects_of_the_others_are_at_each_level():
 
 
 def test_nothing_is_searched_and_every_cell_is_tested(record):
-    assert not any(record.trials.values())
-    assert {len(runs) for runs in record.confirmed.values()} == {SEEDS}
+    assert not any(by_arm(record).values())
+    assert {len(runs) for runs in by_arm(record, FRESH).values()} == {SEEDS}
     text = outline(sweep())
     assert "each arm as it stands on the fresh seeds 1 to 12: nothing is searched or chosen" in text
     assert "5 main effects; 5 comparisons in the file" in text

@@ -7,6 +7,7 @@ import fsspec
 import pytest
 import torch
 import yaml
+from run_table import by_arm
 
 from ablate import tracking
 from ablate.addons.export.run import export
@@ -140,7 +141,7 @@ def test_a_sweep_copies_the_best_trial_of_each_arm(store, memory, tiny_settings)
         "budget": {"trials": 2},
     }
     record = sweep(Sweep.from_tree(spec))
-    (arm,) = record.trials
+    (arm,) = by_arm(record)
     assert [path.rpartition("/")[2] for path in memory.ls("/runs", detail=False)] == [record.best(arm).run_id]
 
 

@@ -4,12 +4,13 @@ import math
 
 import pytest
 
-from ablate.verdict.outcomes import Outcome, TrialRecord, classify, read_outcome, state_rule
+from ablate.sweeps.runs import Run, read_outcome
+from ablate.verdict.outcomes import Outcome, classify, state_rule
 
 
 def trial(status="completed", value=2.0, **metrics):
     metrics = {name.replace("_", "/"): v for name, v in metrics.items()}
-    return TrialRecord("post", 0, status, {}, value, metrics, {}, 10, 1.0, None, "")
+    return Run("post", 0, status, {}, value, metrics, {}, 10, 1.0, None, "")
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def restore_records(bundle: Bundle, folder: str | Path, trusts_plugins: bool = F
             "--trust-plugins."
         )
         raise DataError(text)
-    settings = [[s.spec, *(run.params for run in s.list_runs()), *(p.params for p in s.crossed)] for s in bundle.sweeps]
+    settings = [[s.spec, *(run.params for run in s.runs)] for s in bundle.sweeps]
     if missing := [file for file in plugins.list_named({"sweeps": settings}) if file not in bundle.plugins]:
         raise DataError(
             f"Settings of the bundle name the plugin {missing[0]!r}, which it does not have. It was not run."

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.addons.ledger.schema import Bundle, Phase, PublishedSweep, Run
 from ablate.config.errors import ConfigError
 from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH, SEARCH, Run, Runs
 
 CHEAP = 10
 """A cheap cell is drawn from so many of the cheapest, and all that are as cheap."""
@@ -23,27 +23,37 @@ class Cell:
 
     record: SweepRecord
     """The sweep, restored."""
-    arm: str
-    phase: Phase
     run: Run
-    params: dict[str, Any]
-    """All that it was trained with, over the settings of its arm."""
-    peers: tuple[Run, ...]
-    """Runs of the same settings on other seeds."""
-    facts: Mapping[str, str]
-    """The surroundings in which it was trained."""
+
+    @property
+    def arm(self) -> str:
+        """Its arm."""
+        return self.run.arm
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        return self.run.seed
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """All that it was trained with, over the settings of its arm."""
+        return {**self.run.params, "seed": self.run.seed}
+
+    @property
+    def peers(self) -> Runs:
+        """Runs of the same settings on other seeds."""
+        run, runs = self.run, self.record.runs
+        if run.stage == SEARCH:
+            return runs.replace(())
+        those = runs.select(run.arm, run.stage, number=run.number, at=run.at)
+        return runs.replace(other for other in those if other is not run)
 
     @property
     def label(self) -> str:
-        """Return its name."""
-        shown = {path: value for path, value in self.params.items() if path != "seed"}
-        settings = "".join(f" {path.rpartition('.')[2]}={value}" for path, value in shown.items())
-        return f"{self.record.name}: {self.arm}{settings} seed {self.seed} ({self.phase})"
-
-    @property
-    def seed(self) -> Any:
-        """Return its seed."""
-        return self.params.get("seed", self.record.spec.base(self.arm).seed)
+        """Its name."""
+        settings = "".join(f" {path.rpartition('.')[2]}={value}" for path, value in self.run.params.items())
+        return f"{self.record.name}: {self.arm}{settings} seed {self.seed} ({self.run.stage})"
 
     def build_experiment(self, eager: bool = False) -> Experiment:
         """Return what it trains, on this machine: what says where a run is computed, logged and copied to is left out.
@@ -53,40 +63,18 @@ class Cell:
         changed = {name: fields[name].get_default() for name in (path.removeprefix("trainer.") for path in HOW)}
         if eager:
             changed["compile"] = False
-        elif experiment.trainer.compile == "auto" and "ablate.compile" in self.facts:
-            changed["compile"] = self.facts["ablate.compile"] == "true"
+        elif experiment.trainer.compile == "auto" and "ablate.compile" in self.run.facts:
+            changed["compile"] = self.run.facts["ablate.compile"] == "true"
         return experiment.model_copy(update={"trainer": experiment.trainer.model_copy(update=changed)})
 
 
-def list_cells(bundle: Bundle, records: Iterable[SweepRecord]) -> list[Cell]:
+def list_cells(records: Iterable[SweepRecord]) -> list[Cell]:
     """Return the runs that came to a result at their end, those on fresh seeds of each sweep first."""
     cells = []
-    for sweep, record in zip(bundle.sweeps, records, strict=True):
-        ended = [
-            cell
-            for cell in _iterate(sweep, record, bundle.surroundings)
-            if cell.run.status in ("completed", "diverged")
-        ]
-        cells += sorted(ended, key=lambda cell: cell.phase != "fresh")
+    for record in records:
+        ended = record.runs.select(status=("completed", "diverged"))
+        cells += [Cell(record, run) for run in sorted(ended, key=lambda run: run.stage != FRESH)]
     return cells
-
-
-def _iterate(sweep: PublishedSweep, record: SweepRecord, surroundings: Sequence[Mapping[str, str]]) -> Iterator[Cell]:
-    def build(arm: str, phase: Phase, runs: Sequence[Run], over: Mapping[str, Any]) -> Iterator[Cell]:
-        for run in runs:
-            peers = tuple(other for other in runs if other is not run) if phase != "search" else ()
-            yield Cell(record, arm, phase, run, {**over, **run.params}, peers, surroundings[run.surroundings])
-
-    for arm, one in sweep.arms.items():
-        searched = {run.number: run.params for run in one.search}
-        settled = record.settled(arm)
-        tested = {} if record.spec.at_grid or settled is None else settled.params
-        yield from build(arm, "fresh", one.fresh, tested)
-        yield from build(arm, "search", one.search, {})
-        for candidate in one.candidates:
-            yield from build(arm, "selection", candidate.runs, searched[candidate.trial])
-    for pair in sweep.crossed:
-        yield from build(pair.loser, "crossed", pair.runs, pair.params)
 
 
 def find_obstacle(cell: Cell) -> str:
@@ -110,7 +98,7 @@ def shuffle_cells(cells: Sequence[Cell], count: int, cheapest: bool = False) -> 
         most = costs[min(max(CHEAP, count), len(costs)) - 1]
         cells = [cell for cell in cells if _measure_cost(cell) <= most]
     drawn = random.SystemRandom().sample(cells, len(cells))
-    return sorted(drawn, key=lambda cell: cell.phase != "fresh")
+    return sorted(drawn, key=lambda cell: cell.run.stage != FRESH)
 
 
 def _measure_cost(cell: Cell) -> float:

@@ -13,6 +13,7 @@ from ablate.addons.ledger.retraining import Trained
 from ablate.addons.ledger.schema import Bundle, Verdict
 from ablate.addons.scaling.over_sizes import find_comparison
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.fields import count_others
 
 _CLOSE = 1e-9
@@ -26,7 +27,7 @@ def check_values(bundle: Bundle) -> list[str]:
     """Return the runs whose objective is not the last of their curve."""
     damage = []
     for sweep in bundle.sweeps:
-        for run in sweep.list_runs():
+        for run in sweep.runs:
             last = run.curve[-1] if run.curve else None
             if run.status == "completed" and last and last[0] == run.step and last[1] != run.value:
                 text = f"its objective is {run.value}, and its curve ends at {last[1]}"
@@ -108,17 +109,12 @@ def list_other_kinds(
 
 def _put_values(record: SweepRecord, trained: Sequence[tuple[Cell, Trained]]) -> SweepRecord:
     """Return the record with the values of fresh seeds that were found here."""
-    own = {(cell.arm, cell.seed): one for cell, one in trained if cell.record is record and cell.phase == "fresh"}
-    confirmed = {
-        arm: [
-            replace(run, status=one.status, value=one.value, metrics=one.metrics, curve=one.curve)
-            if (one := own.get((arm, run.params["seed"])))
-            else run
-            for run in runs
-        ]
-        for arm, runs in record.confirmed.items()
-    }
-    return replace(record, confirmed=confirmed)
+    own = {(cell.arm, cell.seed): one for cell, one in trained if cell.record is record and cell.run.stage == FRESH}
+    rows = [
+        replace(run, status=one.status, value=one.value, metrics=one.metrics, curve=one.curve) if one else run
+        for run, one in ((run, own.get((run.arm, run.seed)) if run.stage == FRESH else None) for run in record.runs)
+    ]
+    return replace(record, runs=record.runs.replace(rows))
 
 
 def _list_words(values: Any, path: str = "") -> dict[str, str]:

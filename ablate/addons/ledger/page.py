@@ -182,7 +182,7 @@ def _list_limits(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[str
 
 def _describe_length(record: SweepRecord) -> str:
     """Return the length of the longest run: updates, and tokens or images."""
-    if not (runs := [run for run in record.list_runs() if run.step]):
+    if not (runs := [run for run in record.runs if run.step]):
         return ""
     unit, longest = UsageUnit.of(record), max(runs, key=lambda run: run.step)
     updates = f"{longest.step} updates"

@@ -25,6 +25,7 @@ from ablate.data import data_kinds
 from ablate.data.files import hash_file
 from ablate.reports.findings import list_unfinished
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH, SEARCH
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def publish_anew(folder: str | Path, output: str | Path | None = None, *, trusts
 
 def _write(study: Study, content: Path) -> Bundle:
     """Write all files of the bundle into the folder `content`, which has the notes."""
-    if not any(run.status in PUBLISHED for record in study.records.values() for run in record.list_runs()):
+    if not any(run.status in PUBLISHED for record in study.records.values() for run in record.runs):
         raise SweepError(f"No run of {study.name} has ended, so there is nothing to publish. Run it first.")
     copies = _copy_plugins(study.records.values(), content)
     shared = Shared()
@@ -150,12 +151,14 @@ def _list_corpora(sweeps: Iterable[PublishedSweep], surroundings: Sequence[Mappi
     """Return each corpus that runs were trained on."""
     corpora: dict[str, CorpusSource] = {}
     for sweep in sweeps:
-        for arm in sweep.arms.values():
+        for name, arm in sweep.arms.items():
             settings = {**sweep.settings, **arm.settings}
             data = {path.removeprefix("data."): v for path, v in settings.items() if path.startswith("data.")}
             kind = data_kinds.kind_of(data)
             source = (kind.__doc__ or "").partition("\n\n")[0] if kind else ""
-            for run in (*arm.search, *arm.fresh):
+            for run in sweep.runs:
+                if run.arm != name or run.stage not in (SEARCH, FRESH):
+                    continue
                 if fingerprint := surroundings[run.surroundings].get("ablate.corpus"):
                     known = CorpusSource(fingerprint=fingerprint, settings=data, source=" ".join(source.split()))
                     corpora.setdefault(fingerprint, known)
@@ -163,7 +166,7 @@ def _list_corpora(sweeps: Iterable[PublishedSweep], surroundings: Sequence[Mappi
 
 
 def _sum_runs(sweeps: Iterable[PublishedSweep]) -> Totals:
-    runs = [run for sweep in sweeps for run in sweep.list_runs()]
+    runs = [run for sweep in sweeps for run in sweep.runs]
     return Totals(
         runs=len(runs),
         items=sum(run.items for run in runs),

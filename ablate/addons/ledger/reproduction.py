@@ -52,7 +52,7 @@ def compare_cell(cell: Cell, trained: Trained, count: int) -> Checked:
     error of 5 % for all `count` cells together (Student's t, from the other seeds). Where training amplifies rounding
     until nothing but the settings are shared, that is how far a true one lies away; mostly it lies closer. On another
     corpus nothing can be said."""
-    facts, run = cell.facts, cell.run
+    facts, run = cell.run.facts, cell.run
     keys = dict.fromkeys([*facts, *trained.facts])
     differs = {
         key: (facts.get(key, "not known"), trained.facts.get(key, "not known"))
@@ -71,19 +71,21 @@ def _name_ending(cell: Cell, trained: Trained) -> str:
 
 
 def _judge_cell(cell: Cell, trained: Trained, ending: str, elsewhere: bool, count: int) -> tuple[Word, str]:
-    run = cell.run
-    curve = {int(step or 0): value for step, value in run.curve}
+    run, runs = cell.run, cell.record.runs
+    outcome, curve = runs.find_outcome(run), run.curve
+    peers = [peer for other in cell.peers if (peer := runs.find_outcome(other))]
+    before = outcome.ending if outcome else None
     if run.status == trained.status and run.value == trained.value and _is_same(curve, trained.curve):
         at = f"{len(curve)} values of its curve" if len(curve) > 1 else "its value"
-        return "bit for bit", f"{at}, {_format(run.value, run.ending)}"
-    told = f"published {_format(run.value, run.ending)}, here {_format(trained.value, ending)}"
-    there, here = cell.facts.get(_CORPUS), trained.facts.get(_CORPUS)
+        return "bit for bit", f"{at}, {_format(run.value, before)}"
+    told = f"published {_format(run.value, before)}, here {_format(trained.value, ending)}"
+    there, here = run.facts.get(_CORPUS), trained.facts.get(_CORPUS)
     if there and here and there != here:
         return "cannot be compared", f"{told}, on another corpus ({here[:12]}..., not {there[:12]}...)"
     if not elsewhere:
         return "not reproduced", f"{told}, though hardware, versions and corpus are the same"
-    if run.ending != ending:
-        if any(peer.ending == ending for peer in cell.peers):
+    if before != ending:
+        if any(peer.ending == ending for peer in peers):
             return "within the seeds", f"{told}; other seeds of the same settings ended so too"
         return "not reproduced", f"{told}, as no other seed of these settings did"
     if run.value is None or trained.value is None:
@@ -91,7 +93,7 @@ def _judge_cell(cell: Cell, trained: Trained, ending: str, elsewhere: bool, coun
     distance = abs(trained.value - run.value)
     if distance <= ROUNDING * abs(run.value):
         return "to rounding", told
-    values = [peer.value for peer in cell.peers if peer.ending == ending and peer.value is not None]
+    values = [peer.value for peer in peers if peer.ending == ending and peer.value is not None]
     if len(values) < LEAST_PEERS:
         return "cannot be compared", f"{told}; too few other seeds show how far seeds lie apart"
     limit = bound_distance(values, ALPHA / count)
@@ -107,9 +109,9 @@ def bound_distance(values: Sequence[float], level: float) -> float:
     return find_t_limit(level, n) * sd * math.sqrt(2)
 
 
-def _is_same(published: Mapping[int, float | None], curve: Mapping[int, float]) -> bool:
-    finite = {step: value if math.isfinite(value) else None for step, value in curve.items()}
-    return dict(published) == finite
+def _is_same(*curves: Mapping[int, float]) -> bool:
+    first, second = ({step: v if math.isfinite(v) else None for step, v in curve.items()} for curve in curves)
+    return first == second
 
 
 def _format(value: float | None, ending: str | None) -> str:

@@ -42,7 +42,7 @@ def train_cell(cell: Cell, eager: bool = False) -> Trained:
             curve[step] = value
         return True
 
-    with _limit_threads(cell.facts.get("ablate.threads")):
+    with _limit_threads(cell.run.facts.get("ablate.threads")):
         place = Place(f"verify {cell.record.name}", cell.label)
         result = train(experiment, place, Hooks(decide=note))
     if result.run_id:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ablate.addons.ledger.schema import Run, Rung, TaskScore
+from ablate.addons.ledger import schema
+from ablate.sweeps.runs import FINISHED, Run, RungEnd, Runs
 from ablate.tracking.provenance import COMPARED
-from ablate.verdict.outcomes import FINISHED, RungEnd, TrialRecord, read_outcome
+from ablate.verdict.outcomes import Outcome
 from ablate.verdict.questions import Question, Score
 
 PUBLISHED = (*FINISHED, "failed")
@@ -42,46 +43,51 @@ def _number(value: T, known: list[T]) -> int:
     return known.index(value)
 
 
-def to_runs(trials: Iterable[TrialRecord], trivial_loss: float | None, shared: Shared) -> list[Run]:
-    """Return those of `trials` that have ended."""
-    return [to_run(trial, trivial_loss, shared) for trial in trials if trial.status in PUBLISHED]
+def publish_runs(runs: Runs, shared: Shared) -> list[schema.Run]:
+    """Return those of `runs` that have ended."""
+    return [_publish(run, runs.find_outcome(run), shared) for run in runs if run.status in PUBLISHED]
 
 
-def to_run(trial: TrialRecord, trivial_loss: float | None, shared: Shared) -> Run:
-    """Return a run that has ended."""
-    outcome = read_outcome(trial, trivial_loss)
-    return Run(
-        number=trial.number,
-        params=dict(trial.params),
-        status=trial.status,
+def _publish(run: Run, outcome: Outcome | None, shared: Shared) -> schema.Run:
+    return schema.Run(
+        arm=run.arm,
+        stage=run.stage,  # type: ignore[arg-type]
+        seed=run.seed,
+        at=run.at,
+        number=run.number,
+        params=dict(run.params),
+        status=run.status,
         ending=outcome.ending if outcome else None,
-        value=_to_finite(trial.value),
-        metrics={name: _to_finite(value) for name, value in trial.metrics.items()},
-        curve=[[step, _to_finite(value)] for step, value in sorted(trial.curve.items())],
-        step=trial.step,
-        seconds=trial.seconds,
-        items_per_update=trial.items_per_update,
-        reason=trial.reason,
-        costs={name: float(value) for name, value in trial.costs.items() if math.isfinite(value)},
-        layers=dict(trial.layers),
+        value=_to_finite(run.value),
+        metrics={name: _to_finite(value) for name, value in run.metrics.items()},
+        curve=[[step, _to_finite(value)] for step, value in sorted(run.curve.items())],
+        step=run.step,
+        seconds=run.seconds,
+        items_per_update=run.items_per_update,
+        reason=run.reason,
+        costs={name: float(value) for name, value in run.costs.items() if math.isfinite(value)},
+        layers=dict(run.layers),
         rungs=[
-            Rung(
+            schema.Rung(
                 updates=rung.updates,
                 value=rung.value,
                 metrics={name: _to_finite(value) for name, value in rung.metrics.items()},
                 branched=rung.branched,
             )
-            for rung in trial.rungs
+            for rung in run.rungs
         ],
-        scores={task: _to_task_score(score, shared) for task, score in trial.scores.items()},
-        surroundings=shared.number_facts(trial.facts),
+        scores={task: _to_task_score(score, shared) for task, score in run.scores.items()},
+        surroundings=shared.number_facts(run.facts),
     )
 
 
-def to_trial(run: Run, arm: str, shared: Shared) -> TrialRecord:
-    """Return a run as the record of a trial of `arm`. It has no run in MLflow."""
-    return TrialRecord(
-        arm=arm,
+def restore_run(run: schema.Run, shared: Shared) -> Run:
+    """Return a published run. It has no run in MLflow."""
+    return Run(
+        arm=run.arm,
+        stage=run.stage,
+        seed=run.seed,
+        at=run.at,
         number=run.number,
         status=run.status,
         params=dict(run.params),
@@ -109,9 +115,9 @@ def to_trial(run: Run, arm: str, shared: Shared) -> TrialRecord:
     )
 
 
-def _to_task_score(score: Score, shared: Shared) -> TaskScore:
+def _to_task_score(score: Score, shared: Shared) -> schema.TaskScore:
     metrics = dict.fromkeys(metric for question in score.questions for metric in question.values)
-    return TaskScore(
+    return schema.TaskScore(
         shots=score.shots,
         metrics={metric: _to_finite(value) for metric, value in score.metrics.items()},
         stderr={metric: _to_finite(value) for metric, value in score.stderr.items()},
@@ -122,7 +128,7 @@ def _to_task_score(score: Score, shared: Shared) -> TaskScore:
     )
 
 
-def _from_task_score(task: str, score: TaskScore, shared: Shared) -> Score:
+def _from_task_score(task: str, score: schema.TaskScore, shared: Shared) -> Score:
     names = shared.questions[score.questions]
     answers = zip(*score.values.values(), strict=True) if score.values else [()] * len(names)
     rows = [dict(zip(score.values, row, strict=True)) for row in answers]

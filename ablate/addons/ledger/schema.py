@@ -18,7 +18,7 @@ FILE, SWEEP, PAGE, NOTES = "bundle.json.gz", "sweep.yaml", "index.md", "notes.md
 CHECKS = "reproductions"
 """Folder of the records of those who have trained runs of it again."""
 
-Phase = Literal["search", "selection", "fresh", "crossed"]
+Stage = Literal["search", "selection", "confirmation", "crossed"]
 """What a run was for: the search; a candidate on a selection seed; chosen settings on a fresh seed, for the verdict;
 the loser of a comparison at the settings of the winner."""
 
@@ -53,10 +53,15 @@ class TaskScore(Config):
 class Run(Config):
     """One training and how it ended."""
 
+    arm: str
+    stage: Stage = "search"
     number: int
-    """Among those of the same arm and phase."""
+    """Of its settings among those that the arm has searched: in the search each run has its own."""
+    seed: int
+    at: str = ""
+    """Of a crossed run: the arm whose settings it has, of those that both search."""
     params: dict[str, Any]
-    """Dotted path -> value, over the settings of its arm and of what it belongs to. `seed` is among them."""
+    """Dotted path -> value, over the settings of its arm."""
     status: str
     """completed, pruned, diverged or failed."""
     ending: Literal["trained", "stuck", "diverged"] | None
@@ -88,26 +93,6 @@ class Run(Config):
         return (self.step + sum(rung.branched for rung in self.rungs)) * self.items_per_update
 
 
-class CandidateRuns(Config):
-    """One of the best settings of a search, on selection seeds."""
-
-    trial: int
-    """Number of the run of the search."""
-    runs: list[Run]
-
-
-class CrossedPair(Config):
-    """The loser of a comparison at the winner's settings, on fresh seeds."""
-
-    loser: str
-    winner: str | None
-    """Of a factorial; None: the other of `arm` and its baseline."""
-    arm: str | None
-    """The arm that is compared with its baseline; None in a factorial."""
-    params: dict[str, Any]
-    runs: list[Run]
-
-
 class SeedLooks(Config):
     """Looks at a verdict."""
 
@@ -117,16 +102,13 @@ class SeedLooks(Config):
     """Fresh seeds at the last planned one."""
 
 
-class ArmRuns(Config):
-    """The runs of an arm."""
+class PublishedArm(Config):
+    """An arm."""
 
     settings: dict[str, Any]
     """Resolved settings that differ from `PublishedSweep.settings`, at the point that was tested."""
-    search: list[Run]
-    candidates: list[CandidateRuns] = []
     chosen: int | None
-    """Number of the run of the search whose settings were tested; None: nothing was searched, or nothing chosen yet."""
-    fresh: list[Run]
+    """Number of the settings that were tested; None: none are chosen yet."""
     looks: SeedLooks | None
     first_effect: float | None
     """`confirm.effect` at the first look."""
@@ -171,8 +153,9 @@ class PublishedSweep(Config):
     """The sweep as it was run."""
     settings: dict[str, Any]
     """Dotted path -> value: all settings of the first arm, at the point that was tested."""
-    arms: dict[str, ArmRuns]
-    crossed: list[CrossedPair] = []
+    arms: dict[str, PublishedArm]
+    runs: list[Run]
+    """All runs that ended: those of one stage after the other, arm by arm."""
     validation_items: int | None
     score_items: dict[str, int] = {}
     scored: int
@@ -182,15 +165,6 @@ class PublishedSweep(Config):
     verdict: Verdict
     cautions: list[str]
     """What the report warns about."""
-
-    def list_runs(self) -> list[Run]:
-        """Return all runs: of the searches, on selection seeds, on fresh seeds, and crossed."""
-        arms = self.arms.values()
-        return [
-            *(run for arm in arms for run in (*arm.search, *arm.fresh)),
-            *(run for arm in arms for candidate in arm.candidates for run in candidate.runs),
-            *(run for pair in self.crossed for run in pair.runs),
-        ]
 
 
 class CorpusSource(Config):
@@ -241,7 +215,7 @@ class Bundle(Config):
     @model_validator(mode="after")
     def _check_indexes(self) -> Bundle:
         """Refuse a run that points to what the bundle does not have."""
-        for run in (run for sweep in self.sweeps for run in sweep.list_runs()):
+        for run in (run for sweep in self.sweeps for run in sweep.runs):
             if not 0 <= run.surroundings < len(self.surroundings):
                 raise ValueError(f"a run has the surroundings {run.surroundings} of {len(self.surroundings)}")
             for task, score in run.scores.items():

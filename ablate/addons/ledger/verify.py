@@ -89,7 +89,7 @@ def verify(
         if damage := [*claims.check_values(bundle), *claims.check_verdicts(bundle, records)]:
             return Verification(bundle.name, damage)
         show("Files: as published. Verdict: follows from the runs.")
-        every = list_cells(bundle, records.values())
+        every = list_cells(records.values())
     named = [cell for cell in every if all(text in cell.label for text in only)]
     if every and not named:
         raise DataError(f"No run of {bundle.name} is called {join_words(only)}. One of its runs is {every[0].label!r}.")
@@ -110,7 +110,7 @@ def _train(cell: Cell, train: Callable[[Cell], Trained]) -> Trained:
     try:
         return train(cell)
     except DataError as error:
-        corpus = cell.facts.get("ablate.corpus", "not known")
+        corpus = cell.run.facts.get("ablate.corpus", "not known")
         known = f"No corpus is part of a bundle; the SHA-256 of this one is {corpus}."
         raise DataError(f"{cell.label} cannot be trained here: {error} {known}") from None
 

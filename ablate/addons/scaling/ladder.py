@@ -12,7 +12,7 @@ from ablate.config.formatting import join_words
 from ablate.reports.fairness import describe_sizes
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search_edges import describe_edges
-from ablate.verdict.outcomes import LOSS, Outcome, read_outcome
+from ablate.verdict.outcomes import LOSS, Outcome
 from ablate.verdict.records import FreshOutcomes
 
 
@@ -88,10 +88,10 @@ def find_effect(rungs: Sequence[Rung]) -> float | None:
 def read_losses(record: SweepRecord, arm: str) -> FreshOutcomes:
     """Return the outcomes of the fresh seeds of `arm`; the values are validation losses, whatever the objective."""
     outcomes: dict[int, Outcome] = {}
-    for trial in record.confirmed.get(arm, ()):
-        outcome = read_outcome(trial, record.trivial_loss)
+    for trial in record.fresh(arm):
+        outcome = record.runs.find_outcome(trial)
         if outcome is not None and (outcome.value is None or LOSS in trial.metrics):
             loss = None if outcome.value is None else trial.metrics[LOSS]
-            outcomes[int(trial.params["seed"])] = replace(outcome, value=loss)
+            outcomes[trial.seed] = replace(outcome, value=loss)
     found = record.spec.at_grid or record.best(arm) is not None
     return FreshOutcomes(dict(sorted(outcomes.items())), looks=record.looks.get(arm), found=found)

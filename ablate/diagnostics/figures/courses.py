@@ -11,7 +11,7 @@ from ablate.diagnostics.figures.groups import Group
 from ablate.diagnostics.measures import Measurement, Result
 from ablate.diagnostics.measures.base import TRAINING
 from ablate.diagnostics.stored import parse_history, read_measurements
-from ablate.verdict.outcomes import TrialRecord
+from ablate.sweeps.runs import Run
 
 
 def read_courses(figure: str, kind: type[Measurement], groups: Sequence[Group]) -> dict[str, Result]:
@@ -34,7 +34,7 @@ def read_courses(figure: str, kind: type[Measurement], groups: Sequence[Group]) 
     return courses
 
 
-def _read_course(run: TrialRecord, kind: type[Measurement]) -> Result:
+def _read_course(run: Run, kind: type[Measurement]) -> Result:
     """Return the numbers of one run; without rows if it has none, or was measured only once."""
     from mlflow.exceptions import MlflowException
 

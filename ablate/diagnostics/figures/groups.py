@@ -12,10 +12,10 @@ from ablate.config.formatting import count_noun, join_words
 from ablate.diagnostics.opening import OPENERS, split_label
 from ablate.sweeps.donors import find_arm
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import Run
 from ablate.sweeps.spec.references import parse_reference
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.training.runs import has_checkpoint
-from ablate.verdict.outcomes import TrialRecord, read_outcome
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Group:
     """Seed -> a model's name for `open_model`; None for a model that is no seed of a sweep."""
     arm: str = ""
     """The arm in the sweep's file, whose depths are one line; the user's name for it, if there is one."""
-    runs: tuple[TrialRecord, ...] = ()
+    runs: tuple[Run, ...] = ()
     """Those of the seeds of a sweep, in the order of `models`."""
     sweep: str = ""
     """The title of the sweep; "" for a model that is not of a sweep."""
@@ -112,7 +112,7 @@ def choose_arms(record: SweepRecord) -> dict[str, str]:
     for (_, depth), names in cells.items():
         points = count_noun(len(names), "point") + (f" with {count_noun(depth, 'layer')}" if several else "")
         chosen |= _describe_choice(record, record.pick_cell(names), names, points)
-    return chosen or dict.fromkeys(record.trials, "")
+    return chosen or dict.fromkeys(record.arms, "")
 
 
 def _choose_arm(name: str, record: SweepRecord, arm: str) -> dict[str, str]:
@@ -145,12 +145,12 @@ def _find_seeds(record: SweepRecord, arm: str, checkpoints: bool) -> tuple[Group
     cell = record.spec.cells.get(arm)
     planned = record.spec.confirm.first_seeds if record.spec.confirm.most_seeds else 0
     if planned:
-        runs = record.confirmed.get(arm, [])
+        runs = record.fresh(arm)
     else:
         settled = record.settled(arm)
-        runs = [settled] if settled else []
-    seeds = {run.params.get("seed", record.spec.base(arm).seed): run for run in runs if run.run_id}
-    endings = {s: outcome.ending for s, run in seeds.items() if (outcome := read_outcome(run, record.trivial_loss))}
+        runs = record.runs.replace([settled] if settled else [])
+    seeds = {run.seed: run for run in runs if run.run_id}
+    endings = {s: outcome.ending for s, run in seeds.items() if (outcome := record.runs.find_outcome(run))}
     measured = {s: seeds[s] for s, ending in endings.items() if ending != "diverged"}
     kept = {s: run for s, run in measured.items() if not checkpoints or has_checkpoint(str(run.run_id))}
     notes = []

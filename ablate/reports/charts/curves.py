@@ -21,7 +21,6 @@ from ablate.reports.figure_data import collect_courses
 from ablate.reports.findings import objective_sign
 from ablate.reports.labels import choose_looks, label_metric
 from ablate.reports.usage import UsageUnit
-from ablate.sweeps.comparison import read_outcomes
 from ablate.sweeps.records import SweepRecord
 
 Line = list[tuple[float, float]]
@@ -71,10 +70,11 @@ def collect_bundles(record: SweepRecord) -> dict[str, Bundle]:
     """Return arm -> the curves of its fresh seeds that ended."""
     unit = UsageUnit.of(record)
     bundles: dict[str, Bundle] = {}
-    for arm, runs in record.confirmed.items():
-        outcomes = read_outcomes(runs, record.trivial_loss)
+    for arm in record.arms:
+        runs = record.fresh(arm)
+        outcomes = runs.outcomes()
         for run in runs:
-            outcome = outcomes.get(run.params["seed"])
+            outcome = outcomes.get(run.seed)
             line = [
                 (float(step * unit.per_update(run)), v) for step, v in sorted(run.curve.items()) if math.isfinite(v)
             ]

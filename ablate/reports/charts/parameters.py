@@ -94,7 +94,7 @@ def chart_panel(record: SweepRecord, panel: Panel, confirmed: list[Confirmed]) -
         shapes.append(build_band(min(edge, high, low), max(edge, high, low), "y", "x"))
         low, high = (low, high + width) if sign > 0 else (low - width, high)
         shapes[0] |= {"y0": edge - width / 2, "y1": edge + width / 2}
-    traces = [t for arm in record.trials for t in _draw_arm(record, panel, arm, looks, (low, high), edge)]
+    traces = [t for arm in record.arms for t in _draw_arm(record, panel, arm, looks, (low, high), edge)]
     traces += _draw_confirmed(confirmed, looks, bounds, edge, named=not panel.points)
     traces += list(_list_entries(panel, confirmed))
     name, extent = label_parameter(panel.path), _find_extent(panel, confirmed)

@@ -5,11 +5,12 @@ It is made anew from the outcomes whenever somebody asks, so that no process has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ablate.sweeps.runs import Runs, read_rung_outcomes
 from ablate.sweeps.search.methods import Rung
-from ablate.verdict.outcomes import Outcome, TrialRecord, read_rung_outcomes
+from ablate.verdict.outcomes import Outcome
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,12 @@ class Decisions:
     """Settings that have ended a rung and do not go on."""
 
 
-def read_standings(
-    rungs: Sequence[Rung], trials: Iterable[TrialRecord], trivial_loss: float | None
-) -> dict[int, Standing]:
+def read_standings(rungs: Sequence[Rung], trials: Runs) -> dict[int, Standing]:
     """Return how far the settings of each of an arm's `trials` are, by its number. One that has diverged counts as
-    diverged at all rungs that follow. `trivial_loss`: see `classify`."""
+    diverged at all rungs that follow."""
     standings = {}
     for trial in trials:
-        ended = read_rung_outcomes(trial, trivial_loss)
+        ended = read_rung_outcomes(trial, trials.trivial_loss)
         if trial.status == "diverged":
             ended += [Outcome("diverged")] * (len(rungs) - len(ended))
         standings[trial.number] = Standing(tuple(ended), trial.status == "failed")

@@ -31,7 +31,7 @@ def test_differences_are_those_of_pairs_of_seeds(run_sweep):
     assert set(comparison.settings) == {"trainer.max_steps", "trainer.val_samples"}  # which follows from it
     assert comparison.settings["trainer.max_steps"]["longer"] == "777"
     arm = "pre lr=0.003"
-    values = [{run.params["seed"]: run.value for run in record.confirmed[arm]} for record in (first, second)]
+    values = [{run.seed: run.value for run in record.fresh(arm)} for record in (first, second)]
     differences = [values[1][seed] - values[0][seed] for seed in values[0]]
     (pair,) = [pair for pair in comparison.pairs if pair.arm == arm]
     assert pair.difference.mean == pytest.approx(np.mean(differences), abs=1e-12)
@@ -59,12 +59,12 @@ def test_all_intervals_share_the_error(run_sweep):
 
 def test_runs_are_compared_whatever_their_arms_are_called(store, tiny_settings):
     record = run_here(Sweep.from_tree(spec_tree(tiny_settings, sampler="random", budget={"trials": 1})))
-    ids = [record.trials[arm][0].run_id for arm in ("pre", "mix")]
+    ids = [record.search(arm)[0].run_id for arm in ("pre", "mix")]
     comparison = compare(ids)
     assert comparison.arms == ["pre / mix"]
     assert "norm.kind" in comparison.settings
     (pair,) = comparison.pairs
-    values = [record.trials[arm][0].metrics["val/loss"] for arm in ("pre", "mix")]
+    values = [record.search(arm)[0].metrics["val/loss"] for arm in ("pre", "mix")]
     assert pair.difference.mean == pytest.approx(values[1] - values[0], abs=1e-6)
     assert pair.difference.interval is None
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from ledger.conftest import RATES, TRIVIAL, build_tree, lose, read_json, run_in_memory, write_json
 from PIL import Image
+from run_table import by_arm
 
 from ablate.addons.ledger import bundles, studies
 from ablate.addons.ledger.cells import list_cells
@@ -22,6 +23,7 @@ from ablate.config.errors import DataError, StoreError, SweepError
 from ablate.reports.columns import word_table
 from ablate.reports.table import Section
 from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.runs import FRESH, Runs
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.storage import open_storage, storage_url
 from ablate.sweeps.verdict_summary import summarise_verdict
@@ -46,12 +48,16 @@ def test_a_bundle_has_the_sweep_its_runs_its_verdict_and_how_to_check_it(bundle)
     assert {arm: one["kind"] for arm, one in sweep["verdict"]["arms"].items()} == {
         a: c.kind for a, c in compared.items()
     }
-    for arm, runs in record.confirmed.items():
-        published = {run["params"]["seed"]: (run["ending"], run["value"]) for run in sweep["arms"][arm]["fresh"]}
+    for arm, runs in by_arm(record, FRESH).items():
+        published = {
+            run["seed"]: (run["ending"], run["value"])
+            for run in sweep["runs"]
+            if (run["arm"], run["stage"]) == (arm, "confirmation")
+        }
         assert published == {seed: (one.ending, one.value) for seed, one in compared[arm].outcomes.items()}
         assert len(runs) == len(published) == 4
-    assert values["totals"]["runs"] == len(record.list_runs())
-    assert values["totals"]["items"] == sum(run.items for run in record.list_runs())
+    assert values["totals"]["runs"] == len(record.runs)
+    assert values["totals"]["items"] == sum(run.items for run in record.runs)
     page = (bundle / "index.md").read_text()
     assert sweep["verdict"]["text"] in page
     assert "ablate verify FOLDER" in page
@@ -73,7 +79,7 @@ def test_nothing_of_this_machine_and_no_secret_is_published(run_sweep, tmp_path,
             assert word not in text, name
     bundle = bundles.read_bundle(tmp_path / "out")
     assert bundle.sweeps[0].spec["experiment"]["data"]["files"] == ["books.txt"]
-    cells = list_cells(bundle, bundles.restore_records(bundle, tmp_path / "out").values())
+    cells = list_cells(bundles.restore_records(bundle, tmp_path / "out").values())
     assert {cell.build_experiment().trainer.copy_to for cell in cells} == {None}  # a verified run is copied nowhere
 
 
@@ -354,7 +360,7 @@ def test_the_page_begins_with_the_answer(run_sweep, write_sweep, store, tmp_path
 
 def test_a_sweep_none_of_whose_runs_has_ended_is_not_published(run_sweep, tmp_path, monkeypatch):
     record = run_sweep("searched")
-    empty = replace(record, trials={arm: [] for arm in record.trials}, confirmed={}, candidates={}, crossed={})
+    empty = replace(record, runs=Runs())
     monkeypatch.setattr(studies, "read_sweep", lambda *_: empty)
     with pytest.raises(SweepError, match="No run of searched has ended, so there is nothing to publish"):
         publish(["searched"], tmp_path / "out")

@@ -65,7 +65,7 @@ def check_closeness(folder, cell):
 def bound_seeds(folder, label):
     """How far two seeds of a run's settings lie apart, but for one pair in a thousand."""
     bundle = read_bundle(folder)
-    (cell,) = [one for one in list_cells(bundle, restore_records(bundle, folder).values()) if one.label == label]
+    (cell,) = [one for one in list_cells(restore_records(bundle, folder).values()) if one.label == label]
     values = [peer.value for peer in cell.peers if peer.value is not None]
     return bound_distance(values, 0.001) if len(values) > 1 else 0.0
 

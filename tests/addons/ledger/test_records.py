@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from ledger.conftest import KINDS, run_in_memory
+from run_table import by_arm, put
 
 from ablate.addons.ledger.records import judge, publish_record, restore_record
 from ablate.addons.ledger.runs import Shared
 from ablate.addons.ledger.schema import PublishedSweep
 from ablate.reports.report import assemble
 from ablate.sweeps.records import list_rows
+from ablate.sweeps.runs import FRESH
 
 
 def pass_through_json(record):
@@ -39,22 +41,16 @@ def test_every_run_that_ended_is_published_once():
     for kind in KINDS:
         record = run_in_memory(kind)
         published, _ = pass_through_json(record)
-        arms = published.arms.values()
-        runs = [
-            *(run for arm in arms for run in (*arm.search, *arm.fresh)),
-            *(run for arm in arms for candidate in arm.candidates for run in candidate.runs),
-            *(run for pair in published.crossed for run in pair.runs),
-        ]
-        assert len(runs) == len(record.list_runs()), kind
+        assert len(published.runs) == len(record.runs), kind
 
 
 def test_a_run_that_goes_on_is_left_out():
     record = run_in_memory("grid")
     arm = "pre lr=0.001"
-    first, *others = record.confirmed[arm]
-    confirmed = {**record.confirmed, arm: [replace(first, status="running", value=None), *others]}
-    published, _ = pass_through_json(replace(record, confirmed=confirmed))
-    assert [run.params["seed"] for run in published.arms[arm].fresh] == [run.params["seed"] for run in others]
+    first, *others = record.fresh(arm)
+    confirmed = {**by_arm(record, FRESH), arm: [replace(first, status="running", value=None), *others]}
+    published, _ = pass_through_json(put(record, confirmed=confirmed))
+    assert [run.seed for run in published.runs if run.arm == arm] == [run.seed for run in others]
 
 
 def test_settings_are_whole_for_the_first_arm_and_what_differs_for_others():

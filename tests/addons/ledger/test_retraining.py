@@ -23,7 +23,7 @@ def test_a_compiled_cell_is_compiled_again_where_it_can_be(monkeypatch, eager, c
         return Result("completed", {"val/loss": 2.0}, 108, None, 0.0)
 
     bundle = read_bundle(SHORTEST)
-    cell = list_cells(bundle, restore_records(bundle, SHORTEST).values())[0]
+    cell = list_cells(restore_records(bundle, SHORTEST).values())[0]
     assert cell.facts["ablate.compile"] == "true"
     cell = replace(cell, params={**cell.params, "trainer.compile": how})
     monkeypatch.setattr(retraining, "has_compiler", lambda: compiler)

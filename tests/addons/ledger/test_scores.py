@@ -10,6 +10,7 @@ import pytest
 from ledger.conftest import build_tree, run_in_memory
 from ledger.test_records import pass_through_json
 from ledger.test_verify import change, refuse, repeat
+from run_table import by_arm, put
 
 from ablate.addons.ledger import bundles, studies
 from ablate.addons.ledger.publish import publish, publish_anew
@@ -19,6 +20,7 @@ from ablate.addons.ledger.verify import verify
 from ablate.config.errors import ConfigError
 from ablate.reports.report import assemble
 from ablate.reports.stored_scores import find_scored_runs
+from ablate.sweeps.runs import FRESH
 from ablate.verdict.questions import Question, Score
 
 SHARE = {"pre": 20, "post": 22, "mix": 35}
@@ -40,9 +42,9 @@ def give_scores(record):
             replace(run, scores={"piqa": score("piqa", SHARE[arm] + k % 3), "boolq": score("boolq", 20 + k % 2, 30)})
             for k, run in enumerate(runs)
         ]
-        for arm, runs in record.confirmed.items()
+        for arm, runs in by_arm(record, FRESH).items()
     }
-    return replace(record, confirmed=confirmed)
+    return put(record, confirmed=confirmed)
 
 
 @pytest.fixture
@@ -88,12 +90,12 @@ def test_a_report_of_what_mlflow_does_not_have_does_not_ask_it(monkeypatch):
 
 def test_an_answer_that_is_no_number_is_none_in_the_bundle_as_in_the_report():
     record = give_scores(run_in_memory("searched"))
-    run = record.confirmed["mix"][0]
+    run = record.fresh("mix")[0]
     content = run.scores["piqa"].to_dict()
     content["questions"][3]["values"]["acc"] = math.nan
     scores = {**run.scores, "piqa": Score.from_dict(content)}
-    fresh = {**record.confirmed, "mix": [replace(run, scores=scores), *record.confirmed["mix"][1:]]}
-    published, restored = pass_through_json(replace(record, confirmed=fresh))
+    fresh = {**by_arm(record, FRESH), "mix": [replace(run, scores=scores), *record.fresh("mix")[1:]]}
+    published, restored = pass_through_json(put(record, confirmed=fresh))
     assert published.verdict == judge(restored)
 
 

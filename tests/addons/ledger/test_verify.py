@@ -5,18 +5,18 @@ import json
 import math
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from ledger.conftest import read_json, write_json
 from optuna.storages import InMemoryStorage
+from run_table import by_arm
 from scaling.transfer.test_sizes import FILE
 from sweeps.small import run_here, spec_tree
 
 from ablate.addons.ledger import bundles
 from ablate.addons.ledger import verify as verifying
-from ablate.addons.ledger.cells import list_cells, shuffle_cells
+from ablate.addons.ledger.cells import Cell, list_cells, shuffle_cells
 from ablate.addons.ledger.claims import list_other_kinds
 from ablate.addons.ledger.publish import publish
 from ablate.addons.ledger.records import judge
@@ -24,6 +24,7 @@ from ablate.addons.ledger.reproduction import bound_distance, compare_cell
 from ablate.addons.ledger.retraining import Trained
 from ablate.addons.ledger.verify import verify
 from ablate.config.errors import ConfigError, DataError
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 from benchmarks.simulation.sweeps import simulate
@@ -108,7 +109,7 @@ def test_a_changed_value_is_found_even_where_the_digest_was_made_anew(bundle, ed
 
 def test_all_runs_are_judged_by_though_one_of_them_cannot_be_trained(bundle, monkeypatch):
     """All of Mix-LN come out half a nat higher."""
-    left_out = next(cell.label for cell in read_cells(bundle) if cell.phase == "search")
+    left_out = next(cell.label for cell in read_cells(bundle) if cell.run.stage == "search")
     monkeypatch.setattr(verifying, "find_obstacle", lambda cell: "not here" if cell.label == left_out else "")
 
     def worsen(cell):
@@ -161,7 +162,7 @@ def test_a_forgery_that_holds_together_is_found_by_training(bundle):
 
 def read_cells(folder):
     published = bundles.read_bundle(folder)
-    return list_cells(published, bundles.restore_records(published, folder).values())
+    return list_cells(bundles.restore_records(published, folder).values())
 
 
 def move(cell, value=None, **facts):
@@ -172,7 +173,7 @@ def move(cell, value=None, **facts):
 
 
 def test_elsewhere_a_value_may_lie_as_far_away_as_another_seed(bundle):
-    cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh")
+    cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.run.stage == FRESH)
     values = [peer.value for peer in cell.peers]
     assert len(values) == 3
     limit = 4.302653 * np.std(values, ddof=1) * math.sqrt(2)  # Student's t with two degrees of freedom, 97.5 %
@@ -186,14 +187,14 @@ def test_elsewhere_a_value_may_lie_as_far_away_as_another_seed(bundle):
 
 
 def test_a_forged_value_is_found_elsewhere_too_though_what_came_out_lies_among_the_other_seeds(bundle):
-    cells = [cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh"]
+    cells = [cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.run.stage == FRESH]
     cell, true = cells[0], cells[0].run.value
     forged = replace(cell, run=cell.run.model_copy(update={"value": true - 0.4}))
     assert compare_cell(forged, move(cell, true + 1e-6), 1).word == "not reproduced"
 
 
 def test_a_value_that_lies_apart_from_the_other_seeds_comes_out_to_rounding(bundle):
-    cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.phase == "fresh")
+    cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.run.stage == FRESH)
     far = replace(cell, run=cell.run.model_copy(update={"value": cell.run.value + 0.5}))
     assert compare_cell(far, move(cell, far.run.value * (1 + 0.9e-4)), 1).word == "to rounding"
     alone = replace(far, peers=())
@@ -202,7 +203,8 @@ def test_a_value_that_lies_apart_from_the_other_seeds_comes_out_to_rounding(bund
 
 
 def test_on_another_corpus_nothing_is_said(bundle):
-    cell = replace(read_cells(bundle)[0], facts={"ablate.corpus": "a" * 64})
+    cell = read_cells(bundle)[0]
+    cell = replace(cell, run=replace(cell.run, facts={"ablate.corpus": "a" * 64}))
     checked = compare_cell(cell, move(cell, cell.run.value + 0.001, **{"ablate.corpus": "b" * 64}), 1)
     assert checked.word == "cannot be compared"
     assert "on another corpus (bbbbbbbbbbbb..., not aaaaaaaaaaaa...)" in checked.why
@@ -211,7 +213,7 @@ def test_on_another_corpus_nothing_is_said(bundle):
 
 def test_an_ending_that_no_other_seed_had_is_not_reproduced(bundle):
     pre, post = (
-        next(c for c in read_cells(bundle) if c.arm == arm and c.phase == "fresh" and c.run.ending == "trained")
+        next(c for c in read_cells(bundle) if c.arm == arm and c.run.stage == FRESH and c.run.status == "completed")
         for arm in ("pre", "post")
     )
     assert {peer.ending for peer in post.peers} >= {"stuck"}
@@ -288,12 +290,12 @@ def test_with_all_cells_what_the_sizes_show_together_is_judged_anew(write_sweep)
     }
     large = records[max(records, key=lambda size: [*specs].index(size))]
     trained = []
-    for name, runs in large.confirmed.items():
+    for name, runs in by_arm(large, FRESH).items():
         for run in runs:
             params = {**large.spec.cells[name].point}
-            value = lose(large.spec.cells[name].arm, params, run.params["seed"], moves=0)
+            value = lose(large.spec.cells[name].arm, params, run.seed, moves=0)
             ended = Trained("completed", value, {run.step: value}, {"val/loss": value}, {})
-            trained.append((SimpleNamespace(arm=name, seed=run.params["seed"], record=large, phase="fresh"), ended))
+            trained.append((Cell(large, run), ended))
     changed = list_other_kinds("toy", records, trained)
     assert "over the sizes, arms.post: costs was published, and here it is holds" in changed
     assert not [text for text in changed if "arms.pre:" in text and text.startswith("over")]

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from optuna.storages import InMemoryStorage
+from run_table import by_arm, put
 
 from ablate.addons.scaling.figures import draw_differences
 from ablate.addons.scaling.ladder import fit_ladder
@@ -18,6 +19,7 @@ from ablate.cli import main
 from ablate.cli.over_sizes import to_text
 from ablate.config.errors import ConfigError, SweepError
 from ablate.models import models
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.storage import open_storage, storage_url
 from benchmarks.simulation.sweeps import simulate
@@ -107,7 +109,7 @@ def run(known, gap, floor=0.0, failing=(), trivial=None):
             return floor + 3 * (n / 1e4) ** -0.3 + worse + noise + (gap(n) if arm == "post" else 0)
 
         record = simulate(rung.spec, loss, InMemoryStorage())
-        records.append(replace(record, trivial_loss=trivial))
+        records.append(put(record, trivial_loss=trivial))
     return records
 
 
@@ -179,10 +181,10 @@ def test_an_interval_that_is_far_wider_does_not_flatten_the_figure_and_its_ends_
     large = records[2]
     far = [
         replace(one, value=loss, metrics={**one.metrics, "val/loss": loss})
-        for k, one in enumerate(large.confirmed["post"])
+        for k, one in enumerate(large.fresh("post"))
         for loss in [one.value + (k < 2)]
     ]
-    records[2] = replace(large, confirmed={**large.confirmed, "post": far})
+    records[2] = put(large, confirmed={**by_arm(large, FRESH), "post": far})
     ladder = fit_ladder("toy-ladder", known, records)
     (axes,) = draw_differences(ladder).axes
     assert -0.2 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0.1
@@ -220,7 +222,7 @@ def test_few_failures_can_not_tell_a_trend(file):
 def test_seeds_that_learned_nothing_fail_by_the_trivial_loss_of_their_rung(file):
     known = build_rungs(file(sizes=pick("s", "m")))
     records = run(known, lambda n: 3.0, trivial=3.2)
-    found = fit_ladder("toy-ladder", known, [replace(records[0], trivial_loss=99.0), records[1]])
+    found = fit_ladder("toy-ladder", known, [put(records[0], trivial_loss=99.0), records[1]])
     assert [share.stuck for share in found.compared.arms["post"].failures] == [0, 3]
     assert "At m: A seed fails when it diverges or is stuck" in say(found)
 
@@ -236,7 +238,7 @@ def test_without_fresh_seeds_at_two_sizes_there_is_no_ladder(file):
     known = build_rungs(file())
     records = run(known, lambda n: 0.0)
     with pytest.raises(SweepError, match="needs fresh seeds that ended at two sizes"):
-        fit_ladder("toy-ladder", known, [records[0], replace(records[1], confirmed={})])
+        fit_ladder("toy-ladder", known, [records[0], put(records[1], confirmed={})])
 
 
 def test_the_plan_of_sizes_says_why_they_will_not_be_compared(file, store, capsys):

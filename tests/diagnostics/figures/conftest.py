@@ -1,14 +1,15 @@
 """A finished sweep that keeps all checkpoints, of two arms with two seeds each, and what is drawn of it."""
 
 import pytest
+from run_table import join
 
 from ablate import tracking
 from ablate.diagnostics.figures import groups
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH, Run
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.train import train
-from ablate.verdict.outcomes import TrialRecord
 
 SEEDS, STEPS, TOKENS = (1, 2), 4, 4 * 32
 TREE = {
@@ -43,8 +44,8 @@ def _runs(tmp_path_factory, _empty_database):
             trials[arm] = []
             for seed in SEEDS:
                 result = train(Experiment.from_mapping(spec.base(arm).to_tree(), {"seed": seed}))
-                fields = "completed", {"seed": seed}, 3.0, {"val/loss": 3.0}, {}, STEPS, 1.0, result.run_id, "", TOKENS
-                trials[arm].append(TrialRecord(arm, seed, *fields))
+                fields = "completed", {}, 3.0, {"val/loss": 3.0}, {}, STEPS, 1.0, result.run_id, "", TOKENS
+                trials[arm].append(Run(arm, 0, *fields, seed=seed))
         tracking.client.cache_clear()
     return folder, trials
 
@@ -66,9 +67,9 @@ def sweep(runs, monkeypatch):
 
     def change(confirmed, tree=TREE):
         spec = Sweep.from_tree(tree)
-        searched = {arm: [] for arm in spec.all_arms}
-        chosen = {arm: trials[0] for arm, trials in runs.items() if arm in searched}
-        record = SweepRecord("small", 1, spec, searched, confirmed=confirmed, chosen=chosen, trivial_loss=4.0)
+        searched = {arm: trials[:1] for arm, trials in runs.items() if arm in spec.all_arms}
+        table = join({"search": searched, FRESH: confirmed}, 4.0)
+        record = SweepRecord("small", 1, spec, table, chosen=dict.fromkeys(searched, 0))
         monkeypatch.setattr(groups, "read_sweep", lambda title, storage: record)
         return record
 

@@ -12,7 +12,7 @@ from ablate.diagnostics.figures.groups import find_groups
 def test_all_seeds_of_all_arms(sweep, runs):
     sources = find_groups(["small"])
     assert {group.label: group.models for group in sources.groups} == {
-        arm: {run.params["seed"]: run.run_id for run in trials} for arm, trials in runs.items()
+        arm: {run.seed: run.run_id for run in trials} for arm, trials in runs.items()
     }
     assert sources.notes == []
 

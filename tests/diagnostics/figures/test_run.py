@@ -30,7 +30,7 @@ def test_the_numbers_are_those_of_every_checkpoint(sweep, runs, tmp_path):
         assert list(numbers) == ["pre", "post"]
         for arm, one in numbers.items():
             for (seed, result), run in zip(one.seeds.items(), runs[arm], strict=True):
-                assert seed == run.params["seed"]
+                assert seed == run.seed
                 prefix = "init:" if key.endswith("initial") else ""
                 kind = measurements[key.partition("_")[0]]
                 subject = open_model(f"{prefix}{run.run_id}", Opening()).subject
@@ -86,7 +86,7 @@ def test_a_course_is_that_of_the_training_of_each_seed(sweep, runs, tmp_path):
         with open(tracking.client().download_artifacts(run.run_id, "layers/training.json")) as file:
             course = json.load(file)["history"]["variance"]
         expected = [(int(seen) / (4 * 32), n, v) for seen, row in course.items() for n, v in enumerate(row, 1)]
-        rows = drawing.rows["variance_training"]["post"].seeds[run.params["seed"]].rows
+        rows = drawing.rows["variance_training"]["post"].seeds[run.seed].rows
         assert [(row["update"], row["layer"], row["variance"]) for row in rows] == sorted(expected)
     (panel, _) = draw(figures["variance-course"], drawing.rows).subfigs[0].axes
     means = drawing.rows["variance_training"]["post"].mean.rows

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from forked import read_parents
+from run_table import by_arm
 from sweeps.small import SILENT, run_sweep, table
 
 from ablate import tracking
@@ -25,6 +26,7 @@ from ablate.sweeps.executors import ray_cluster
 from ablate.sweeps.executors.ray import LOST, RayCluster, RayWorkers, open_cluster
 from ablate.sweeps.executors.ray_task import _KEEPER, WorkerEnd, WorkerOrder, read_version, run_worker
 from ablate.sweeps.leases import read_claim, read_owner
+from ablate.sweeps.runs import SEARCH
 from ablate.sweeps.storage import list_studies, open_storage, storage_url
 
 in_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
@@ -122,7 +124,7 @@ def run_on(nodes, spec):
 
 def list_seeds(record, arm):
     """The runs of an arm on further seeds."""
-    return [(run.status, run.params, run.value, run.curve) for run in record.list_seed_runs(arm)]
+    return [(run.status, run.params, run.value, run.curve) for run in record.runs.select(arm) if run.stage != SEARCH]
 
 
 def count_runs(name):
@@ -148,7 +150,7 @@ def test_a_node_killed_in_the_middle_costs_no_trial_and_no_number(two_nodes, spe
     assert table(record) == undisturbed
     claims = {trial._trial_id: read_claim(trial) for trial in list_trials(storage)}
     assert claims[killed[0]] == 2
-    assert count_runs("small") == len(claims) == sum(map(len, record.trials.values()))
+    assert count_runs("small") == len(claims) == sum(map(len, by_arm(record).values()))
 
 
 @in_proc
@@ -183,7 +185,7 @@ def test_nodes_that_come_and_go_and_ctrl_c_cost_nothing(two_nodes, store, spec, 
     with meanwhile(monkeypatch, kill_two):
         record = run_on(two_nodes, spec(**more))
     assert table(record) == table(plain)
-    assert [list_seeds(record, arm) for arm in record.trials] == [list_seeds(plain, arm) for arm in plain.trials]
+    assert [list_seeds(record, arm) for arm in by_arm(record)] == [list_seeds(plain, arm) for arm in by_arm(plain)]
     assert count_runs("small") == len(list_trials(storage)) == count_runs("plain")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from run_table import counts
 
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError, SweepError
@@ -63,12 +64,12 @@ def test_local_jobs_run_a_sweep_to_its_end(store, tree, tmp_path, monkeypatch, c
     changes = ["confirm.seeds=1", "confirm.candidates=1"]
     assert main(["sweep", "my.yaml", "--submit", "cluster=local", "--workers", "1", *changes]) == 0
     told = capsys.readouterr().out
-    assert read_sweep("sent").counts()["completed"] < 2
+    assert counts(read_sweep("sent"))["completed"] < 2
     Path("my.yaml").write_text("what was submitted does not change")
     assert [job.result() for job in kept[0].jobs] == [0]
     record = read_sweep("sent")
-    assert record.counts()["completed"] == 2
-    assert [t.params["seed"] for t in record.confirmed["pre"]] == [1]
+    assert counts(record)["completed"] == 2
+    assert [t.seed for t in record.fresh("pre")] == [1]
     assert (store / "reports" / "sent" / "report.json").exists()
     assert "1 job of sent@1 submitted (local): " + " ".join(job.job_id for job in kept[0].jobs) in told
     assert "ablate status sent@1" in told
@@ -83,7 +84,7 @@ def test_a_command_that_is_read_through_a_pipe_returns_at_once(store, tree, tmp_
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, re.sub("^validation: .*\n", "", done.stderr)) == (0, "")
-    assert read_sweep("sent").counts()["completed"] < 2  # it is still going on
+    assert counts(read_sweep("sent"))["completed"] < 2  # it is still going on
     controller = int(done.stdout.split("\n")[0].rpartition(" ")[2])
     os.kill(controller, signal.SIGINT)  # what the printed command does
 

@@ -1,0 +1,210 @@
+"""The runs of a sweep: one flat table, whatever stage they are of. Nothing here accesses a storage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+from ablate.verdict.outcomes import LOSS, Outcome, classify
+
+if TYPE_CHECKING:
+    from ablate.verdict.questions import Score
+
+STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
+FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
+SEARCH, SELECTION, FRESH, CROSSED = STAGES = ("search", "selection", "confirmation", "crossed")
+"""The stages of a sweep: the search; the best of it on selection seeds; the chosen settings on fresh seeds; the loser
+of a comparison at the winner's settings."""
+
+
+class RungEnd(NamedTuple):
+    """How a run stood at a rung: what a copy of it reached there."""
+
+    updates: int
+    """Length of the copy."""
+    value: float
+    """Its objective."""
+    metrics: dict[str, float]
+    """Those of its last validation."""
+    branched: int
+    """Its updates beside those of the run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of an arm at certain settings with a seed, ended or not."""
+
+    arm: str
+    number: int
+    """The number of its settings among those that the arm has searched, from 0: in the search each run has its own, and
+    a further attempt keeps it."""
+    status: str
+    """One of STATUSES."""
+    params: dict[str, Any]
+    """Its settings over those of the arm, but for the seed, if that is not searched: dotted path -> value."""
+    value: float | None
+    """The objective; None unless completed."""
+    metrics: dict[str, float]
+    """Those of the last validation."""
+    curve: dict[int, float]
+    """Updates -> objective, at each validation."""
+    step: int
+    """Updates made."""
+    seconds: float | None
+    """Wall-clock seconds of all processes that worked on it and recorded their time."""
+    run_id: str | None
+    """Its MLflow run."""
+    reason: str
+    """Why it diverged, was pruned or failed."""
+    items_per_update: int = 1
+    """Tokens or images of one update."""
+    stage: str = SEARCH
+    """One of STAGES."""
+    seed: int = 0
+    """Its seed, also where that is searched."""
+    at: str = ""
+    """Of a crossed run: the arm whose settings it has, of those that both search."""
+    session: int = 0
+    """Of a failed run: the session in which it failed, which does not try it again."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """Corpus, hardware, precision and versions of the training; those of the last process."""
+    costs: dict[str, float] = field(default_factory=dict)
+    """Operations and bytes by formula, and measured bytes on a GPU."""
+    layers: dict[str, list[float | None]] = field(default_factory=dict)
+    """What was measured of the layers at the end: number -> its value for each layer."""
+    rungs: tuple[RungEnd, ...] = ()
+    """How it stood at each rung that it has ended before its end."""
+    scores: dict[str, Score] = field(default_factory=dict)
+    """Task -> its score, of what `ablate evaluate` measured after training. The storage does not have them."""
+
+    @property
+    def label(self) -> str:
+        """Its name, in MLflow and on the screen."""
+        return label_run(self.arm, self.stage, self.number, self.seed, self.at)
+
+    @property
+    def reached(self) -> float | None:
+        """The objective at its end or, where it has none, at the last rung that it ended."""
+        return self.rungs[-1].value if self.value is None and self.rungs else self.value
+
+    @property
+    def items(self) -> int:
+        """Tokens or images that it was trained on, the copies included that ended its rungs."""
+        return self.paid_updates * self.items_per_update
+
+    @property
+    def paid_updates(self) -> int:
+        """Updates made, with those of the copies that ended its rungs."""
+        return self.step + sum(rung.branched for rung in self.rungs)
+
+
+def label_run(arm: str, stage: str, number: int, seed: int, at: str = "") -> str:
+    """Return the name of a run, in MLflow and on the screen."""
+    if stage == SEARCH:
+        return f"{arm} #{number}"
+    middle = {SELECTION: f" #{number}", CROSSED: f" at settings of {at}"}.get(stage, "")
+    return f"{arm}{middle} seed {seed}"
+
+
+@dataclass(frozen=True)
+class Runs(Sequence[Run]):
+    """A table of runs, or a part of one."""
+
+    rows: tuple[Run, ...] = ()
+    trivial_loss: float | None = None
+    """The validation loss of a predictor that ignores the inputs, in nats; None if unknown."""
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Run, ...]: ...
+    def __getitem__(self, index: int | slice) -> Run | tuple[Run, ...]:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.rows)
+
+    def replace(self, rows: Iterable[Run]) -> Runs:
+        """Return a table of `rows`, judged by the same trivial loss."""
+        return Runs(tuple(rows), self.trivial_loss)
+
+    @cached_property
+    def _parts(self) -> dict[tuple[str, str], list[Run]]:
+        parts: dict[tuple[str, str], list[Run]] = {}
+        for run in self.rows:
+            parts.setdefault((run.arm, run.stage), []).append(run)
+        return parts
+
+    def select(
+        self,
+        arm: str | None = None,
+        stage: str | None = None,
+        *,
+        number: int | None = None,
+        at: str | None = None,
+        status: str | Collection[str] | None = None,
+    ) -> Runs:
+        """Return the runs of an arm, a stage, certain settings, at the settings of another arm, with one of certain
+        statuses; None: all."""
+        rows: Iterable[Run] = self.rows
+        if arm is not None and stage is not None:
+            rows = self._parts.get((arm, stage), ())
+        statuses = (status,) if isinstance(status, str) else status
+        return self.replace(
+            run
+            for run in rows
+            if (arm is None or run.arm == arm)
+            and (stage is None or run.stage == stage)
+            and (number is None or run.number == number)
+            and (at is None or run.at == at)
+            and (statuses is None or run.status in statuses)
+        )
+
+    @property
+    def finished(self) -> int:
+        """The number of results: completed, pruned or diverged."""
+        return sum(run.status in FINISHED for run in self.rows)
+
+    def count_statuses(self) -> dict[str, int]:
+        """Return the number of runs of each status."""
+        statuses = [run.status for run in self.rows]
+        return {status: statuses.count(status) for status in STATUSES}
+
+    def find_best(self, direction: str) -> Run | None:
+        """Return the run with the best objective, among those that have one."""
+        sign = 1 if direction == "minimize" else -1
+        valued = ((sign * run.value, run) for run in self.rows if run.value is not None)
+        return min(valued, key=lambda pair: pair[0], default=(0.0, None))[1]
+
+    def find_outcome(self, run: Run) -> Outcome | None:
+        """Return the outcome of `run`; None if it has not ended: it is running, or it crashed and will be retried."""
+        return read_outcome(run, self.trivial_loss)
+
+    def outcomes(self, arm: str | None = None, stage: str | None = None) -> dict[int, Outcome]:
+        """Return seed -> outcome, in the order of the seeds, of the runs that ended."""
+        runs = self if arm is None and stage is None else self.select(arm, stage)
+        found = {run.seed: outcome for run in runs if (outcome := self.find_outcome(run))}
+        return dict(sorted(found.items()))
+
+
+def read_outcome(run: Run, trivial_loss: float | None) -> Outcome | None:
+    """Return the outcome of `run`; None if it has not ended: it is running, or it crashed and will be retried."""
+    if run.status == "diverged":
+        return Outcome("diverged")
+    if run.status != "completed" or run.value is None:
+        return None
+    ending = classify(run.metrics.get(LOSS), trivial_loss) if math.isfinite(run.value) else "diverged"
+    return Outcome(ending, None if ending == "diverged" else run.value)
+
+
+def read_rung_outcomes(run: Run, trivial_loss: float | None) -> list[Outcome]:
+    """Return the outcome of `run` at each rung that it has ended, the last its end."""
+    ended = [Outcome(classify(rung.metrics.get(LOSS), trivial_loss), rung.value) for rung in run.rungs]
+    last = read_outcome(run, trivial_loss)
+    return [*ended, last] if last else ended
