@@ -28,6 +28,10 @@ from typing import Any
 import numpy as np
 import optuna
 
+from ablate.plots.drawing import save
+from ablate.plots.figure import Axis, Figure, Panel, Part, list_entries
+from ablate.plots.marks import Line, Mark, Points
+from ablate.plots.style import choose_looks
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create_study
@@ -243,35 +247,22 @@ def print_table(courses: Courses) -> None:
 
 
 def draw(courses: Courses, file: Path) -> None:
-    """Write the figure: mean regret on the searched seed after each trial, one panel for each task."""
-    from matplotlib.figure import Figure
-
-    from ablate.plots import style
-
-    figure = Figure(figsize=(3.4 * len(courses), 3.6), dpi=style.DPI, layout="constrained")
-    panels = figure.subplots(1, len(courses), squeeze=False)[0]
-    looks = style.choose_looks(name for name in SAMPLERS if any(name in found for found in courses.values()))
-    for axes, (task, by_sampler) in zip(panels, courses.items(), strict=True):
-        axes.set_title(task, fontsize=10, loc="left")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(True, which="major", color="#e6e6e6", linewidth=0.7)
+    """Write the figure, as SVG and PNG: mean regret on the searched seed after each trial, a panel for each task."""
+    looks = choose_looks(name for name in SAMPLERS if any(name in found for found in courses.values()))
+    across = Axis("trials", ticks={budget: str(budget) for budget in (1, *BUDGETS)})
+    panels: list[Panel] = []
+    for task, by_sampler in courses.items():
+        marks: list[Mark] = []
         for name, found in by_sampler.items():
             means = np.mean([course.own for course in found], 0)
-            marks = [budget - 1 for budget in BUDGETS]
             colour, marker = looks[name]
-            line = "none" if name == "grid" else "-"
-            trials = np.arange(1, len(means) + 1)
-            axes.plot(
-                trials, means, color=colour, marker=marker, markevery=marks, linestyle=line, linewidth=1.2, markersize=5
-            )
-        axes.set_yscale("log")
-        style.label_log_ticks(axes.yaxis)
-        axes.set_xticks([1, *BUDGETS])
-        axes.set_xlabel("trials")
-    panels[0].set_ylabel("regret [nats], mean over curves")
-    entries = [style.create_entry(look, name) for name, look in looks.items()]
-    style.add_legend(figure, entries)
-    figure.savefig(file)
+            marks.append(Points(BUDGETS, [means[budget - 1] for budget in BUDGETS], colour, marker, 5))
+            if name != "grid":
+                marks.append(Line(range(1, len(means) + 1), means.tolist(), colour, 1.2))
+        upwards = Axis("" if panels else "regret [nats], mean over curves", log=True)
+        panels.append(Panel(marks, across, upwards, task))
+    size = (3.4 * len(courses), 3.6)
+    save(Figure(file.stem, "", [Part(panels, len(panels))], entries=list_entries(looks), size=size), file.parent)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,10 @@ from ablate.config.lazy import LazyModule
 from ablate.config.yaml import SUFFIXES
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ablate.reports import index_page, terminal
+    from ablate.reports.report import Report
     from ablate.sweeps import records, storage
     from ablate.sweeps.spec import files, library
 else:
@@ -92,9 +96,9 @@ def run(options: argparse.Namespace) -> int:
         documents = [report.to_dict() for report in reports]
         print_json(documents if several else documents[0])
     elif several:
-        terminal.render_summaries(reports, index, build_console())
+        print_summaries(reports, index, build_console())
     else:
-        terminal.render(reports[0], build_console())
+        terminal.render(reports[0].document, build_console())
     return 0
 
 
@@ -133,5 +137,18 @@ def _report_sizes(name: str, sizes: dict[str, records.SweepRecord], options: arg
     if options.json:
         print_json(report.to_dict())
     else:
-        over_sizes.render(report, build_console())
+        terminal.render(report.document, build_console())
     return 0
+
+
+def print_summaries(reports: Sequence[Report], index: Path | None, console: Console) -> None:
+    """Print the verdict of each of several sweeps in one line, and the paths of their pages."""
+    for report in reports:
+        console.print(f"\n{report.record.title}: {report.record.spec.objective.metric}", style="bold")
+        if report.scale:
+            console.print(report.scale, style="bold yellow")
+        console.print(report.summary, soft_wrap=False)
+        console.print(f"{terminal.shorten_path(report.folder)}/report.html")
+    if index:
+        console.print("\nAll of them on one page", style="bold")
+        console.print(terminal.shorten_path(index))

@@ -230,7 +230,7 @@ def _report_sizes(title: str, records: Mapping[str, SweepRecord], options: argpa
     except AblateError as error:
         print_wrapped(console, f"The sizes are not compared with each other: {error}")
         return None
-    over_sizes.render(together, console)
+    terminal.render(together.document, console)
     return together
 
 
@@ -268,7 +268,7 @@ def _run_one(
         return 130
     failed = len(record.runs.select(status="failed"))
     reports[spec.name] = ablate.report(record, storage=options.storage)
-    terminal.render(reports[spec.name], console)
+    terminal.render(reports[spec.name].document, console)
     if failed:
         print(f"{count_noun(failed, 'trial')} failed. The same command retries them:\n  {command}", file=sys.stderr)
     return 1 if failed else 0

@@ -17,7 +17,7 @@ from ablate.diagnostics.measures.base import FOLDER, TRAINING, to_json_number
 from ablate.diagnostics.measures.gradients import collect_gradients
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.overview import draw_overview
-from ablate.plots.panels import save_png
+from ablate.plots.drawing import save_png
 from ablate.tracking.tracker import Tracker
 from ablate.training.callbacks import RunCallback, count_seen_items
 from ablate.training.module import TrainingModule
@@ -119,7 +119,7 @@ class LayerDiagnostics(RunCallback):
                 for at, row in course.items():
                     writer.writerows([column, at, layer, value] for layer, value in enumerate(row, 1))
         # one figure, as PNG alone: it takes seconds, and there may be hundreds of runs; the report of a sweep has more
-        save_png(draw_overview(self.last, self.history, self.unit), folder / "training.png")
+        save_png(draw_overview(self.last, self.history, self.unit), folder)
         for path in (folder / name for name in (TRAINING, "training.csv", "training.png")):
             tracker.log_file(path, FOLDER)
 

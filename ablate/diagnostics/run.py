@@ -23,8 +23,7 @@ from ablate.diagnostics.measures import Metric, Pruning, Result, measurements, s
 from ablate.diagnostics.measures.base import FOLDER, MEASURED
 from ablate.diagnostics.measuring import TOKENS, MetricSource, Settings, join_notes, measure_model
 from ablate.diagnostics.opening import split_label
-from ablate.plots import style
-from ablate.plots.panels import save
+from ablate.plots.drawing import save
 
 logger = logging.getLogger(__name__)
 
@@ -191,16 +190,12 @@ def _write(diagnosis: Diagnosis) -> Diagnosis:
     """Write figures as PNG and SVG, numbers as CSV and JSON."""
     files: list[Path] = []
     for name, results in diagnosis.results.items():
-        files += save(
-            measurements[name].draw({style.escape_math(label): result for label, result in results.items()}),
-            diagnosis.folder / f"{name}.png",
-        )
+        files += save(measurements[name].draw(results), diagnosis.folder)
         files.append(
             _write_table(diagnosis.folder / f"{name}.csv", {label: own.rows for label, own in results.items()})
         )
     if checks := diagnosis.coordinates:
-        figure = draw({style.escape_math(label): check for label, check in checks.items()})
-        files += save(figure, diagnosis.folder / f"{coordinates.NAME}.png")
+        files += save(draw(checks), diagnosis.folder)
         rows = {label: check.rows for label, check in checks.items()}
         files.append(_write_table(diagnosis.folder / f"{coordinates.NAME}.csv", rows))
     file = diagnosis.folder / "diagnostics.json"

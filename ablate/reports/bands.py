@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from ablate.plots import style
+from ablate.config.formatting import format_count, format_number
+from ablate.plots.figure import Axis, Entry, Figure, Panel, plot
+from ablate.plots.marks import Band, Line, Mark
 from ablate.reports.labels import choose_looks, label_metric
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.outcomes import LOSS
 from ablate.verdict.records import Compared
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 MOST_ARMS = 12
 """In one figure; more lines cannot be told apart."""
 LEAST_POINTS = 2
+FEW = 30
+"""Values of a line that are marked."""
 _ABOVE = 1.05
 """Of the trivial loss: the top of the axis."""
 
@@ -52,44 +51,70 @@ def collect_bands(record: SweepRecord, compared: Mapping[str, Compared]) -> dict
     return drawn if len(drawn) <= MOST_ARMS else {}
 
 
-def caption_bands(record: SweepRecord) -> str:
+def draw_bands(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure | None:
+    """Return the mean of each arm's fresh seeds against tokens or images, with the range of the seeds, and each seed
+    that failed; None where there is no course of any arm, or there are too many arms for one figure."""
+    bands = collect_bands(record, compared)
+    if not bands:
+        return None
+    unit, objective, looks = UsageUnit.of(record), record.spec.objective, choose_looks(record)
+    marks: list[Mark] = []
+    any_failed = False
+    for arm, band in bands.items():
+        colour, places = looks[arm][0], list(band)
+        lows, means, highs = ([row[name] for row in band.values()] for name in ("low", "mean", "high"))
+        titles = [
+            f"{arm}, {format_count(place)} {unit.noun}: {format_number(row['mean'])}, seeds from "
+            f"{format_number(row['low'])} to {format_number(row['high'])}"
+            for place, row in band.items()
+        ]
+        marks.append(Band(places, lows, highs, colour))
+        marks.append(Line(places, means, colour, 1.8, marker="." if len(places) <= FEW else "", titles=titles))
+        for run in record.fresh(arm):
+            outcome = compared[arm].outcomes.get(run.seed)
+            course = {step: value for step, value in sorted(run.curve.items()) if math.isfinite(value)}
+            if outcome and not outcome.trained and course:
+                any_failed = True
+                steps = [step * unit.per_update(run) for step in course]
+                marks.append(Line(steps, [*course.values()], colour, 1, ":"))
+    return plot(
+        "bands",
+        f"{record.title}: {objective.title} on fresh seeds, against {unit.noun}",
+        Panel(
+            marks,
+            label_amount(unit.noun),
+            Axis(label_metric(objective.metric, record.spec), limits=_choose_limits(record, bands)),
+        ),
+        subtitle="line: mean of the seeds that trained; shaded: from the lowest to the highest"
+        + ("; dotted: seeds that failed" if any_failed else ""),
+        caption=caption_bands(record, any_failed),
+        entries=[Entry(arm, looks[arm][0]) for arm in bands],
+    )
+
+
+def caption_bands(record: SweepRecord, any_failed: bool) -> str:
     """Return the caption of `draw_bands`."""
     points = " Each arm at the point of the grid where fewest seeds failed and, of those, the mean is best."
     return (
         f"{record.spec.objective.title} on fresh seeds during training: the mean of the seeds of each arm that trained "
-        "and, shaded, the range from the lowest to the highest. Failed seeds are left out."
+        "and, shaded, the range from the lowest to the highest."
+        + (" Dotted: seeds that failed, which are in no mean." if any_failed else "")
         + (points if len(record.spec.cells) > MOST_ARMS else "")
     )
 
 
-def draw_bands(record: SweepRecord, bands: Mapping[str, Mapping[int, Mapping[str, float]]]) -> Figure:
-    """Return the mean of each arm's fresh seeds against tokens or images, with the range of the seeds."""
-    from matplotlib.ticker import EngFormatter
-
-    noun, objective, looks = UsageUnit.of(record).noun, record.spec.objective, choose_looks(record)
-    figure, axes = style.create_canvas(
-        f"{record.title}: {objective.title} on fresh seeds, against {noun}",
-        "line: mean of the seeds that trained; shaded: from the lowest to the highest",
-    )
-    axes.set_xlabel("updates of the optimizer" if noun == "updates" else f"{noun} trained on")
-    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    axes.set_ylabel(label_metric(objective.metric, record.spec))
-    for arm, band in bands.items():
-        colour = looks[arm][0]
-        places = list(band)
-        lows, means, highs = ([row[name] for row in band.values()] for name in ("low", "mean", "high"))
-        axes.fill_between(places, lows, highs, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(places, means, color=colour, linewidth=1.8)
-    _cut_early(axes, record, bands)
-    style.add_legend(figure, [style.create_entry(looks[arm], arm, linewidth=2) for arm in bands])
-    return figure
+def label_amount(noun: str) -> Axis:
+    """Return the axis of the amount of training."""
+    return Axis("updates of the optimizer" if noun == "updates" else f"{noun} trained on", numbers="items")
 
 
-def _cut_early(axes: Axes, record: SweepRecord, bands: Mapping[str, Mapping[int, Mapping[str, float]]]) -> None:
-    """Cut the axis above the trivial loss: how far above it a seed begins says little, and would flatten the rest."""
+def _choose_limits(record: SweepRecord, bands: Mapping[str, Mapping[int, Mapping[str, float]]]) -> tuple[float, float]:
+    """Return the ends of the axis, which is cut above the trivial loss: how far above it a seed begins says little, and
+    would flatten the rest."""
+    low = min(row["low"] for band in bands.values() for row in band.values())
+    high = max(row["high"] for band in bands.values() for row in band.values())
     trivial = record.trivial_loss
-    if record.spec.objective.metric != LOSS or trivial is None or not math.isfinite(trivial):
-        return
-    lowest = min(row["low"] for band in bands.values() for row in band.values())
-    if axes.get_ylim()[1] > _ABOVE * trivial > lowest:
-        axes.set_ylim(lowest - 0.04 * (_ABOVE * trivial - lowest), _ABOVE * trivial)
+    if record.spec.objective.metric == LOSS and trivial is not None and math.isfinite(trivial):
+        high = min(high, _ABOVE * trivial) if _ABOVE * trivial > low else high
+    pad = 0.04 * (high - low) or 0.01
+    return low - pad, high if high == _ABOVE * (trivial or 0) else high + pad

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, join_words
+from ablate.reports.section import Section, Table
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FINISHED, Run
 from ablate.sweeps.spec import audit
@@ -129,3 +131,47 @@ def _place(value: str, arms: Mapping[str, Mapping[str, set[str]]]) -> str:
 
 def _list_runs(record: SweepRecord) -> list[Run]:
     return [t for t in record.runs if t.status in FINISHED and t.facts]
+
+
+# ---------------------------------------------------------------------------------------------------- section
+
+
+def tabulate_confounds(record: SweepRecord) -> list[Section]:
+    """Return the differences between the arms and their runs other than the compared factor."""
+    sections, confounds, surroundings = list[Section](), find_confounds(record), find_surroundings(record)
+    if confounds is not None:
+        factor = join_words(confounds.factor) or "compared factor"
+        if confounds.found:
+            rows = [
+                (c.path, value, join_words(a for a, v in c.values.items() if v == value), "yes" if c.declared else "no")
+                for c in confounds.found
+                for value in dict.fromkeys(c.values.values())
+            ]
+            title = f"The arms differ in {factor}, and also in"
+            sections.append(Section(title, Table.of_rows(("setting", "value", "arms", "declared"), rows)))
+        else:
+            sentence = f"The arms differ only in {factor}."
+            if confounds.problem:
+                sentence = f"Whether the arms differ only in {factor} is not known: {confounds.problem}"
+            sections.append(Section("Differences between the arms", sentences=[sentence]))
+    notes = list(describe_surroundings(record))
+    if surroundings:
+        lines = [
+            (s.key, value, join_words(f"{arm} {runs}" for arm, runs in arms.items()))
+            for s in surroundings
+            for value, arms in s.runs.items()
+        ]
+        sections.append(Section("The runs also differ in", Table.of_rows(("fact", "value", "runs"), lines), notes))
+    elif notes:
+        sections.append(Section("Data, hardware and software of the runs", sentences=notes))
+    return sections
+
+
+def confounds_to_plain(record: SweepRecord) -> dict[str, Any]:
+    """Return the differences between the arms and between their runs, for JSON."""
+    confounds = find_confounds(record)
+    return {
+        "confounds": asdict(confounds) if confounds else None,
+        "surroundings": {s.key: s.runs for s in find_surroundings(record)},
+        "common": find_common_facts(record),
+    }

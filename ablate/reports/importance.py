@@ -8,8 +8,12 @@ first in half to two thirds of the cases, fANOVA in more than nine of ten.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ablate.config.formatting import format_number, join_words, shorten_paths
+from ablate.reports.labels import list_searched
+from ablate.reports.section import Column, Section, Table, words
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FINISHED, Run
 from ablate.sweeps.search.space import Range
@@ -92,3 +96,32 @@ def _build_axis(entry: Range | Any) -> tuple[BaseDistribution, bool]:
         slack = 1e-9  # exp and log do not give the ends back exactly
         return FloatDistribution(math.log(entry.low) - slack, math.log(entry.high) + slack), True
     return entry.distribution(), False
+
+
+# ---------------------------------------------------------------------------------------------------- section
+
+
+def tabulate_importances(record: SweepRecord, known: Mapping[str, Mapping[str, float]]) -> list[Section]:
+    """Return the importance of each searched parameter; nothing if nothing is searched. `known`: arm -> parameter ->
+    importance."""
+    paths = list_searched(record.spec)
+    title = "Importance of each searched parameter (fANOVA; shares of an arm sum to 1)"
+    needed = f"it needs {MINIMUM_TRIALS} finished trials of an arm with different values."
+    if not paths or record.spec.at_grid:
+        return []
+    if not any(known.values()):
+        return [Section("", sentences=[f"No importance: {needed}"])]
+    columns = [
+        words("arm", record.arms),
+        Column("n trials", [count_scored(record, arm) for arm in record.arms]),
+        *(
+            Column(name, [known[arm].get(path) for arm in record.arms], lambda share: format_number(share, 2))
+            for path, name in shorten_paths(paths).items()
+        ),
+    ]
+    sentences = []
+    if few := [arm for arm in record.arms if not known[arm] and record.spec.space(arm)]:
+        sentences.append(f"None for {join_words(few)}: {needed}")
+    if any(len(values) > 1 for values in known.values()):
+        sentences.append("With few trials this is a rough order, not a measurement.")
+    return [Section(title, Table(columns), sentences)]

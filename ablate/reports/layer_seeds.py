@@ -8,17 +8,24 @@ verdict. Seeds that failed are left out, so that all of this is about models tha
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ablate.config.formatting import count_noun, format_number
 from ablate.diagnostics.measures import measurements
-from ablate.diagnostics.thirds import average_thirds
+from ablate.diagnostics.thirds import THIRDS, average_thirds
+from ablate.plots.figure import Axis, Entry, Figure, Panel, Part
+from ablate.plots.marks import Band, Line, Mark
+from ablate.reports.labels import choose_looks
+from ablate.reports.section import Column, Section, Table, words
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import Estimate, bound_mean
 from ablate.verdict.looks import find_lowest_level
 from ablate.verdict.sequential import LEAST
+from ablate.verdict.statements import format_estimate
 
 Rows = Mapping[int, Sequence[float]]
 """Seed -> a number of each layer."""
@@ -132,3 +139,80 @@ def _bound_difference(pairs: Sequence[tuple[float, float]], is_ratio: bool, leve
         return None
     change = math.log if is_ratio else float
     return bound_mean([change(one) - change(other) for one, other in pairs], level, scale=1.0)
+
+
+# ---------------------------------------------------------------------------------------------------- section
+
+
+def tabulate_layers(known: LayersOverSeeds | None) -> list[Section]:
+    """Return what the layers of the fresh seeds do, a section for each number; nothing where none was measured."""
+    if known is None:
+        return []
+    sections = []
+    for column, arms in known.numbers.items():
+        columns = [
+            words("arm", arms),
+            Column("n seeds", [len(one.seeds) for one in arms.values()]),
+            *(Column(third, [one.thirds[k] for one in arms.values()]) for k, third in enumerate(THIRDS)),
+        ]
+        sections.append(Section(f"Layers of fresh seeds: {describe_column(column)}", Table(columns)))
+    shown = known.differences
+    columns = [
+        words("number", [one.column for one in shown]),
+        words("last third of", [one.arm for one in shown]),
+        words("against", [one.against for one in shown]),
+        Column("difference or factor", [one if one.estimate else None for one in shown], _format),
+        words("", [one.word for one in shown]),
+    ]
+    sentences = [
+        f"{count_noun(len(shown), 'difference')}, in pairs of seeds that trained: they share an error of 5 %, apart "
+        "from that of the verdict. Magnitudes, such as a variance, have the factor with its interval in its place.",
+        "Means over thirds of the depth with their 95 % intervals over seeds. Neighbouring thirds share a layer where "
+        "the number of layers is no multiple of three. Seeds that failed are left out.",
+    ]
+    return [*sections, Section("Differences between layers", Table(columns), sentences)]
+
+
+def draw_layers_over_seeds(record: SweepRecord, known: LayersOverSeeds) -> Figure:
+    """Return a panel for each number, with a line for each arm over the layers."""
+    looks, panels = choose_looks(record), []
+    for column, arms in known.numbers.items():
+        title, marks = describe_column(column), list[Mark]()
+        for arm, one in arms.items():
+            colour, layers = looks[arm][0], list(zip(*one.seeds.values(), strict=True))
+            places = range(1, len(layers) + 1)
+            marks.append(Band(places, [*map(min, layers)], [*map(max, layers)], colour))
+            marks.append(Line(places, [math.fsum(values) / len(values) for values in layers], colour, 1.6))
+        numbers = [value for one in arms.values() for values in one.seeds.values() for value in values]
+        upwards = Axis(log=all(value > 0 for value in numbers))
+        if not upwards.log and (near := float(f"{statistics.median(map(abs, numbers)):.1g}")):  # some are negative
+            upwards = Axis(near=near, ticks=_find_ticks(near, max(map(abs, numbers))))
+            title += f"; linear within ±{near:g}"
+        panels.append(Panel(marks, Axis("layer", numbers="layers"), upwards, title))
+    return Figure(
+        "layers-seeds",
+        f"{record.title}: the layers of fresh seeds after training",
+        [Part(panels)],
+        caption="Numbers of each layer at the end of training, of the fresh seeds that trained: the mean of an arm "
+        "and, shaded, the range from the lowest seed to the highest.",
+        entries=[
+            Entry(arm, looks[arm][0]) for arm in dict.fromkeys(arm for own in known.numbers.values() for arm in own)
+        ],
+    )
+
+
+def _find_ticks(near: float, largest: float) -> dict[float, str]:
+    """Return the ticks of an axis that is logarithmic on both sides of zero and linear within `near`: at zero, at
+    `near` and at the powers of ten up to `largest` whose labels do not touch that of `near`."""
+    first, last = (math.floor(math.log10(value)) for value in (near, largest))
+    ends = [near, *(power for k in range(first, last + 1) if (power := 10.0**k) > 2 * near)]
+    return {tick: f"{tick:g}" for tick in (*(-end for end in reversed(ends)), 0.0, *ends)}
+
+
+def _format(one: LayerDifference) -> str:
+    assert one.estimate is not None
+    if not one.is_ratio:
+        return format_estimate(one.estimate, sign=True)
+    mean, ends = math.exp(one.estimate.mean), one.estimate.interval
+    span = f" ({format_number(math.exp(ends[0]), 3)} to {format_number(math.exp(ends[1]), 3)})" if ends else ""
+    return f"times {format_number(mean, 3)}{span}"

@@ -4,21 +4,27 @@ downstream task that the trials do not report is read from what `ablate evaluate
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ablate.config.errors import ConfigError
-from ablate.experiment.metrics import is_score, list_parts, read_metric
+from ablate.config.formatting import count_noun, format_uncertain, join_words
+from ablate.experiment.metrics import is_score, list_parts, read_metric, shorten_metric
+from ablate.reports.section import Column, Section, Table, words
 from ablate.reports.stored_scores import StoredScores
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Run
+from ablate.sweeps.spec.scale import describe_scale
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.verdict_summary import find_bounds
 from ablate.verdict.failures import ALPHA, FailureShare
 from ablate.verdict.intervals import Estimate, bound_mean
 from ablate.verdict.looks import find_last_level
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.pairing import pair_outcomes
 from ablate.verdict.records import Compared
+from ablate.verdict.statements import format_estimate
 
 CONFIRMED, SEARCHED, CHOSEN = "fresh seeds", "best of the search", "chosen trial"
 
@@ -174,3 +180,74 @@ def _subtract(ours: _Measured, baseline: _Measured, known: Compared | None) -> E
         return None
     looks, versus = (known.looks, known.versus) if known else (None, None)
     return pair_outcomes(ours.outcomes, baseline.outcomes, looks).estimate(versus.level if versus else 0.0)
+
+
+# ---------------------------------------------------------------------------------------------------- section
+
+
+def tabulate_published(tables: Sequence[PublishedTable], spec: Sweep) -> list[Section]:
+    """Return the numbers of papers beside ours, a section for each source."""
+    baseline, sections = spec.compared_with, list[Section]()
+    for source in tables:
+        rows, bounds = source.rows, find_bounds(source.metric)
+        columns = [
+            words("arm", [r.arm for r in rows]),
+            words("which", [r.kind or None for r in rows]),
+            Column("n", [r.ours and r.ours.n for r in rows]),
+            *([Column("failed", [r.failures for r in rows], count_failed)] if any(r.failures for r in rows) else []),
+            Column("ours", [r.ours and format_estimate(r.ours, bounds=bounds) for r in rows]),
+            Column(f"difference to {baseline}", [r.difference for r in rows], lambda d: format_estimate(d, sign=True)),
+            Column("published", [r.published for r in rows]),
+            Column(
+                f"difference to {baseline}",
+                [r.published_difference for r in rows],
+                lambda difference: format_uncertain(difference, None, sign=True),
+            ),
+        ]
+        metric = shorten_metric(source.metric)
+        sections.append(Section(f"Published: {source.source} ({metric})", Table(columns)))
+        if source.tokenizers:
+            theirs, ours = source.tokenizers
+            sections[-1].sentences.append(
+                f"The published values use the tokenizer {theirs}, ours use {ours}: unless these are the same, "
+                f"{metric} cannot be compared."
+            )
+    if any(row.failures for source in tables for row in source.rows):
+        sections[-1].sentences.append(
+            "Ours: mean ± interval over the n seeds on which it trained, as in the table of fresh seeds."
+        )
+    if sections:
+        sections[-1].sentences.extend(_explain_scores(tables, spec.checkpoints == "all"))
+        sections[-1].sentences.append(
+            "Their data, sizes or budgets may differ: they are not used in this report's comparisons."
+        )
+        sections[-1].sentences.extend(filter(None, [describe_scale(spec)]))
+    return sections
+
+
+def count_failed(share: FailureShare) -> str:
+    """Return '2 of 5'."""
+    return f"{share.failed} of {share.n}"
+
+
+def _explain_scores(tables: Sequence[PublishedTable], keeps_all: bool) -> Iterator[str]:
+    """Yield which runs the stored scores are of, and which scores are not used. `keeps_all`: whether checkpoints of all
+    fresh seeds are kept."""
+    if any(table.stored for table in tables):
+        yield (
+            "Scores that are not measured in training are those that ablate evaluate stored: of the n fresh seeds that "
+            "were scored or, without one, of the chosen trial."
+        )
+    rows = [row for table in tables for row in table.rows]
+    if unscored := dict.fromkeys(f"{row.arm} {count_noun(row.unscored, 'seed')}" for row in rows if row.unscored):
+        yield f"Trained but not scored: {join_words(unscored)}."
+        if not keeps_all:
+            yield (
+                "Without checkpoints=all only the best fresh seed of an arm keeps its checkpoint, and its score is "
+                "optimistic."
+            )
+    if unlike := dict.fromkeys(metric for table in tables for metric in table.unlike):
+        yield (
+            f"Not used: {join_words(unlike)}, as the runs were scored on different numbers of questions or with "
+            "different numbers of solved examples. Evaluate them with the same options."
+        )

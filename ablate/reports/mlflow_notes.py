@@ -5,25 +5,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ablate import tracking
 from ablate.config.markdown import escape
 from ablate.experiment.metrics import name_in_mlflow
 from ablate.reports.bands import collect_band
+from ablate.reports.section import Document
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.records import Compared
 
-if TYPE_CHECKING:
-    from ablate.reports.report_data import ReportData
-
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as the description of a run or an experiment
-_FIGURES = ("grid", "effects", "verdict", "confirmed", "learning_rate", "bands", "curves")
-"""The first that was drawn is shown."""
 _BATCH = 900  # metrics in one call; MLflow takes 1000
 _SUFFIXES = {"mean": "", "low": "_lowest_seed", "high": "_highest_seed"}
 """Of a band -> what its metric ends in."""
@@ -59,30 +52,22 @@ def is_same(value: float, other: float) -> bool:
     return value == other or (math.isnan(value) and math.isnan(other))
 
 
-def describe(report: ReportData, experiment: str, run_id: str) -> str:
-    """Return the description of a sweep in Markdown: the verdict in one line, its figure, the verdict in full, and a
-    link to the report. MLflow shows the first lines until it is unfolded, and their source in its list of experiments:
-    they have no marks.
+def describe(document: Document, experiment: str, run_id: str, page: str) -> str:
+    """Return the description of a report in Markdown: the answer in one line, its figure, the answer in full, and a
+    link to the report's `page`. MLflow shows the first lines until it is unfolded, and their source in its list of
+    experiments: they have no marks.
 
     The links are relative to the MLflow server's address.
     """
-    verdict = escape(report.verdict)
-    lines = [escape(report.summary) if report.confirmed else verdict]
-    if report.scale:
-        lines.append(escape(report.scale))
-    if figure := _pick_figure(report.figures):
+    full = [escape(text) for text in document.statements]
+    lines = [escape(document.summary)] if document.summary else full
+    lines += [escape(document.warning)] if document.warning else []
+    if document.figures:
+        figure = f"{document.figures[0].name}.png"
         lines.append(f"![{figure}](get-artifact?path={quote(figure)}&run_uuid={run_id})")
-    if report.confirmed:
-        lines.append(verdict)
+    lines += full if document.summary else []
     runs = f"#/experiments/{experiment}/runs/{run_id}"
-    lines.append(f"[All tables and figures]({runs}/artifacts): `report.html` of the run *report*.")
-    return "\n\n".join(lines)
-
-
-def _pick_figure(figures: Sequence[Path]) -> str:
-    """Return the file name of the figure that shows the verdict, or else the search; '' if there is none."""
-    names = {path.stem: path.name for path in figures}
-    return next((names[stem] for stem in _FIGURES if stem in names), "")
+    return "\n\n".join([*lines, f"[All tables and figures]({runs}/artifacts): `{page}` of the run *report*."])
 
 
 def write_note(text: str, experiment: str, run_id: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -12,37 +11,43 @@ from typing import Any
 from ablate import tracking
 from ablate.config.errors import StoreError
 from ablate.config.formatting import clip
-from ablate.reports import fairness, findings, page, terminal
+from ablate.plots.drawing import save
+from ablate.reports import fairness, findings, terminal
 from ablate.reports.downstream import compare_downstream
-from ablate.reports.figures import draw_figures
 from ablate.reports.importance import count_scored
 from ablate.reports.layer_figures import draw_layers
-from ablate.reports.mlflow_notes import describe
-from ablate.reports.mlflow_run import find_or_start_run, label_parents, label_report, locate_report, publish
+from ablate.reports.mlflow_run import label_parents, label_report, locate_report
 from ablate.reports.plain_values import to_plain, trial_to_plain
 from ablate.reports.report_data import ReportData
-from ablate.reports.sections import PARTS
+from ablate.reports.section import Document
+from ablate.reports.sections import PARTS, build_document
 from ablate.reports.stored_scores import add_scores
+from ablate.reports.storing import render_page, store_report, write_report
 from ablate.reports.verdict_sections import candidates_to_plain, crossed_to_plain
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search_edges import find_edges
 from ablate.sweeps.storage import read_sweep
 from ablate.sweeps.verdict_summary import find_bounds
 
-JSON, TABLE, PAGE = "report.json", "table.txt", "report.html"
+NAMES = JSON, TABLE, PAGE = "report.json", "table.txt", "report.html"
 
 
 @dataclass(frozen=True, repr=False)
 class Report(ReportData):
     """The report of a sweep, with its tables, as a page and as plain values."""
 
+    @property
+    def document(self) -> Document:
+        """The report for its writers."""
+        return build_document(self)
+
     def table(self) -> str:
         """Return the tables as text."""
-        return terminal.to_text(self)
+        return terminal.to_text(self.document)
 
     def page(self) -> str:
         """Return the page as HTML."""
-        return page.render_page(self)
+        return render_page(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON: a number that is not finite is null, a curve is a list of [updates,
@@ -92,9 +97,9 @@ class Report(ReportData):
             "spread": to_plain(findings.find_spread(record, arm)),
             "median_seconds": findings.median_seconds(record, arm),
             "cost": asdict(self.usage[arm]),
-            "confirmation_cost": asdict(self.confirmation_usage[arm]),
-            "selection_cost": asdict(self.selection_usage[arm]),
-            "crossed_cost": asdict(self.crossed_usage[arm]),
+            "confirmation_cost": asdict(self.usage_after["confirmation"][arm]),
+            "selection_cost": asdict(self.usage_after["selection"][arm]),
+            "crossed_cost": asdict(self.usage_after["crossed"][arm]),
             "candidates": candidates_to_plain(record, arm),
             "crossed": crossed_to_plain(record, arm),
             "compute": to_plain(asdict(self.savings[arm])) if arm in self.savings else None,
@@ -134,9 +139,14 @@ def report(
         return replace(content, notes=[*content.notes, *notes])
     with _lock_folder(folder, record.title):
         content = assemble(record, folder)
-        if log:
-            return _log(content)
-        _write(content)
+        if not log:
+            write_report(content, NAMES)
+            return content
+        spec, compared = record.spec, content.confirmed
+        labels = label_report(content.verdict, spec.compared_with, compared, spec.baselines, content.effects)
+        content = store_report(record.title, content, NAMES, labels)
+        if content.mlflow["run_id"]:
+            label_parents(content.record, compared)
     return content
 
 
@@ -150,35 +160,12 @@ def assemble(record: SweepRecord, folder: Path, draw: bool = True) -> Report:
         cautions.append(f"Scores on downstream tasks are missing, if there are any: {error}")
     downstream = compare_downstream(record)
     record = replace(record, scored=downstream.comparisons)  # before anything is claimed
-    figures = {**draw_figures(record, folder), **draw_layers(record, folder)} if draw else {}
-    captions = {path.name: text for path, text in figures.items()}
     cautions += findings.list_cautions(record)
-    return Report(record, downstream, list(figures), locate_report(record), folder, cautions, captions)
-
-
-def _log(content: Report) -> Report:
-    try:
-        content = replace(content, mlflow={**content.mlflow, **find_or_start_run(content.record.title)})
-        files = _write(content)
-        spec, compared = content.record.spec, content.confirmed
-        labels = label_report(content.verdict, spec.compared_with, compared, spec.baselines, content.effects)
-        run_id, experiment_id = content.mlflow["run_id"], content.mlflow["experiment_id"]
-        note = describe(content, experiment_id, run_id)
-        publish(run_id, [*content.figures, *files], labels, note, experiment_id)
-        label_parents(content.record, compared)
-    except StoreError as error:
-        content = replace(content, notes=[*content.notes, f"The report is in {content.folder} only. {error}"])
-        _write(content)
-    return content
-
-
-def _write(content: Report) -> list[Path]:
-    """Write report.json, table.txt and report.html, and return their paths."""
-    files = [content.folder / name for name in (JSON, TABLE, PAGE)]
-    files[0].write_text(json.dumps(content.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    files[1].write_text(content.table(), encoding="utf-8")
-    files[2].write_text(content.page(), encoding="utf-8")
-    return files
+    content = Report(record, downstream, [], locate_report(record), folder, cautions)
+    if not draw:
+        return content
+    content = replace(content, layer_figures=draw_layers(record))
+    return replace(content, figures=[save(figure, folder)[0] for figure in content.drawings])
 
 
 @contextmanager

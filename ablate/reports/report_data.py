@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.formatting import join_words
+from ablate.config.program import name_program
+from ablate.plots.figure import Figure
 from ablate.reports import confirmation, fairness, findings, literature, savings, tokens_to_baseline
 from ablate.reports.downstream import Downstream
+from ablate.reports.figures import draw_figures
 from ablate.reports.importance import compute_importance
 from ablate.reports.layer_seeds import LayersOverSeeds, compare_layers
 from ablate.reports.seed_sensitivity import SeedSensitivities, compare_sensitivities
 from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
-from ablate.reports.usage import Usage, UsageUnit, sum_usage
+from ablate.reports.terminal import shorten_path
+from ablate.reports.usage import KINDS, Usage, UsageUnit, sum_usage
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.runs import CROSSED, FRESH, SEARCH, SELECTION
+from ablate.sweeps.runs import SEARCH
 from ablate.sweeps.search_edges import describe_edges
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.verdict_summary import summarise_verdict
@@ -34,19 +38,30 @@ class ReportData:
     downstream: Downstream
     """The scores on downstream tasks."""
     figures: list[Path]
-    """PNG files."""
+    """PNG files; each has an SVG file of the same name beside it."""
     mlflow: dict[str, Any]
     """experiment, experiment_id, tracking_uri (without password), run_id of the report, parents (arm -> run)."""
     folder: Path
     """Where the figures, report.html, report.json and table.txt are."""
     notes: list[str] = field(default_factory=list)
     """Warnings about the numbers."""
-    captions: dict[str, str] = field(default_factory=dict)
-    """Name of a figure's file -> its caption."""
+    layer_figures: list[Figure] = field(default_factory=list)
+    """Those of the layers of single trials, which are read from MLflow."""
 
     def __repr__(self) -> str:
         """Return one line, for a notebook."""
         return f"<{type(self).__name__} {self.record.title}: {self.summary}>"
+
+    def list_places(self) -> list[str]:
+        """Return where its files are, for a terminal."""
+        where, folder = self.mlflow, shorten_path(self.folder)
+        lines = []
+        if (self.folder / "report.html").exists():
+            files = ", ".join(["report.json", "table.txt", *(path.name for path in self.figures)])
+            lines = [f"{folder}/report.html: the page, for a browser", f"in the same folder: {files}"]
+        run = 'run "report" of the experiment' if where.get("run_id") else "the experiment"
+        lines.append(f'MLflow: {run} "{where["experiment"]}" at {where["tracking_uri"]}')
+        return [*lines, f"Open it with: {name_program()} ui"]
 
     @property
     def scale(self) -> str:
@@ -80,6 +95,11 @@ class ReportData:
     def spreads(self) -> list[str]:
         """The effect of the settings within each arm, as sentences."""
         return [text for arm in self.record.arms if (text := findings.describe_spread(self.record, arm))]
+
+    @cached_property
+    def drawings(self) -> list[Figure]:
+        """All figures."""
+        return [*draw_figures(self.record), *self.layer_figures]
 
     @cached_property
     def confirmed(self) -> dict[str, Compared]:
@@ -122,11 +142,6 @@ class ReportData:
         return fairness.find_confounds(self.record)
 
     @cached_property
-    def surroundings(self) -> list[fairness.Surrounding]:
-        """Facts in which the runs differ."""
-        return fairness.find_surroundings(self.record)
-
-    @cached_property
     def usage_unit(self) -> UsageUnit:
         """The unit of the length of training."""
         return UsageUnit.of(self.record)
@@ -137,19 +152,10 @@ class ReportData:
         return self._sum_usage(SEARCH)
 
     @cached_property
-    def confirmation_usage(self) -> dict[str, Usage]:
-        """Arm -> what its trainings on fresh seeds used."""
-        return self._sum_usage(FRESH)
-
-    @cached_property
-    def selection_usage(self) -> dict[str, Usage]:
-        """Arm -> what its candidates used on selection seeds."""
-        return self._sum_usage(SELECTION)
-
-    @cached_property
-    def crossed_usage(self) -> dict[str, Usage]:
-        """Arm -> what it used at the settings of another; of the baseline, at those of all others."""
-        return self._sum_usage(CROSSED)
+    def usage_after(self) -> dict[str, dict[str, Usage]]:
+        """Each stage after the search (`KINDS`) -> arm -> what its runs used; crossed runs count for the arm that was
+        trained at the settings of another."""
+        return {stage: self._sum_usage(stage) for stage in KINDS}
 
     def _sum_usage(self, stage: str) -> dict[str, Usage]:
         runs = self.record.runs

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ablate.config.formatting import format_settings, is_number, shorten_paths
+from ablate.config.formatting import count_noun, format_setting, format_settings, is_number, join_words, shorten_paths
 from ablate.reports.labels import LEARNING_RATE
-from ablate.reports.sensitivity import METRIC, MINIMUM_RATES, cap_loss, compute_mean_excess
+from ablate.reports.section import Column, Section, Table, words
+from ablate.reports.sensitivity import MEANING, METRIC, MINIMUM_RATES, TITLE, cap_loss, compute_mean_excess
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.grid import Cell
 from ablate.verdict.failures import ALPHA
@@ -22,6 +23,7 @@ from ablate.verdict.intervals import Estimate, bound_mean
 from ablate.verdict.looks import find_lowest_level
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.sequential import LEAST
+from ablate.verdict.statements import format_estimate
 
 Row = tuple[str, tuple[tuple[str, Any], ...]]
 """An arm, and the values of what is searched beside the learning rate."""
@@ -149,3 +151,39 @@ def _bound_difference(one: RowSensitivity, other: RowSensitivity, level: float) 
         return None
     pairs = [value - other.seeds[seed] for seed, value in one.seeds.items() if seed in other.seeds]
     return bound_mean(pairs, level, scale=1.0) if len(pairs) >= LEAST else None
+
+
+# ---------------------------------------------------------------------------------------------------- section
+
+
+def tabulate_seed_sensitivities(known: SeedSensitivities | None) -> list[Section]:
+    """Return the learning-rate sensitivity over the seeds of each arm of a sweep that tests the points of a grid;
+    nothing of other sweeps."""
+    if known is None or not any(row.seeds for row in known.rows.values()):
+        return []
+    rows = known.rows
+    columns = [
+        words("arm", rows),
+        Column("sensitivity", [row.estimate for row in rows.values()]),
+        Column("n seeds", [len(row.seeds) for row in rows.values()]),
+        Column("runs that failed", [f"{row.failed} of {row.runs}" for row in rows.values()]),
+    ]
+    span = f"Rates from {format_setting(known.low)} to {format_setting(known.high)}, mean over seeds ± 95 %."
+    sentences = [f"{MEANING} {span}", "A diverged run counts with the initial loss, a stuck one with its own."]
+    if some := [f"{name} ({count_noun(row.untrained, 'seed')})" for name, row in rows.items() if row.untrained]:
+        why = "where seeds trained at no rate, as their losses say nothing of tuning"
+        sentences.append(f"None {why}: {join_words(some)}.")
+    sections = [Section(f"{TITLE}, over seeds", Table(columns), sentences)]
+    if known.differences:
+        pairs = known.differences
+        columns = [
+            words("arm", [pair.row for pair in pairs]),
+            words("less", [pair.other for pair in pairs]),
+            Column(
+                "difference", [pair.estimate for pair in pairs], lambda estimate: format_estimate(estimate, sign=True)
+            ),
+            words("", [pair.word for pair in pairs]),
+        ]
+        shared = f"{count_noun(len(pairs), 'difference')}, in pairs of seeds: they share an error of 5 %, apart from "
+        sections.append(Section("Differences of sensitivity", Table(columns), [f"{shared}that of the verdict."]))
+    return sections

@@ -6,19 +6,26 @@ A trial that got stuck has a loss, and the definition takes it as it is: it is n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ablate.config.formatting import is_number
-from ablate.reports.figure_data import XY, compute_hull, find_last_value
+from ablate.config.formatting import format_setting, is_number, join_words
 from ablate.reports.labels import LEARNING_RATE
+from ablate.reports.section import Column, Section, Table, words
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FINISHED, Run
 
+XY = tuple[float, float]
 MINIMUM_RATES = 3  # finished trials below which none is given
 METRIC = "val/loss"  # the objective that it is defined for
+
+TITLE = "Learning-rate sensitivity (Wortsman et al. 2023)"
+MEANING = (
+    "The mean, over log learning rates in the searched range, of the loss (at most the initial loss) minus the "
+    "lowest loss, in the unit of the loss: a lower value means that less tuning is needed."
+)
 
 
 @dataclass(frozen=True)
@@ -99,3 +106,63 @@ def _read_loss(trial: Run) -> float | None:
     if trial.status == "diverged":
         return None
     return find_last_value(trial) if trial.status == "pruned" else trial.value
+
+
+def compute_hull(points: list[XY], sign: int, log: bool) -> list[XY]:
+    """Return the convex hull of `points` on their good side, in the order of x; `log` takes x in the logarithm."""
+    hull: list[XY] = []
+    for x, y in sorted((math.log(x) if log else x, sign * y) for x, y in points):
+        if hull and hull[-1][0] == x:
+            continue
+        while len(hull) > 1 and _cross_product(hull[-2], hull[-1], (x, y)) <= 0:
+            hull.pop()
+        hull.append((x, y))
+    return [(math.exp(x) if log else x, sign * y) for x, y in hull]
+
+
+def _cross_product(a: XY, b: XY, c: XY) -> float:
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+
+
+def find_last_value(trial: Run) -> float | None:
+    """Return the last finite objective that `trial` reported."""
+    return next((value for _, value in sorted(trial.curve.items(), reverse=True) if math.isfinite(value)), None)
+
+
+# ---------------------------------------------------------------------------------------------------- section
+
+
+def tabulate_sensitivities(known: Mapping[str, Sensitivity | None]) -> list[Section]:
+    """Return the learning-rate sensitivity of each arm; nothing if it is unknown for all."""
+    if not any(known.values()):
+        return []
+    rows = known.values()
+    counts = {"n trials": "n", "diverged": "diverged", "stuck": "stuck", "pruned": "pruned"}
+    columns = [
+        words("arm", known),
+        Column("sensitivity", [s and s.value for s in rows]),
+        *(Column(title, [s and getattr(s, name) for s in rows]) for title, name in counts.items()),
+        Column("range", [s and f"{format_setting(s.low)} to {format_setting(s.high)}" for s in rows]),
+    ]
+    return [Section(TITLE, Table(columns), list(_describe_sensitivities(known)))]
+
+
+def _describe_sensitivities(sensitivities: Mapping[str, Sensitivity | None]) -> Iterable[str]:
+    known = {arm: s for arm, s in sensitivities.items() if s}
+    if any(s.value is not None for s in known.values()):
+        yield MEANING
+    if failed := [arm for arm, s in known.items() if s.value is None]:
+        yield f"None for {join_words(failed)}: none of the trials trained, and then the losses say nothing of tuning."
+    if any(s.diverged or s.pruned for s in known.values()):
+        yield "A diverged trial counts with the initial loss, a pruned trial with its last reported loss."
+    if any(s.stuck for s in known.values()):
+        yield "A stuck trial, which ended without having learned, counts with its own loss."
+    if hulls := [arm for arm, s in known.items() if s.envelope]:
+        yield (
+            f"For {join_words(hulls)}, which search more parameters, it is computed from the lower convex hull of the "
+            "trials."
+        )
+    if len({(s.low, s.high) for s in known.values()}) > 1:
+        yield "The ranges differ, so that these values cannot be compared."
+    if none := [arm for arm, s in sensitivities.items() if not s]:
+        yield f"None for {join_words(none)}: it needs {MINIMUM_RATES} finished trials at positive learning rates."

@@ -1,13 +1,22 @@
-"""Tokens or images and time that the trials of an arm used."""
+"""Tokens or images and time that the runs of an arm used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ablate.reports import labels
+from ablate.config.formatting import format_count, format_duration
+from ablate.reports.labels import name_items
+from ablate.reports.section import Column, Merge, Section, Table, words
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Run
+
+KINDS = {
+    "selection": "to choose among its candidates",
+    "confirmation": "on fresh seeds",
+    "crossed": "at the settings of another arm",
+}
+"""Of runs after the search."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class UsageUnit:
         for t in trials:
             known[t.arm] |= {t.items_per_update} - {1}
         clear = all(t.items_per_update > 1 or len(known[t.arm]) == 1 for t in trials if t.step)
-        return cls(labels.name_items(record.spec) if clear and any(known.values()) else "updates", known)
+        return cls(name_items(record.spec) if clear and any(known.values()) else "updates", known)
 
     def per_update(self, trial: Run) -> int:
         """Return the items of one update of `trial`."""
@@ -54,3 +63,26 @@ def sum_usage(unit: UsageUnit, trials: Iterable[Run]) -> Usage:
     begun = [t for t in trials if t.status != "waiting"]
     seconds = [t.seconds for t in begun if t.seconds is not None]
     return Usage(len(begun), sum(t.paid_updates * unit.per_update(t) for t in begun), sum(seconds) if seconds else None)
+
+
+def tabulate_usage(noun: str, search: Mapping[str, Usage], after: Mapping[str, Mapping[str, Usage]]) -> list[Section]:
+    """Return the compute of each arm. `search`: arm -> what its search used, empty without a search; `after`: each of
+    `KINDS` -> arm -> what its runs used."""
+    begun = {kind: usage for kind, usage in after.items() if any(used.trials for used in usage.values())}
+    arms = next(iter(after.values()))
+    columns = [words("arm", arms), *(_list_columns("", noun, search.values()) if search else [])]
+    for kind, usage in begun.items():
+        merge = Merge(1, lambda names: names[0].rpartition(" ")[0], lambda names, cells: ", ".join(cells))
+        columns += _list_columns(f"{kind} ", noun, usage.values(), merge)
+    sentences = [f"{'; '.join(f'{kind}: {KINDS[kind]}' for kind in begun)}."] if begun else []
+    title = f"Compute per arm ({' / '.join(['search', *begun])}): runs, {noun} and time"
+    return [Section(title, Table(columns), sentences)]
+
+
+def _list_columns(prefix: str, noun: str, usage: Iterable[Usage], merge: Merge | None = None) -> list[Column]:
+    rows = list(usage)
+    return [
+        Column(f"{prefix}runs", [row.trials for row in rows], merge=merge),
+        Column(f"{prefix}{noun}", [row.items for row in rows], format_count, merge=merge),
+        Column(f"{prefix}time", [format_duration(row.seconds) for row in rows], merge=merge),
+    ]

@@ -1,101 +1,183 @@
-"""The figures of the verdict: each fresh seed with the means, and an overview of all arms."""
+"""The figures of the verdict: all arms with each fresh seed, effects and failures of a factorial, and a grid."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
 
-from ablate.config.formatting import format_number
+from ablate.config.formatting import format_number, format_setting, format_uncertain, is_number, shorten_paths
 from ablate.plots import style
-from ablate.reports.charts.chart import choose_range, find_ends
+from ablate.plots.figure import Axis, Entry, Figure, Panel, Part, list_entries
+from ablate.plots.marks import Cells, Interval, Mark, Points, Span, Text
 from ablate.reports.confirmation import name_baseline
 from ablate.reports.findings import objective_sign
-from ablate.reports.labels import choose_looks, label_metric
+from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, label_parameter
+from ablate.reports.ranges import choose_range, describe_mean, find_ends, list_values
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.parts import Published
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_verdict
-from ablate.verdict.intervals import Estimate
-from ablate.verdict.outcomes import Outcome
+from ablate.verdict.effect_statements import name_effect
+from ablate.verdict.effects import Effect
+from ablate.verdict.failures import FailureShare
+from ablate.verdict.outcomes import LOSS
 from ablate.verdict.records import Compared
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+_ASIDE = 0.24  # of a row: how far seeds, and crossed runs, stand below the mean of their arm
+_ROW, _FRAME = 0.5, 1.6  # inches: of a row, and of all else
+_SHARES = Axis("seeds that failed (%)", limits=(-8, 108), ticks={0: "0", 50: "50", 100: "100"})
+_WIDTH = 0.6
+"""Share of the distance between two points of a grid that the arms of one point occupy."""
+_DARK = 0.55  # share from which a number is white
+_EFFECTS = {True: (style.PALETTE[0], "o"), False: (style.PALETTE[1], "D")}
+"""Whether it is a main effect -> colour and marker."""
+MOST_COLUMNS = 4
+"""Values of what a grid varies beside its axis."""
 
-_ASIDE = 0.2  # of a row: how far seeds stand below the mean of their arm and published values above it
-_BAND = 0.16  # of the width: kept free at the bad edge for seeds that failed
-_SHADE = "#f2f2f2"
-_SHARES = 0.36  # of the width of the values: that of the failures beside them
+
+def _name_rows(labels: Sequence[str]) -> Axis:
+    """Return the axis of a figure with a row for each label."""
+    return Axis(ticks=dict(enumerate(labels)), limits=(len(labels) - 0.5, -0.5), grid=False)
 
 
-def caption_confirmed(record: SweepRecord) -> str:
-    """Return the caption of `draw_confirmed`."""
-    return (
-        f"{record.spec.objective.title} of each arm on fresh seeds: every seed, failed seeds in the grey band at the "
-        "bad edge with their number; the mean of the seeds that trained with its 95 % interval; and the share of "
-        "failed seeds with its exact 95 % interval, one-sided if none or all failed."
+def _fold(name: str, verdict: str) -> str:
+    """Return a row's label, in lines that leave room for the figure."""
+    return f"{name}\n" + verdict.replace(", ", ",\n").replace(": ", ":\n").replace(" with ", "\nwith ")
+
+
+def _describe_family(family: int) -> str:
+    return "one comparison" if family == 1 else f"{family} comparisons together"
+
+
+# ---------------------------------------------------------------------------------------------------- the arms
+
+
+def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure | None:
+    """Return a row for each arm: the objective of each fresh seed with the mean, the difference from the baseline, and
+    the share of seeds that failed; None if no seed has ended."""
+    if not any(c.outcomes for c in compared.values()):
+        return None
+    with_differences = any(c.difference for c in compared.values())
+    better = "left" if objective_sign(record) > 0 else "right"
+    panels = [
+        _build_values(record, compared),
+        *([_build_differences(record, compared)] if with_differences else []),
+        Panel(_list_shares(record, compared), _SHARES, Axis(grid=False)),
+    ]
+    caption = (
+        f"{record.spec.objective.title} on fresh seeds: small marks are seeds that trained, large marks their mean "
+        "with its 95 % interval."
+    )
+    if with_differences:
+        caption += _caption_differences(record, compared)
+    caption += (
+        " Failed: the share of seeds that diverged or got stuck, with its exact 95 % interval, one-sided if none or "
+        "all failed. An arrow: the interval extends beyond the axis."
+    )
+    return Figure(
+        "verdict",
+        f"{record.title}: the verdict on fresh seeds" if with_differences else f"{record.title}: fresh seeds",
+        [Part(panels, 3, share="y", widths=[1.15, 1, 0.55] if with_differences else [1.6, 0.55])],
+        f"light: each seed that trained; strong: mean with its interval; {better} is better",
+        caption,
+        _list_verdict_entries(record, compared),
+        (10.5 if with_differences else 8.0, _FRAME + _ROW * len(compared)),
     )
 
 
-def caption_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
-    """Return the caption of `draw_verdict`."""
-    family = next(iter(compared.values())).family
+def _caption_differences(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
     effect = record.spec.confirm.effect
-    band = f" Grey: differences smaller than confirm.effect ({effect:.2g})." if effect else ""
-    sharing = "one comparison" if family == 1 else f"{family} comparisons together"
-    return (
-        f"The verdict on each arm: the mean of its differences from {name_baseline(record)} over the seeds on which "
-        f"both trained, with an interval; the intervals have a joint error of 5 % over {sharing} and all looks; and "
-        f"the share of its failed seeds, with its exact 95 % interval.{band}"
+    better = "left" if objective_sign(record) > 0 else "right"
+    text = (
+        f" Difference to {name_baseline(record)}, {better} is better: mean over the seeds on which both trained, with "
+        "an interval; the intervals have a joint error of 5 % over "
+        f"{_describe_family(next(iter(compared.values())).family)} and all looks."
     )
+    if any(c.crossed and c.crossed.difference for c in compared.values()):
+        text += " Hollow: the worse arm, trained at the other's settings; the verdict requires this comparison too."
+    return text + (f" Grey: differences smaller than confirm.effect ({effect:.2g})." if effect else "")
 
 
-def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
-    """Return one row per arm: each fresh seed, the mean and its interval, the published value where there is one, and
-    beside them the share of seeds that fails."""
-    objective, looks = record.spec.objective, choose_looks(record)
-    figure, axes, side = _create_pair(
-        f"{record.title}: {record.spec.objective.title} on fresh seeds",
-        "light: each seed; strong: mean and 95 % interval where it trained"
-        + ("" if record.spec.at_grid else "; line: the baseline's mean"),
-    )
-    axes.set_xlabel(label_metric(objective.metric, record.spec))
-    reach: list[float] = []
-    bounds = find_bounds(objective.metric)
-    for row, (arm, result) in enumerate(compared.items()):
-        colour, marker = looks[arm]
-        values = [o.value for o in result.outcomes.values() if o.trained and o.value is not None]
-        mean = result.estimate
-        axes.plot(values, [row + _ASIDE] * len(values), "o", color=colour, alpha=0.4, markeredgewidth=0, zorder=2)
-        if mean:
-            _draw_mean(axes, row, mean, bounds, fmt=marker, color=colour, capsize=4, zorder=3)
-            if arm == record.spec.compared_with:  # of a grid there is one at each point
-                axes.axvline(mean.mean, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        reach += [*values, *((find_ends(mean, bounds) or ()) if mean else ())]
-    means = [c.estimate for c in compared.values() if c.estimate]
-    if means:
-        seeds = [o.value for c in compared.values() for o in c.outcomes.values() if o.trained and o.value is not None]
-        axes.set_xlim(*choose_range(seeds, [ends for mean in means if (ends := find_ends(mean, bounds))]))
+def _list_verdict_entries(record: SweepRecord, compared: Mapping[str, Compared]) -> list[Entry]:
     entries = []
-    if published := [p for p in record.spec.published if p.metric == objective.metric]:
-        _draw_published(axes, published, list(compared), reach)
-        look = ("black", "D")
-        entries.append(style.create_entry(look, "published", linestyle="none", markerfacecolor="none"))
-    if any(_list_failed(c.outcomes.values()) for c in compared.values()):
-        _draw_band(axes, record, compared)
-        look = (style.GREY, "o")
-        entries.append(style.create_entry(look, "failed: diverged or stuck", linestyle="none", markerfacecolor="none"))
-    _draw_shares(side, compared, looks)
-    counts = {arm: c.estimate.n if c.estimate else 0 for arm, c in compared.items()}
-    _label_rows(axes, [f"{style.escape_math(arm)} (n = {n})" for arm, n in counts.items()])
-    if entries:
-        style.add_legend(figure, entries)
-    return figure
+    if any(p.metric == record.spec.objective.metric and set(p.values) & set(compared) for p in record.spec.published):
+        entries.append(Entry("published", "black", "D", "", hollow=True))
+    if any(c.crossed and c.crossed.difference for c in compared.values()):
+        text = "the worse arm, trained at the other's settings: also required for the verdict"
+        entries.append(Entry(text, style.GREY, "o", hollow=True))
+    return entries
 
 
-def _describe_absence(is_baseline: bool, c: Compared) -> str:
+def _build_values(record: SweepRecord, compared: Mapping[str, Compared]) -> Panel:
+    looks, metric = choose_looks(record), record.spec.objective.metric
+    bounds = find_bounds(metric)
+    seeds = {arm: list_values(c.outcomes) for arm, c in compared.items()}
+    ends = [e for c in compared.values() if c.estimate and (e := find_ends(c.estimate, bounds))]
+    limits = choose_range([value for own in seeds.values() for value in own.values()], ends)
+    marks: list[Mark] = []
+    for row, (arm, c) in enumerate(compared.items()):
+        colour, marker = looks[arm]
+        titles = [f"{arm}, seed {seed}: {format_number(value)}" for seed, value in seeds[arm].items()]
+        places = [row + _ASIDE] * len(titles)
+        marks.append(Points([*seeds[arm].values()], places, colour, size=5, alpha=0.4, titles=titles))
+        if c.estimate is None:
+            marks.append(Text(0.03, row, "no seed trained" if c.outcomes else "no seed has ended", of_axes="x"))
+            continue
+        title = describe_mean(arm, c.estimate, bounds)
+        marks.append(Interval(c.estimate.mean, row, find_ends(c.estimate, bounds), colour, marker, title=title))
+        if arm == record.spec.compared_with and len(compared) > 1:  # of a grid there is one at each point
+            marks.append(Span(c.estimate.mean, c.estimate.mean, colour=colour, dash="--"))
+    marks += _list_published(record, list(compared), limits)
+    labels = [_fold(arm, name_verdict(record, arm, compared)) for arm in compared]
+    trained = any(c.estimate for c in compared.values())
+    values = Axis(label_metric(metric, record.spec), limits=limits, ticks=None if trained else {})
+    return Panel(marks, values, _name_rows(labels))
+
+
+def _list_published(record: SweepRecord, arms: list[str], limits: tuple[float, float]) -> list[Mark]:
+    """Return published values as open diamonds. A value far from ours is a number at the edge, since ours would be
+    indistinguishable on a scale that includes it."""
+    marks: list[Mark] = []
+    for source in record.spec.published:
+        for arm, value in source.values.items() if source.metric == record.spec.objective.metric else ():
+            if arm not in arms:
+                continue
+            row = arms.index(arm) - _ASIDE
+            if limits[0] <= value <= limits[1]:
+                title = f"{arm}, published: {format_number(value)} ({source.source})"
+                marks.append(Points([value], [row], "black", "D", hollow=True, titles=[title]))
+            elif value > limits[1]:
+                marks.append(Text(0.985, row, f"{format_number(value)} ◇ →", align="right", of_axes="x"))
+            else:
+                marks.append(Text(0.015, row, f"← ◇ {format_number(value)}", of_axes="x"))
+    return marks
+
+
+def _build_differences(record: SweepRecord, compared: Mapping[str, Compared]) -> Panel:
+    looks, metric, effect = choose_looks(record), record.spec.objective.metric, record.spec.confirm.effect
+    bounds, baseline = find_difference_bounds(metric), name_baseline(record)
+    crossed = {arm: d for arm, c in compared.items() if c.crossed and (d := c.crossed.difference)}
+    known = [*(c.difference for c in compared.values() if c.difference), *crossed.values()]
+    limits = choose_range([d.mean for d in known], [ends for d in known if (ends := find_ends(d, bounds))], 0.0)
+    marks: list[Mark] = [Span(-effect, effect)] if effect else []
+    marks.append(Span(0, 0, colour="black"))
+    for row, (arm, c) in enumerate(compared.items()):
+        colour, marker = looks[arm]
+        if d := c.difference:
+            title = f"{describe_mean(arm, d, bounds, True)} to {baseline}"
+            marks.append(Interval(d.mean, row, find_ends(d, bounds), colour, marker, title=title))
+        elif arm == record.spec.baselines[arm] and c.estimate:
+            marks.append(Points([0], [row], colour, marker))
+        else:
+            marks.append(Text(0.03, row, _describe_absence(record, arm, c), of_axes="x"))
+        if there := crossed.get(arm):
+            title = f"{describe_mean(arm, there, bounds, True)}, {c.crossed_loser} at the other's settings"
+            ends = find_ends(there, bounds)
+            marks.append(Interval(there.mean, row + _ASIDE, ends, colour, marker, hollow=True, title=title))
+    return Panel(marks, Axis(f"{label_metric(metric, record.spec)}:\ndifference to {baseline}", limits=limits))
+
+
+def _describe_absence(record: SweepRecord, arm: str, c: Compared) -> str:
     """Return the reason that an arm has no difference to draw."""
+    is_baseline = arm == record.spec.baselines[arm]
     if c.kind == "could not be trained" or (is_baseline and not c.outcomes):
         return "no seed was run"
     if is_baseline:
@@ -105,168 +187,183 @@ def _describe_absence(is_baseline: bool, c: Compared) -> str:
     return "no seed on which both trained" if c.versus is not None and c.versus.seeds else "no seed yet"
 
 
-def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
-    """Return one row per arm: its difference from the baseline with its interval, the verdict in words, and the share
-    of its seeds that fails."""
-    baselines, effect = record.spec.baselines, record.spec.confirm.effect
-    looks = choose_looks(record)
+def _list_shares(record: SweepRecord, compared: Mapping[str, Compared]) -> list[Mark]:
+    looks, marks = choose_looks(record), list[Mark]()
+    for row, (arm, c) in enumerate(compared.items()):
+        if c.failures:
+            marks += [
+                _mark_share(arm, c.failures, row, looks[arm]),
+                Text(
+                    50 * (c.failures.low + c.failures.high),
+                    row,
+                    f"{c.failures.failed} of {c.failures.n}",
+                    align="center",
+                    shift=(0, 9),
+                ),
+            ]
+    return marks
+
+
+def _mark_share(arm: str, share: FailureShare, place: float, look: tuple[str, str], upright: bool = False) -> Interval:
+    """Return the share of seeds that failed with its interval."""
+    seen, ends = 100 * share.failed / share.n, (100 * share.low, 100 * share.high)
+    x, y = (place, seen) if upright else (seen, place)
+    return Interval(x, y, ends, *look, upright=upright, title=f"{arm}: {share.describe()}")
+
+
+# ---------------------------------------------------------------------------------------------------- a factorial
+
+
+def draw_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> Figure:
+    """Return a row for each effect: its mean with its interval, and the verdict in words."""
+    metric, matters = record.spec.objective.metric, record.spec.confirm.effect
     better = "left" if objective_sign(record) > 0 else "right"
-    figure, axes, side = _create_pair(
-        f"{record.title}: the verdict on fresh seeds",
-        f"difference where both train, with its interval; {better} is better"
-        + ("; grey: too small to matter" if effect else ""),
+    known = [d for effect in effects.values() if (d := effect.versus.difference)]
+    limits = choose_range([d.mean for d in known], [d.interval for d in known if d.interval], 0.0)
+    marks: list[Mark] = [Span(-matters, matters)] if matters else []
+    marks.append(Span(0, 0, colour="black"))
+    for row, (name, effect) in enumerate(effects.items()):
+        if d := effect.versus.difference:
+            title = f"{name}: {format_uncertain(d.mean, d.half_width, sign=True)} (n = {d.n})"
+            marks.append(Interval(d.mean, row, d.interval, *_EFFECTS[effect.contrast.is_main], title=title))
+        else:
+            marks.append(Text(0.03, row, "no seed trained in all cells", of_axes="x"))
+    labels = [f"{name}\n{name_effect(effect)}" for name, effect in effects.items()]
+    panel = Panel(marks, Axis(f"effect on {label_metric(metric, record.spec)}", limits=limits), _name_rows(labels))
+    several = len({effect.contrast.is_main for effect in effects.values()}) > 1
+    looks = {"main effect": _EFFECTS[True], "interaction": _EFFECTS[False]}
+    sharing = _describe_family(next(iter(effects.values())).family)
+    band = f" Grey: effects below the {matters:.2g} that matter." if matters else ""
+    return Figure(
+        "effects",
+        f"{record.title}: effects on fresh seeds",
+        [Part([panel])],
+        f"mean and interval; {better} is better" + ("; grey: too small to matter" if matters else ""),
+        f"Effects on {record.spec.objective.title}: each is a mean over the other components and over the seeds on "
+        f"which all of its cells trained, with an interval that errs in 5 % for {sharing} and all looks.{band}",
+        list_entries(looks, "") if several else (),
+        (8.0, _FRAME + _ROW * len(effects)),
     )
-    metric = record.spec.objective.metric
-    bounds = find_difference_bounds(metric)
-    baseline_name = style.escape_math(name_baseline(record))
-    axes.set_xlabel(f"{label_metric(metric, record.spec)}:\ndifference to {baseline_name}")
-    if effect:
-        axes.axvspan(-effect, effect, color=_SHADE, linewidth=0, zorder=0.5)
-    axes.axvline(0, color="black", linewidth=1, zorder=1)
-    for row, (arm, c) in enumerate(compared.items()):
-        colour, marker = looks[arm]
-        d = c.difference
-        if d is not None:
-            _draw_mean(axes, row, d, bounds, fmt=marker, color=colour, capsize=4, zorder=3)
-            if c.crossed and (there := c.crossed.difference) is not None:
-                _draw_mean(
-                    axes,
-                    row + _ASIDE,
-                    there,
-                    bounds,
-                    fmt=marker,
-                    color=colour,
-                    markerfacecolor="white",
-                    alpha=0.6,
-                    capsize=3,
-                    zorder=2.5,
-                )
-        elif arm == baselines[arm] and c.estimate is not None:
-            axes.plot(0, row, marker, color=colour, zorder=3)
-        else:
-            axes.text(
-                0.03,
-                row,
-                _describe_absence(arm == baselines[arm], c),
-                va="center",
-                fontsize=8.5,
-                transform=axes.get_yaxis_transform(),
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},  # over the line at zero
-            )
-    crossed = [d for c in compared.values() if c.crossed and (d := c.crossed.difference)]
-    known = [*(c.difference for c in compared.values() if c.difference), *crossed]
-    if known:
-        ends = [ends for d in known if (ends := find_ends(d, bounds))]
-        axes.set_xlim(*choose_range([d.mean for d in known], ends, 0.0))
-    else:
-        axes.set_xlim(-1, 1)
-        axes.set_xticks([0])
-    if any(c.crossed and c.crossed.difference for c in compared.values()):
-        look = (style.GREY, "o")
-        text = "the worse arm, trained at the other's settings: also required for the verdict"
-        style.add_legend(figure, [style.create_entry(look, text, markerfacecolor="white")])
-    _draw_shares(side, compared, looks)
-    names = {arm: style.escape_math(arm) for arm in compared}
-    _label_rows(axes, [f"{names[arm]}\n{_fold(name_verdict(record, arm, compared))}" for arm in compared])
-    return figure
 
 
-def _draw_mean(axes: Axes, row: float, mean: Estimate, bounds: tuple[float, float], **look: Any) -> None:
-    """Draw a mean with its interval, without what lies outside `bounds`."""
-    low, high = find_ends(mean, bounds) or (mean.mean, mean.mean)
-    reach = [[mean.mean - low], [high - mean.mean]] if mean.interval else None
-    axes.errorbar(mean.mean, row, xerr=reach, **look)
-
-
-def _fold(verdict: str) -> str:
-    """Return a verdict in lines that leave room for the figure."""
-    return verdict.replace(", ", ",\n").replace(": ", ":\n").replace(" with ", "\nwith ")
-
-
-def _create_pair(title: str, subtitle: str) -> tuple[Figure, Axes, Axes]:
-    """Return a figure with axes for values and, beside them, for the shares of seeds that fail, a row for each arm."""
-    figure, axes = style.create_canvas(title, subtitle)
-    grid = figure.add_gridspec(1, 2, width_ratios=[1, _SHARES])
-    axes.set_subplotspec(grid[0])
-    for text in axes.texts:  # the subtitle may reach over both
-        text.set_in_layout(False)
-    side = figure.add_subplot(grid[1], sharey=axes)
-    side.spines[["top", "right"]].set_visible(False)
-    side.grid(True, which="major", axis="x", color="#e6e6e6", linewidth=0.7)
-    side.set_axisbelow(True)
-    side.set_xlim(-8, 108)
-    side.set_xticks([0, 50, 100])
-    side.set_xlabel("failed\nseeds (%)")
-    side.tick_params(axis="y", labelleft=False, length=0)
-    axes.grid(False, axis="y")
-    return figure, axes, side
-
-
-def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.5, -0.5)
-
-
-def _draw_shares(side: Axes, compared: Mapping[str, Compared], looks: style.Looks) -> None:
-    """Draw the share of seeds that failed with its interval; an interval with one side ends there in no cap."""
-    for row, (arm, c) in enumerate(compared.items()):
-        share, (colour, marker) = c.failures, looks[arm]
-        if share is None:
+def draw_failures(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure | None:
+    """Return a table of squares: a row for each level of one component, which is `within` or the first, and a column
+    for each combination of the others. None of a sweep that is no factorial, and if no seed failed."""
+    spec = record.spec
+    if not spec.designed or not any(c.failures and c.failures.failed for c in compared.values()):
+        return None
+    cells, components = spec.designed.cells, [*(spec.components or {})]
+    of_rows, short = spec.within or components[0], shorten_paths(components)
+    rows = list(dict.fromkeys(cell[of_rows] for cell in cells.values()))
+    places = {
+        arm: (cell[of_rows], "\n".join(f"{short[name]}={level}" for name, level in cell.items() if name != of_rows))
+        for arm, cell in cells.items()
+    }
+    columns = list(dict.fromkeys(column for _, column in places.values()))
+    shares = [[math.nan] * len(columns) for _ in rows]
+    words: list[Mark] = []
+    for arm, (row, column) in places.items():
+        if arm not in compared or (share := compared[arm].failures) is None:
             continue
-        seen = 100 * share.failed / share.n
-        reach = [[seen - 100 * share.low], [100 * share.high - seen]]
-        side.errorbar(seen, row, xerr=reach, fmt=marker, color=colour, capsize=4, zorder=3, clip_on=False)
-        side.annotate(
-            f"{share.failed} of {share.n}",
-            (50 * (share.low + share.high), row),
-            (0, 7),
-            textcoords="offset points",
-            fontsize=8,
-            ha="center",
-            annotation_clip=False,
-        )
+        x, y, failed = columns.index(column), rows.index(row), share.failed / share.n
+        shares[y][x] = failed
+        text = f"{share.failed}/{share.n}\n{100 * share.low:.0f} to {100 * share.high:.0f} %"
+        words.append(Text(x, y, text, "white" if failed > _DARK else "black", "center"))
+    across = Axis(ticks=dict(enumerate(columns)), grid=False)
+    downwards = Axis(ticks={y: f"{short[of_rows]}={row}" for y, row in enumerate(rows)}, grid=False)
+    return Figure(
+        "failures",
+        f"{record.title}: seeds that failed",
+        [Part([Panel([Cells(shares, colours="Blues", fills=True), *words], across, downwards)])],
+        "of those that ended; darker: more of them",
+        "Seeds that failed (diverged or got stuck), of those that ended, in each cell; below it the exact 95 % "
+        "interval of the share that fails, one-sided where none or all failed.",
+        size=(style.SIZE[0], 2.0 + _ROW * len(rows)),
+    )
 
 
-def _list_failed(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    return [outcome for outcome in outcomes if not outcome.trained]
+# ---------------------------------------------------------------------------------------------------- a grid
 
 
-def _draw_band(axes: Axes, record: SweepRecord, compared: Mapping[str, Compared]) -> None:
-    """Draw each seed that failed as an open mark in a band at the bad edge, with the number of each arm."""
-    looks = choose_looks(record)
-    low, high = axes.get_xlim()
-    if not any(c.estimate for c in compared.values()):
-        low, high = 0.0, 1.0
-        axes.set_xticks([])
-    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
-    width = _BAND * (high - low) / (1 - _BAND)
-    left = objective_sign(record) < 0
-    start = low - width if left else high
-    axes.set_xlim(low - width if left else low, high if left else high + width)
-    axes.set_xticks(ticks)
-    axes.axvspan(start, start + width, color=_SHADE, linewidth=0, zorder=0.5)
-    for row, (arm, c) in enumerate(compared.items()):
-        failed = _list_failed(c.outcomes.values())
-        xs = [start + width * (i + 1) / (len(failed) + 1) for i in range(len(failed))]
-        colour = looks[arm][0]
-        axes.plot(xs, [row + _ASIDE] * len(xs), "o", markerfacecolor="none", markeredgecolor=colour, zorder=3)
-        if failed:
-            axes.text(start + width / 2, row, f"{len(failed)} failed", ha="center", va="center", fontsize=8.5)
+def find_axis(record: SweepRecord) -> str | None:
+    """Return the path on the x axis of the grid's figure: the searched one or, of several, the learning rate; None if
+    it is no number, or if all else takes too many values."""
+    points = [cell.point for cell in record.spec.cells.values()]
+    paths = list(dict.fromkeys(path for point in points for path in point))
+    path = paths[0] if len(paths) == 1 else LEARNING_RATE
+    if path not in paths or not all(is_number(point.get(path)) for point in points):
+        return None
+    columns = _list_columns(record, path)
+    return path if len({str(point[path]) for point in points}) > 1 and len(columns) <= MOST_COLUMNS else None
 
 
-def _draw_published(axes: Axes, published: Sequence[Published], arms: list[str], reach: list[float]) -> None:
-    """Draw published values as open diamonds. A value far from ours is drawn at the edge with its number, since ours
-    would be indistinguishable on a scale that includes it."""
-    low, high = (min(reach), max(reach)) if reach else (-math.inf, math.inf)
-    room = 2 * (high - low)
-    for row, value in ((arms.index(arm), v) for p in published for arm, v in p.values.items() if arm in arms):
-        if low - room <= value <= high + room:
-            axes.plot(value, row - _ASIDE, "D", markerfacecolor="none", markeredgecolor="black", markersize=7, zorder=4)
-        else:
-            right = value > high
-            x, side, text = (
-                (0.985, "right", f"{format_number(value)} ◇ →")
-                if right
-                else (0.015, "left", f"← ◇ {format_number(value)}")
-            )
-            axes.text(x, row - _ASIDE, text, ha=side, va="center", fontsize=8.5, transform=axes.get_yaxis_transform())
+def _list_columns(record: SweepRecord, path: str) -> dict[str, list[str]]:
+    """Return the values of all that is searched beside `path` -> the cells there."""
+    names = shorten_paths(list(dict.fromkeys(other for cell in record.spec.cells.values() for other in cell.point)))
+    columns: dict[str, list[str]] = {}
+    for name, cell in record.spec.cells.items():
+        rest = {names[other]: format_setting(value) for other, value in cell.point.items() if other != path}
+        columns.setdefault(", ".join(f"{other} = {value}" for other, value in rest.items()), []).append(name)
+    return columns
+
+
+def draw_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure | None:
+    """Return the objective of each arm at each point of a grid, and below it the share of failed seeds, with a column
+    for each value of what is searched beside the axis (`find_axis`); None without such an axis."""
+    spec, path = record.spec, find_axis(record)
+    if path is None:
+        return None
+    better = "lower" if objective_sign(record) > 0 else "higher"
+    own, columns = style.choose_looks(spec.own_arms), _list_columns(record, path)
+    values = sorted({float(str(cell.point[path])) for cell in spec.cells.values()})
+    ticks = {place: format_setting(value) for place, value in enumerate(values)}
+    between: list[Mark] = [Span(edge + 0.5, edge + 0.5, colour="#cccccc") for edge in range(len(values) - 1)]
+    across = Axis(limits=(-0.5, len(values) - 0.5), ticks=ticks, grid=False)
+    above, below = list[Panel](), list[Panel]()
+    for title, names in columns.items():
+        losses, shares = _list_cells(record, {name: compared[name] for name in names if name in compared}, path, values)
+        first = not above
+        metric = Axis(label_metric(spec.objective.metric, spec) if first else "")
+        above.append(Panel([*between, *losses], across, metric, title))
+        failed = Axis("seeds that fail (%)" if first else "", limits=_SHARES.limits, ticks=_SHARES.ticks)
+        labelled = Axis(label_parameter(path), limits=across.limits, ticks=ticks, grid=False)
+        below.append(Panel([*between, *shares], labelled, failed))
+    width = style.SIZE[0] if len(columns) == 1 else style.SIZE[0] * (0.25 + 0.6 * len(columns))
+    return Figure(
+        "grid",
+        f"{record.title}: {spec.objective.title} at each point of the grid",
+        [Part([*above, *below], len(columns), share="xy", heights=[1, 0.42])],
+        f"light: each fresh seed that trained; strong: their mean with its 95 % interval; {better} is better",
+        f"{spec.objective.title} on fresh seeds against {label_parameter(path)}: every seed that trained, their mean "
+        "with its 95 % interval, and below it the share of failed seeds with its exact 95 % interval.",
+        list_entries({arm: own[arm] for arm in spec.own_arms}, ""),
+        (width, style.SIZE[1] + 0.3),
+    )
+
+
+def _list_cells(
+    record: SweepRecord, compared: Mapping[str, Compared], path: str, values: Sequence[float]
+) -> tuple[list[Mark], list[Mark]]:
+    """Return what is drawn of the objective and of the failures of some cells."""
+    spec, cells = record.spec, record.spec.cells
+    own, bounds = style.choose_looks(spec.own_arms), find_bounds(spec.objective.metric)
+    arms, step = list(spec.own_arms), _WIDTH / max(1, len(spec.own_arms) - 1)
+    losses: list[Mark] = []
+    shares: list[Mark] = []
+    for name, c in compared.items():
+        cell = cells[name]
+        look = own[cell.arm]
+        x = values.index(float(str(cell.point[path]))) + (arms.index(cell.arm) - (len(arms) - 1) / 2) * step
+        seeds = list_values(c.outcomes)
+        titles = [f"{name}, seed {seed}: {format_number(value)}" for seed, value in seeds.items()]
+        losses.append(Points([x] * len(seeds), [*seeds.values()], look[0], size=4, alpha=0.3, titles=titles))
+        if e := c.estimate:
+            title = describe_mean(name, e, bounds)
+            losses.append(Interval(x, e.mean, find_ends(e, bounds), *look, upright=True, title=title))
+        if c.failures:
+            shares.append(_mark_share(name, c.failures, x, look, upright=True))
+    trivial = record.trivial_loss
+    if trivial is not None and spec.objective.metric == LOSS and math.isfinite(trivial):
+        losses.append(Span(trivial, trivial, upright=False, colour=style.GREY, dash="--"))
+        losses.append(Text(0.995, trivial, "ignores its inputs", style.GREY, "right", (0, 6), of_axes="x"))
+    return losses, shares

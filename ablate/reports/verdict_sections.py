@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ablate.config.formatting import count_noun, format_number
-from ablate.reports.columns import setting_columns, word_column
 from ablate.reports.confirmation import explain_comparison
 from ablate.reports.findings import objective_sign
+from ablate.reports.literature import count_failed
 from ablate.reports.plain_values import trial_to_plain
-from ablate.reports.report_data import ReportData
-from ablate.reports.table import NOTHING, Column, Section, Table
+from ablate.reports.section import NOTHING, Column, Section, Table, list_settings, words
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Run
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, tell_verdict
 from ablate.verdict.failures import FailureShare, count_failures
-from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.records import UNCOMPARED, Compared, Versus
 from ablate.verdict.statements import format_estimate
 
 
-def tabulate_confirmed(report: ReportData) -> list[Section]:
+def tabulate_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> list[Section]:
     """Return the chosen settings of each arm on fresh seeds, and its verdict; nothing before the first fresh seed."""
-    record, compared = report.record, report.confirmed
     if not compared:
         return []
-    rows, metric, name = list(compared.values()), record.spec.objective.metric, record.spec.objective.title
-    cells, settings = record.spec.cells, setting_columns(record, [c.params for c in rows])
+    rows, bounds, name = list(compared.values()), find_bounds(record.spec.objective.metric), record.spec.objective.title
+    cells, settings = record.spec.cells, list_settings(record, [c.params for c in rows])
     columns = [
-        word_column("arm", [cells[arm].arm if cells else arm for arm in compared]),
+        words("arm", [cells[arm].arm if cells else arm for arm in compared]),
         *(settings if cells else []),
-        word_column("verdict", [tell_verdict(record, arm, compared) for arm in compared]),
+        words("verdict", [tell_verdict(record, arm, compared) for arm in compared]),
         Column("seeds", [f"{len(c.outcomes)}/{max(c.planned, len(c.outcomes))}" for c in rows]),
-        word_column("failed", [format_share(c.failures) for c in rows]),
-        Column(name, [_format_mean(c.estimate, find_bounds(metric)) for c in rows]),
-        *([_difference_column(record, rows)] if any(c.kind not in UNCOMPARED for c in rows) else []),
+        words("failed", [c.failures for c in rows], format_share),
+        Column(name, [c.estimate for c in rows], lambda mean: f"{format_estimate(mean, bounds=bounds)} (n={mean.n})"),
+        *(
+            [Column(f"difference to {record.spec.compared_with}", [_format_difference(c.versus, record) for c in rows])]
+            if any(c.kind not in UNCOMPARED for c in rows)
+            else []
+        ),
         *([] if cells else settings),
     ]
     better = "lower" if objective_sign(record) > 0 else "higher"
@@ -44,26 +46,11 @@ def tabulate_confirmed(report: ReportData) -> list[Section]:
     return [Section(title, Table(columns), list(explain_comparison(record, compared)))]
 
 
-def _difference_column(record: SweepRecord, rows: list[Compared]) -> Column:
-    return Column(f"difference to {record.spec.compared_with}", [_format_difference(c.versus, record) for c in rows])
-
-
-def format_share(share: FailureShare | None) -> str:
+def format_share(share: FailureShare) -> str:
     """Return '2 of 5 (1 diverged, 1 stuck): 5 to 85 %' or '0 of 3: up to 63 %'."""
-    if share is None:
-        return NOTHING
     kinds = [f"{count} {word}" for count, word in ((share.diverged, "diverged"), (share.stuck, "stuck")) if count]
     told = f" ({', '.join(kinds)})" if kinds else ""
     return f"{share.failed} of {share.n}{told}: {share.describe_interval().partition(',')[0]}"
-
-
-def count_failed(share: FailureShare | None) -> str:
-    """Return '2 of 5'."""
-    return f"{share.failed} of {share.n}" if share else NOTHING
-
-
-def _format_mean(figure: Estimate | None, bounds: tuple[float, float]) -> str:
-    return f"{format_estimate(figure, bounds=bounds)} (n={figure.n})" if figure else NOTHING
 
 
 def _format_difference(versus: Versus | None, record: SweepRecord) -> str:
@@ -77,23 +64,22 @@ def _format_difference(versus: Versus | None, record: SweepRecord) -> str:
 # ---------------------------------------------------------------------------------------------------- selection
 
 
-def tabulate_selection(report: ReportData) -> list[Section]:
+def tabulate_selection(record: SweepRecord) -> list[Section]:
     """Return the candidates of each arm on selection seeds, and the chosen one; nothing if there were none."""
-    record = report.record
     candidates = [one for arm in record.arms for one in record.list_candidates(arm)]
     if not candidates:
         return []
     rows, ended = [run for run, _ in candidates], [runs.outcomes() for _, runs in candidates]
     seeds = record.spec.confirm.selection_seeds
     columns = [
-        word_column("arm", [run.arm for run in rows]),
-        Column("trial", [str(run.number) for run in rows]),
-        Column("in the search", [format_number(run.value) for run in rows]),
+        words("arm", [run.arm for run in rows]),
+        Column("trial", [run.number for run in rows]),
+        Column("in the search", [run.value for run in rows]),
         Column("seeds", [f"{len(outcomes)}/{max(seeds, len(outcomes))}" for outcomes in ended]),
-        Column("failed", [count_failed(count_failures(outcomes.values())) for outcomes in ended]),
+        Column("failed", [count_failures(outcomes.values()) for outcomes in ended], count_failed),
         Column("mean", [_format_mean_of(outcomes) for outcomes in ended]),
-        word_column("chosen", [_tell_chosen(record, run) for run in rows]),
-        *setting_columns(record, [run.params for run in rows]),
+        words("chosen", [_tell_chosen(record, run) for run in rows]),
+        *list_settings(record, [run.params for run in rows]),
     ]
     strong = frozenset(i for i, run in enumerate(rows) if is_chosen(record, run))
     sentence = (
@@ -105,10 +91,9 @@ def tabulate_selection(report: ReportData) -> list[Section]:
     sentences = [
         sentence,
         *(
-            f"The chosen settings of {run.arm} failed on "
-            f"{count_failed(count_failures(outcomes.values()))} selection seeds."
+            f"The chosen settings of {run.arm} failed on {count_failed(share)} selection seeds."
             for run, outcomes in zip(rows, ended, strict=True)
-            if is_chosen(record, run) and any(not outcome.trained for outcome in outcomes.values())
+            if is_chosen(record, run) and (share := count_failures(outcomes.values())) and share.failed
         ),
     ]
     return [Section("How the settings of each arm were chosen: its candidates", Table(columns, strong), sentences)]
@@ -133,10 +118,10 @@ def _format_mean_of(outcomes: dict[int, Outcome]) -> str:
 # ---------------------------------------------------------------------------------------------------- crossed
 
 
-def tabulate_crossed(report: ReportData) -> list[Section]:
+def tabulate_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> list[Section]:
     """Return the comparisons at the winner's settings; nothing if none was needed."""
-    record, baseline = report.record, report.record.spec.compared_with
-    rows = {arm: c for arm, c in report.confirmed.items() if c.crossed is not None or c.needs_crossed}
+    baseline = record.spec.compared_with
+    rows = {arm: c for arm, c in compared.items() if c.crossed is not None or c.needs_crossed}
     unused = [arm for arm in record.arms if arm not in rows and record.find_crossed(arm)]
     title = "At each other's settings"
     told = [
@@ -149,15 +134,15 @@ def tabulate_crossed(report: ReportData) -> list[Section]:
     crossed = [c.crossed for c in rows.values()]
     runs = [record.find_crossed(arm) for arm in rows]
     columns = [
-        word_column("arms", [f"{arm}, {baseline}" for arm in rows]),
-        word_column("trained at the other's settings", [_find_loser(c) for c in rows.values()]),
+        words("arms", [f"{arm}, {baseline}" for arm in rows]),
+        words("trained at the other's settings", [c.crossed_loser or c.needs_crossed for c in rows.values()]),
         Column(
             f"own settings: difference to {baseline}", [_format_difference(c.versus, record) for c in rows.values()]
         ),
         Column(f"crossed: difference to {baseline}", [_format_difference(v, record) for v in crossed]),
-        word_column("failed there", [_format_failures(v, baseline) for v in crossed]),
-        word_column("claimed", [_tell_agreement(c) for c in rows.values()]),
-        *setting_columns(record, [own[0].params if own else {} for own in runs]),
+        words("failed there", [_format_failures(v, baseline) for v in crossed]),
+        words("claimed", [_tell_agreement(c) for c in rows.values()]),
+        *list_settings(record, [own[0].params if own else {} for own in runs]),
     ]
     sentence = (
         "Where an arm and the baseline end at different values of a parameter that both search, the worse one is also "
@@ -165,10 +150,6 @@ def tabulate_crossed(report: ReportData) -> list[Section]:
         "otherwise it may be due to the settings."
     )
     return [Section(title, Table(columns), [sentence, *told])]
-
-
-def _find_loser(c: Compared) -> str:
-    return c.crossed_loser or c.needs_crossed or NOTHING
 
 
 def _format_failures(versus: Versus | None, baseline: str) -> str:

@@ -20,11 +20,11 @@ from ablate.data import IGNORED, Corpus, DataConfig
 from ablate.models import ModelConfig
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
     from torchmetrics import MetricCollection
 
     from ablate.models import Model
+    from ablate.plots.figure import Figure
 
 
 @dataclass(frozen=True)

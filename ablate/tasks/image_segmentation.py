@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from ablate.config.lazy import LazyModule, torch
 from ablate.data import IGNORED, Corpus
 from ablate.models import ModelConfig
-from ablate.plots.panels import create_panels
+from ablate.plots.figure import Figure, Panel, Part
+from ablate.plots.marks import Cells
 from ablate.tasks.base import Metric, Task, count_unpadded, tasks
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
     from torchmetrics import MetricCollection
 
@@ -97,21 +97,17 @@ class ImageSegmentation(Task):
         import numpy as np
 
         predicted = model(inputs).argmax(1)
-        names = [name for _ in inputs for name in ("image", "mask", "predicted")]
-        figure, axes = create_panels("Predictions on validation images", names, across=6)
-        colours: dict[str, Any] = {"vmin": 0, "vmax": max(9, corpus.classes - 1), "interpolation": "nearest"}
-        colours["cmap"] = "tab10" if corpus.classes <= 10 else "nipy_spectral"
+        several = "tab10" if corpus.classes <= 10 else "nipy_spectral"
+        limits, panels = (0, max(9, corpus.classes - 1)), []
         for number, image in enumerate(inputs.float().cpu()):
             low, high = image.amin(), image.amax()
             shown = ((image - low) / (high - low).clamp(min=1e-6)).permute(1, 2, 0).numpy()
-            masks = [part[number].cpu().numpy() for part in (targets, predicted)]
-            for axis, name, values in zip(axes[3 * number :], names, [shown, *masks], strict=False):
-                is_mask = values.ndim == 2
-                pixels = np.ma.masked_equal(values, IGNORED) if is_mask else values  # blank without a class
-                axis.imshow(pixels, **(colours if is_mask else {"cmap": "gray"} if pixels.shape[-1] == 1 else {}))
-                axis.set_title(name)
-                axis.set_axis_off()
-        return figure
+            panels.append(Panel([Cells(shown, colours="gray")], title="image", bare=True))
+            for title, part in (("mask", targets), ("predicted", predicted)):
+                # blank without a class
+                cells = Cells(np.ma.masked_equal(part[number].cpu().numpy(), IGNORED), limits, several)
+                panels.append(Panel([cells], title=title, bare=True))
+        return Figure("predictions", "Predictions on validation images", [Part(panels, across=6)])
 
 
 def _sum_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -9,18 +9,17 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch.utils import _pytree as pytree
 
-from ablate.plots.panels import save_png
+from ablate.plots.drawing import save_png
 from ablate.tasks import Task
 from ablate.tracking.tracker import Tracker
 from ablate.training.callbacks import RunCallback
 from ablate.training.module import TrainingModule
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ablate.plots.figure import Figure
 
 SHOWN = 4
 """Validation samples in the figure, evenly spread over the set."""
-FILE = "predictions.png"
 
 
 class Predictions(RunCallback):
@@ -44,8 +43,7 @@ class Predictions(RunCallback):
     def publish(self, folder: Path, tracker: Tracker) -> None:
         """Write the figure into the run."""
         if self.figure is not None:
-            save_png(self.figure, folder / FILE)
-            tracker.log_file(folder / FILE, "")
+            tracker.log_file(save_png(self.figure, folder), "")
 
 
 def has_figure(task: Task) -> bool:

@@ -16,6 +16,7 @@ from ablate.diagnostics.measures import Batch, measurements
 from ablate.diagnostics.opening.data import mask_tokens
 from ablate.diagnostics.run import diagnose
 from ablate.experiment.tree import Experiment
+from ablate.plots.drawing import draw
 from ablate.training.train import train
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "tree", "and", "then", "slept", "woke", "again"]
@@ -36,12 +37,12 @@ def text(tmp_path_factory):
 
 @pytest.fixture
 def _plain_figures(monkeypatch):
-    """Figures are drawn, and written as a word: laying one out twice takes a second."""
+    """Figures are drawn, and written as a word: laying one out takes a second."""
 
-    def save(figure, file):
-        paths = [file.with_suffix(suffix) for suffix in (".png", ".svg")]
+    def save(figure, folder):
+        paths = [folder / f"{figure.name}{suffix}" for suffix in (".png", ".svg")]
         for path in paths:
-            path.write_text("figure")
+            path.write_text(str(draw(figure)))
         return paths
 
     monkeypatch.setattr("ablate.diagnostics.run.save", save)

@@ -187,7 +187,7 @@ def made_of_full(full: SweepRecord, demo_store: Path, tmp_path_factory: pytest.T
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports draw no figures, of records like which others are drawn: drawing takes most of the time of a report."""
-    monkeypatch.setattr("ablate.reports.report.draw_figures", lambda record, folder: {})
+    monkeypatch.setattr("ablate.reports.report_data.draw_figures", lambda record: [])
 
 
 @pytest.fixture(autouse=True)

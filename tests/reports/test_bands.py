@@ -7,9 +7,9 @@ import pytest
 from optuna.storages import InMemoryStorage
 from run_table import put
 
+from ablate.plots.marks import Band, Line
 from ablate.reports import bands
 from ablate.reports.bands import MOST_ARMS, collect_band, collect_bands, draw_bands
-from ablate.reports.charts.curves import chart_curves
 from ablate.sweeps.comparison import compare_record
 from ablate.verdict.looks import Looks
 from benchmarks.simulation.sweeps import simulate
@@ -40,26 +40,24 @@ def test_a_band_has_the_seeds_up_to_the_last_look():
     assert last["mean"] == pytest.approx(sum(PRE[:4]) / 4) == compared.estimate.mean
 
 
-def test_the_figure_has_a_line_and_a_range_for_each_arm():
+def test_the_figure_has_a_line_and_a_range_for_each_arm_and_a_dotted_line_for_each_seed_that_failed():
     record = add_curves(build_record({"pre": PRE, "post": POST}))
-    drawn = collect_bands(record, compare_record(record))
-    assert list(drawn) == ["pre", "post"]
-    (axes,) = draw_bands(record, drawn).axes
-    lines = {line.get_color(): line for line in axes.lines}
-    assert len(lines) == 2
-    assert [line.get_ydata()[-1] for line in axes.lines] == pytest.approx([sum(PRE) / 5, sum(POST[:4]) / 4])
-    assert len(axes.collections) == 2
-    ranges = axes.collections[1].get_paths()[0].vertices[:, 1]
-    assert (min(ranges), max(ranges)) == pytest.approx((2.05, 3.12))
+    (panel,) = draw_bands(record, compare_record(record)).panels
+    lines = [mark for mark in panel.marks if isinstance(mark, Line)]
+    assert [line.ys[-1] for line in lines if line.dash == "-"] == pytest.approx([sum(PRE) / 5, sum(POST[:4]) / 4])
+    assert [line.ys for line in lines if line.dash == ":"] == [[10.0, 9.0]]
+    _, post = (mark for mark in panel.marks if isinstance(mark, Band))
+    assert (min(post.lows), max(post.highs)) == pytest.approx((2.05, 3.12))
+    assert panel.y.limits[1] < 4  # those that failed do not set the scale
 
 
 def test_the_axis_ends_a_little_above_the_loss_of_frequencies():
     record = replace(add_curves(build_record({"pre": PRE, "post": POST})), trivial_loss=2.5)
-    (axes,) = draw_bands(record, collect_bands(record, compare_record(record))).axes
-    assert axes.get_ylim()[1] == pytest.approx(1.05 * 2.5)
-    assert axes.get_ylim()[0] < min(PRE)
-    free = draw_bands(put(record, trivial_loss=5.5), collect_bands(record, compare_record(record)))
-    assert 3.1 < free.axes[0].get_ylim()[1] < 3.5
+    low, high = draw_bands(record, compare_record(record)).panels[0].y.limits
+    assert high == pytest.approx(1.05 * 2.5)
+    assert low < min(PRE)
+    free = put(record, trivial_loss=5.5)
+    assert 3.1 < draw_bands(free, compare_record(free)).panels[0].y.limits[1] < 3.5
 
 
 def test_of_a_grid_with_too_many_points_each_arm_is_drawn_at_its_best(monkeypatch):
@@ -74,7 +72,7 @@ def test_of_a_grid_with_too_many_points_each_arm_is_drawn_at_its_best(monkeypatc
     drawn = collect_bands(add_curves(record), compare_record(record))
     rates = {record.spec.cells[cell].arm: record.spec.cells[cell].point["optimizer.lr"] for cell in drawn}
     assert rates == {"pre": RATES[1], "mix": RATES[0]}
-    assert "at the point of the grid where fewest seeds failed" in bands.caption_bands(record)
+    assert "at the point of the grid where fewest seeds failed" in bands.caption_bands(record, False)
 
 
 def test_one_validation_is_no_course_and_many_arms_no_figure():
@@ -84,9 +82,3 @@ def test_one_validation_is_no_course_and_many_arms_no_figure():
     many = {f"pre {k}": compared["pre"] for k in range(MOST_ARMS + 1)}
     runs = add_curves(record).fresh("pre")
     assert collect_bands(put(record, confirmed=dict.fromkeys(many, runs)), many) == {}
-
-
-def test_without_a_script_the_page_shows_the_figure_of_fresh_seeds():
-    """And not that of the search, which is drawn too."""
-    record = add_curves(build_record({"pre": PRE, "post": POST}))
-    assert chart_curves(record).static == "bands.png"

@@ -11,7 +11,7 @@ from run_table import by_arm, put
 from ablate.config.errors import StoreError
 from ablate.reports import stored_scores as module
 from ablate.reports.downstream import compare_downstream
-from ablate.reports.downstream_table import tabulate
+from ablate.reports.downstream import tabulate_downstream as tabulate
 from ablate.reports.report import assemble
 from ablate.reports.stored_scores import add_scores
 from ablate.sweeps.comparison import compare_record
@@ -209,7 +209,7 @@ def test_arms_of_a_grid_are_compared_at_the_same_point():
 def test_many_arms_have_a_row_each(monkeypatch):
     found = compare_downstream(give_answers("grid", lambda arm, seed: 10 + seed % 2))
     wide = tabulate(found)[0]
-    monkeypatch.setattr("ablate.reports.downstream_table.MOST_COLUMNS", 2)
+    monkeypatch.setattr("ablate.reports.downstream.MOST_COLUMNS", 2)
     (section,) = tabulate(found)
     assert section.table.header == ["task", "shots", "metric", "n", "arm", "mean", "difference to the baseline"]
     assert [row[4] for row in section.table.rows] == list(found.runs)

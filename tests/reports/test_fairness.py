@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from run_table import by_arm, put
 
-from ablate.reports import fairness, sections
+from ablate.reports import fairness
+from ablate.reports.fairness import tabulate_confounds
 from ablate.reports.report import assemble
 from ablate.reports.terminal import to_text
 from ablate.sweeps.storage import read_sweep
@@ -21,7 +22,7 @@ def with_facts(record, **facts):
 def test_arms_that_differ_in_the_factor_alone_differ_in_nothing_else(made):
     found = fairness.find_confounds(made.record)
     assert (found.factor, found.found) == (["norm"], [])
-    assert "The arms differ only in norm.\n" in to_text(made)
+    assert "The arms differ only in norm.\n" in to_text(made.document)
     assert made.to_dict()["confounds"] == {"factor": ["norm"], "found": [], "problem": ""}
 
 
@@ -29,7 +30,7 @@ def test_confounds_are_told_with_their_values(spec, writer, tmp_path, without_fi
     spec["arms"]["post"] = {"norm.kind": "post", "optimizer.weight_decay": 0.3}
     writer({**spec, "confounds": ["optimizer.weight_decay"]}).add("pre", {"optimizer.lr": 1e-3}, 1.9)
     made = assemble(read_sweep("demo"), tmp_path)
-    (section,) = sections.tabulate_confounds(made)
+    (section,) = tabulate_confounds(made.record)
     rows = {tuple(row) for row in section.table.rows}
     assert ("optimizer.weight_decay", "0.3", "post", "yes") in rows
     assert len(rows) == 2
@@ -47,7 +48,7 @@ def test_a_missing_plugin_is_told_and_hides_nothing_else(record, tmp_path):
     arms["mix"] = arms["mix"].model_copy(update={"settings": {"norm": "of_a_plugin"}})
     away = record.spec.model_copy(update={"arms": arms, "plugins": ("gone.py",)})
     made = assemble(replace(record, spec=away), tmp_path)
-    text = to_text(made)
+    text = to_text(made.document)
     assert "Whether the arms differ only in " in text
     assert "1.735" in text
     assert made.to_dict()["confounds"]["found"] is None

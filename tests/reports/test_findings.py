@@ -161,7 +161,7 @@ def test_no_importance_without_enough_to_go_by(spec: Any, writer: Any, values: l
 def test_the_tables_hold_every_number_and_stay_within_the_terminal(made: Report, width: int) -> None:
     console = Console(file=io.StringIO(), width=width, force_terminal=True)
     with console.capture() as capture:
-        render(made, console)
+        render(made.document, console)
     text = re.sub(r"\x1b\[[0-9;]*m", "", capture.get())
     tables, _, rest = text.partition("Files")
     assert all(len(line.rstrip()) <= width for line in tables.splitlines())
@@ -178,15 +178,15 @@ def test_the_tables_hold_every_number_and_stay_within_the_terminal(made: Report,
 def test_in_a_notebook_the_plain_table_is_returned_and_not_displayed(
     made: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outside, displayed = to_text(made), []
+    outside, displayed = to_text(made.document), []
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setattr("rich.jupyter.display", lambda *content: displayed.append(content))
-    assert to_text(made) == outside
+    assert to_text(made.document) == outside
     assert not displayed
 
 
 def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report) -> None:
-    text = to_text(made)
+    text = to_text(made.document)
     assert "\x1b" not in text
     pre = [line.split()[1] for line in text.partition("All 26 trials")[2].splitlines() if line.startswith(" pre ")]
     assert pre[:8] == ["3", "2", "4", "1", "5", "0", "6", "7"]
@@ -212,7 +212,7 @@ def test_where_some_arm_has_importance_the_others_are_named(spec: Any, writer: A
 
 def test_brackets_in_a_reason_are_text(spec: Any, writer: Any) -> None:
     writer(spec).add("pre", {"optimizer.lr": 1e-3}, status="failed", reason="KeyError: [red]x[/red]")
-    assert "[red]x[/red]" in to_text(report("demo", log=False))
+    assert "[red]x[/red]" in to_text(report("demo", log=False).document)
 
 
 def test_words() -> None:
@@ -231,7 +231,7 @@ def test_words() -> None:
 
 def test_a_trial_that_ended_stuck_is_told_so(tmp_path):
     record = build_record({"pre": [2.0] * 3, "post": [2.0] * 3}, promised={"post": TRIVIAL})
-    text = " ".join(to_text(assemble(record, tmp_path, draw=False)).split())
+    text = " ".join(to_text(assemble(record, tmp_path, draw=False).document).split())
     assert "completed (stuck)" in text
     assert "1 completed trial ended stuck." in text
     assert "No trial was pruned" not in text

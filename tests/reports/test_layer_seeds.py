@@ -15,8 +15,8 @@ from sweeps.small import run_here
 from ablate import tracking
 from ablate.addons.ledger.publish import publish
 from ablate.addons.ledger.verify import verify
-from ablate.reports.layer_seeds import compare_layers
-from ablate.reports.layers_section import draw_layers_over_seeds, layers_to_plain, tabulate_layers
+from ablate.plots.marks import Line
+from ablate.reports.layer_seeds import compare_layers, draw_layers_over_seeds, tabulate_layers
 from ablate.reports.report import assemble
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.sweep import Sweep
@@ -105,15 +105,16 @@ def test_a_sweep_without_measurements_has_none(record):
 
 def test_the_report_has_tables_and_a_figure(record, tmp_path, without_figures):
     report = assemble(record, tmp_path, draw=False)
-    *numbers, differences = tabulate_layers(report)
+    *numbers, differences = tabulate_layers(report.layers)
     assert [section.title for section in numbers] == [
         "Layers of fresh seeds: increase of the loss without the layer (nats)",
         "Layers of fresh seeds: variance of the layer's output",
     ]
     assert len(differences.table.rows) == 6
-    panels = draw_layers_over_seeds(record, report.layers).axes
-    assert [line.get_ydata()[4] for line in panels[0].lines] == [pytest.approx(0.53), pytest.approx(0.13)]
-    assert layers_to_plain(report)["layers"]["differences"][0]["word"] == "higher"
+    panel, _ = draw_layers_over_seeds(record, report.layers).panels
+    lines = [mark.ys[4] for mark in panel.marks if isinstance(mark, Line)]
+    assert lines == [pytest.approx(0.53), pytest.approx(0.13)]
+    assert report.to_dict()["layers"]["differences"][0]["word"] == "higher"
 
 
 def test_a_panel_with_negative_numbers_says_where_it_is_linear_and_names_ticks_apart_from_one_another(record):
@@ -122,9 +123,9 @@ def test_a_panel_with_negative_numbers_says_where_it_is_linear_and_names_ticks_a
         for arm, runs in by_arm(record, FRESH).items()
     }
     record = put(record, confirmed=moved)
-    (panel,) = (axes for axes in draw_layers_over_seeds(record, compare_layers(record)).axes if axes.get_visible())
-    assert [label.get_text() for label in panel.get_yticklabels()] == ["-1", "-0.2", "0", "0.2", "1"]
-    assert panel.get_title(loc="left").replace("\n", " ").endswith("(nats); linear within ±0.2")
+    (panel,) = draw_layers_over_seeds(record, compare_layers(record)).panels
+    assert list(panel.y.ticks.values()) == ["-1", "-0.2", "0", "0.2", "1"]
+    assert panel.title.endswith("(nats); linear within ±0.2")
 
 
 def test_a_trained_sweep_keeps_what_its_runs_measured_and_publishes_it(tiny_settings, store, tmp_path):

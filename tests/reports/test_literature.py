@@ -8,8 +8,9 @@ import pytest
 from run_table import by_arm, put
 from scipy import stats
 
-from ablate.reports import literature, sections
+from ablate.reports import literature
 from ablate.reports.confirmation import describe_verdict
+from ablate.reports.literature import compare_published, tabulate_published
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.spec.parts import Published
@@ -17,6 +18,10 @@ from ablate.verdict.questions import Question, Score
 
 from .conftest import FRESH
 from .hand_built import STUCK, build_record
+
+
+def tabulate(record):
+    return tabulate_published(compare_published(record), record.spec)
 
 
 def test_ours_is_the_mean_of_that_metric_over_fresh_seeds(full):
@@ -50,7 +55,7 @@ def test_an_arm_that_failed_on_every_fresh_seed_is_not_told_by_its_search(tmp_pa
     _, post, mix = literature.compare_published(record)[0].rows
     assert (post.kind, post.ours, post.difference, post.failures.failed) == ("fresh seeds", None, None, 3)
     assert (mix.ours.mean, mix.ours.n) == (pytest.approx(2.025), 2)
-    (section,) = sections.tabulate_published(assemble(record, tmp_path))
+    (section,) = tabulate(record)
     assert section.table.rows[1] == ["post", "fresh seeds", "-", "3 of 3", "-", "-", "1.900", "-0.100"]
 
 
@@ -69,7 +74,7 @@ def test_unlike_figures_have_no_difference_and_missing_ones_are_told_so(full, tm
     record = replace(full, spec=full.spec.model_copy(update={"published": [quoted]}))
     row = literature.compare_published(record)[0].rows[0]
     assert (row.ours, row.kind, row.difference, row.published_difference) == (None, "", None, None)
-    (section,) = sections.tabulate_published(assemble(record, tmp_path))
+    (section,) = tabulate(record)
     assert section.table.rows == [["mix", "-", "-", "-", "-", "0.500", "-"]]
 
 
@@ -83,7 +88,7 @@ def test_perplexities_by_another_tokenizer_are_told_apart(full, tmp_path, withou
               for name in ("t5-base", "topics")]  # fmt: skip
     record = replace(full, spec=full.spec.model_copy(update={"published": quoted}))
     assert [source.tokenizers for source in literature.compare_published(record)] == [("t5-base", "topics"), None]
-    first, second = sections.tabulate_published(assemble(record, tmp_path))
+    first, second = tabulate(record)
     assert any("the tokenizer t5-base, ours use topics" in text for text in first.sentences)
     assert not any("tokenizer" in text for text in second.sentences)
 
@@ -113,7 +118,11 @@ def quote(monkeypatch, tmp_path, without_figures):
         store_scores(monkeypatch, runs)
         quoted = [{"source": "T", "metric": metric, "values": {"pre": 0.4, "post": 0.5}} for metric in (PIQA, BOTH)]
         made = assemble(change(build_record(values, published=quoted)), tmp_path)
-        text = " ".join(sentence for section in sections.tabulate_published(made) for sentence in section.sentences)
+        text = " ".join(
+            sentence
+            for section in tabulate_published(made.published, made.record.spec)
+            for sentence in section.sentences
+        )
         assert [table["metric"] for table in made.to_dict()["published"]] == [PIQA, BOTH]
         return made.published, text
 

@@ -7,10 +7,12 @@ import pytest
 from run_table import put
 
 from ablate import tracking
+from ablate.plots.figure import Figure
 from ablate.reports import report as module
 from ablate.reports.mlflow_notes import describe
 from ablate.reports.mlflow_run import label_parents
 from ablate.reports.report import assemble
+from ablate.reports.section import Document
 from ablate.sweeps.comparison import compare_record
 
 from .hand_built import add_curves, build_record
@@ -65,17 +67,15 @@ def test_compare_opens_on_the_mean_of_fresh_seeds_unless_the_arm_fails_more(stor
 def test_the_list_of_experiments_shows_the_verdict_without_marks(tmp_path):
     """It shows the source of the description; an underscore within a word needs no mark, one around it does."""
     record = build_record({"pre": PRE, "sub_ln": POST, "__x__": POST})
-    first, *rest = describe(assemble(record, tmp_path, draw=False), "1", "2").split("\n\n")
+    first, *rest = describe(assemble(record, tmp_path, draw=False).document, "1", "2", "report.html").split("\n\n")
     assert first == assemble(record, tmp_path, draw=False).summary.replace("__x__", r"\_\_x\_\_")
-    assert "sub_ln" in rest[0]
-    early = describe(assemble(put(record, confirmed={}), tmp_path, draw=False), "1", "2")
+    assert "sub_ln" in rest[1]
+    early = describe(assemble(put(record, confirmed={}), tmp_path, draw=False).document, "1", "2", "report.html")
     assert early.startswith("No verdict yet: no fresh seed has ended. Best of 1 trial: ")
 
 
-def test_the_description_shows_the_figure_of_the_verdict():
-    from pathlib import Path
-
-    from ablate.reports.mlflow_notes import _pick_figure
-
-    assert _pick_figure([Path("a/curves.png"), Path("a/verdict.png")]) == "verdict.png"
-    assert _pick_figure([Path("a/layers-variance.png")]) == ""
+def test_the_description_shows_the_first_figure():
+    figures = [Figure("verdict", "", []), Figure("bands", "", [])]
+    text = describe(Document("demo", statements=["A is better."], figures=figures), "1", "2", "report.html")
+    assert "![verdict.png](get-artifact?path=verdict.png&run_uuid=2)" in text
+    assert "bands" not in text

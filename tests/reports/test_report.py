@@ -68,7 +68,7 @@ def test_the_figures_are_images_of_the_promised_size(made: Report, demo_store: P
 def test_another_folder_can_be_given(demo: Any, tmp_path: Path) -> None:
     made = report("demo", log=False, folder=tmp_path / "elsewhere")
     assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {
-        *("learning_rate.png", "alpha.png", "curves.png"),
+        *(f"{name}.{kind}" for name in ("learning_rate", "alpha", "curves") for kind in ("png", "svg")),
         *("report.html", "report.json", "table.txt"),
     }
     assert made.mlflow["run_id"] is None

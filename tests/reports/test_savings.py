@@ -8,8 +8,7 @@ from run_table import by_arm, join, put
 from ablate.estimate.flops import count_by_formula
 from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.tree import Experiment
-from ablate.reports import sections
-from ablate.reports.savings import compute_savings
+from ablate.reports.savings import compute_savings, tabulate_savings
 from ablate.reports.tokens_to_baseline import compare_tokens
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH, Run
@@ -94,12 +93,8 @@ def test_a_sweep_without_warm_starts_says_nothing(record):
 
 
 def test_the_report_shows_it(record):
-    class Made:
-        pass
-
-    made = Made()
-    made.record, made.savings, made.tokens_to_baseline = record, compute_savings(record), compare_tokens(record)
-    (section,) = sections.tabulate_savings(made)
+    baseline = record.spec.compared_with
+    (section,) = tabulate_savings(compute_savings(record), compare_tokens(record), baseline, "val/loss")
     rows = {row[0]: dict(zip(section.table.header, row, strict=True)) for row in section.table.rows}
     assert rows["reuse"]["FLOPs saved"].startswith("+51.7 % ± ")
     assert rows["reuse"]["saved"] == "25.0 %"

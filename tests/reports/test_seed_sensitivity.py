@@ -7,8 +7,7 @@ import optuna
 import pytest
 
 from ablate.reports.report import assemble
-from ablate.reports.seed_sensitivity import compare_sensitivities
-from ablate.reports.sensitivity_section import sensitivities_to_plain, tabulate_seed_sensitivities
+from ablate.reports.seed_sensitivity import compare_sensitivities, tabulate_seed_sensitivities
 from ablate.sweeps.spec.sweep import Sweep
 from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate
@@ -96,12 +95,12 @@ def test_an_arm_with_a_seed_that_trained_at_no_rate_has_none(tmp_path, without_f
     assert known.rows["mix"].untrained == 1
     assert [pair.word for pair in known.differences] == ["not shown"]
     report = assemble(record, tmp_path, draw=False)
-    first, second = tabulate_seed_sensitivities(report)
+    first, second = tabulate_seed_sensitivities(report.seed_sensitivities)
     assert {row[0]: row[1] for row in first.table.rows}["mix"] == "-"
     told = "None where seeds trained at no rate, as their losses say nothing of tuning: mix (1 seed)."
     assert told in first.sentences
     assert second.table.rows[0][2] == "-"
-    assert sensitivities_to_plain(report)["seed_sensitivities"]["rows"]["pre"]["runs"] == 15
+    assert report.to_dict()["seed_sensitivities"]["rows"]["pre"]["runs"] == 15
 
 
 @pytest.mark.parametrize(

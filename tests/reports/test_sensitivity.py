@@ -7,8 +7,7 @@ import pytest
 from run_table import by_arm, put
 
 from ablate.reports.report import assemble
-from ablate.reports.sensitivity import compute_mean_excess, compute_sensitivity
-from ablate.reports.sensitivity_section import tabulate_sensitivities
+from ablate.reports.sensitivity import compute_mean_excess, compute_sensitivity, tabulate_sensitivities
 from ablate.sweeps.storage import read_sweep
 
 
@@ -73,7 +72,7 @@ def test_where_no_trial_trained_there_is_no_number_but_what_happened(full, tmp_p
     stuck = put(full, trivial_loss=min(losses))  # all of them end at 98 % of it or above
     found = compute_sensitivity(stuck, "pre")
     assert (found.value, found.n, found.stuck, found.diverged) == (None, len(losses), len(losses), 0)
-    (section,) = tabulate_sensitivities(assemble(stuck, tmp_path, draw=False))
+    (section,) = tabulate_sensitivities(assemble(stuck, tmp_path, draw=False).sensitivities)
     rows = {row[0]: row[1:] for row in section.table.rows}
     assert rows["pre"][:4] == ["-", str(len(losses)), "0", str(len(losses))]
     text = " ".join(section.sentences)
@@ -86,7 +85,7 @@ def test_a_stuck_trial_is_counted_and_keeps_its_own_loss_as_the_definition_has_i
     some = put(full, trivial_loss=(losses[-2] - 1e-6) / 0.98)
     found, whole = compute_sensitivity(some, "pre"), compute_sensitivity(full, "pre")
     assert (found.stuck, whole.stuck, found.value) == (sum(loss >= losses[-2] for loss in losses), 0, whole.value)
-    (section,) = tabulate_sensitivities(assemble(some, tmp_path, draw=False))
+    (section,) = tabulate_sensitivities(assemble(some, tmp_path, draw=False).sensitivities)
     assert "A stuck trial, which ended without having learned, counts with its own loss." in section.sentences
 
 

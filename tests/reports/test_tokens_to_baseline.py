@@ -8,13 +8,16 @@ import pytest
 from run_table import join
 
 from ablate.reports.report import assemble
-from ablate.reports.tokens_section import tabulate_tokens
-from ablate.reports.tokens_to_baseline import compare_tokens, find_update_at_goal
+from ablate.reports.tokens_to_baseline import compare_tokens, find_update_at_goal, tabulate_tokens
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH, Run
 from ablate.sweeps.spec.sweep import Sweep
 
 T = {2: 12.706204736, 3: 4.302652730, 4: 3.182446305}  # Student's, 97.5 %, of n - 1 degrees of freedom
+
+
+def list_sections(made):
+    return tabulate_tokens(made.tokens_to_baseline, made.record.spec, made.usage_unit.noun)
 
 
 def training(arm, seed, curve, items=10):
@@ -94,7 +97,7 @@ def test_before_the_first_fresh_seed_it_is_that_of_the_search(tmp_path, without_
     record = build({"base": [], "arm": []}, confirm={"seeds": 3})
     arm = compare_tokens(record)["arm"]
     assert (arm.fresh, arm.seeds, arm.share.half_width) == (False, 1, None)
-    assert tabulate_tokens(assemble(record, tmp_path, draw=False)) == []
+    assert list_sections(assemble(record, tmp_path, draw=False)) == []
 
 
 def test_at_a_grid_each_point_is_compared_with_the_baseline_there():
@@ -121,7 +124,7 @@ def test_the_cells_of_a_factorial_have_no_baseline():
 def section(tmp_path):
     def tabulate(record):
         made = assemble(record, tmp_path, draw=False)
-        (found,) = tabulate_tokens(made)
+        (found,) = list_sections(made)
         text = " ".join(made.table().split())
         assert found.title in text
         assert found.title in made.page()

@@ -1,101 +1,149 @@
-"""The figures of the verdict: every seed is on them, failed ones too, and what decides is beside what is claimed."""
+"""The figures of the verdict: every seed that trained is on them, and what decides is beside what is claimed."""
+
+import math
 
 import pytest
+from optuna.storages import InMemoryStorage
 
-from ablate.reports.verdict_figures import caption_verdict, draw_confirmed, draw_verdict
+from ablate.plots.marks import Interval, Points, Span, Text
+from ablate.reports.ranges import choose_range, find_ends
+from ablate.reports.verdict_figures import draw_grid, draw_verdict, find_axis
 from ablate.sweeps.comparison import compare_record
+from benchmarks.simulation.sweeps import simulate
 
 from .hand_built import STUCK, build_record
+from .test_seed_sensitivity import RATES, WARMUPS, bend, sweep
 
 PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
 BETTER = [2.05, 2.10, 2.06, 2.12, 2.07]
+WIDE = [0.02, 0.6, 0.1]  # the interval of its mean reaches below 0
 
 
 def draw(record):
-    compared = compare_record(record)
-    figures = draw_confirmed(record, compared), draw_verdict(record, compared)
-    for figure in figures:
-        figure.canvas.draw()
-    return figures
+    return draw_verdict(record, compare_record(record))
 
 
-def list_marks(axes, filled):
-    """Return the number of marks of single seeds."""
-    lines = [line for line in axes.lines if line.get_linestyle() == "None" and line.get_marker() == "o"]
-    hollow = [line.get_markerfacecolor() == "none" for line in lines]
-    return sum(len(line.get_xdata()) for line, empty in zip(lines, hollow, strict=True) if empty != filled)
+def pick(panel, kind):
+    return [mark for mark in panel.marks if isinstance(mark, kind)]
 
 
-def list_labels(axes):
-    return [label.get_text() for label in axes.get_yticklabels()]
+def list_texts(panel):
+    return [mark.text for mark in pick(panel, Text)]
 
 
-def test_the_confirmed_figure_has_a_row_per_arm(full):
-    axes, side = draw(full)[0].axes
-    assert list_labels(axes) == ["pre (n = 5)", "post (n = 3)", "mix (n = 5)"]
-    baseline = next(line for line in axes.lines if list(line.get_ydata()) == [0, 1])
-    assert baseline.get_xdata()[0] == pytest.approx(2.126)
-    texts = [text.get_text() for text in axes.texts]
-    assert "9.000 ◇ →" in texts
-    assert "2 failed" in texts
-    assert axes.get_xlim()[1] < 4
-    assert [text.get_text() for text in side.texts] == ["0 of 5", "2 of 5", "0 of 5"]
+def test_there_is_a_row_for_each_arm(full):
+    values, _, shares = draw(full).panels
+    assert [label.partition("\n")[0] for label in values.y.ticks.values()] == ["pre", "post", "mix"]
+    (baseline,) = pick(values, Span)
+    assert (baseline.low, baseline.high) == pytest.approx((2.126, 2.126))
+    assert "9.000 ◇ →" in list_texts(values)
+    assert values.x.limits[1] < 4
+    assert list_texts(shares) == ["0 of 5", "2 of 5", "0 of 5"]
 
 
-def test_every_seed_is_a_point_and_failed_ones_stand_at_the_bad_edge():
-    record = build_record({"pre": PRE, "post": [2.0, STUCK, None, 2.05, 2.01]})
-    axes = draw(record)[0].axes[0]
-    assert (list_marks(axes, True), list_marks(axes, False)) == (5 + 3 + 1, 2)  # the mean of pre has the same mark
-    (failed,) = [line for line in axes.lines if line.get_markerfacecolor() == "none" and len(line.get_xdata())]
-    assert min(failed.get_xdata()) > 2.16
-    objective = {"metric": "val/accuracy", "direction": "maximize"}
-    turned = build_record({"pre": PRE, "post": [2.0, None, None]}, objective=objective, experiment={"model": "vit"})
-    axes = draw(turned)[0].axes[0]
-    (failed,) = [line for line in axes.lines if line.get_markerfacecolor() == "none" and len(line.get_xdata())]
-    assert max(failed.get_xdata()) < 2.0
+def test_seeds_means_and_intervals_are_those_of_the_comparison():
+    record = build_record({"pre": PRE, "post": BETTER}, confirm={"seeds": 5, "effect": 0.05})
+    compared, (values, differences, _) = compare_record(record), draw(record).panels
+    assert [points.xs for points in pick(values, Points)] == [PRE, BETTER]
+    means = [c.estimate for c in compared.values()]
+    assert [(mark.x, mark.ends) for mark in pick(values, Interval)] == [(e.mean, e.interval) for e in means]
+    (difference,) = pick(differences, Interval)
+    assert difference.x == pytest.approx(-0.046)
+    assert difference.title.startswith("post: -0.0460 ± ")
+    band, zero = pick(differences, Span)
+    assert ((band.low, band.high), (zero.low, zero.high)) == ((-0.05, 0.05), (0, 0))
 
 
-def test_where_nothing_trained_there_is_still_a_figure():
-    confirmed, verdict = draw(build_record({"pre": [None] * 3, "post": [None] * 3}))
-    assert list_labels(confirmed.axes[0]) == ["pre (n = 0)", "post (n = 0)"]
-    assert "no seed on which both trained" in [text.get_text() for text in verdict.axes[0].texts]
+def test_failures_have_a_panel_of_their_own():
+    values, _, shares = draw(build_record({"pre": PRE, "post": [2.0, STUCK, None, 2.05, 2.01]})).panels
+    assert len(pick(values, Points)[1].xs) == 3
+    _, share = pick(shares, Interval)
+    assert share.x == 40
+    assert "2 of 5 seeds (1 diverged, 1 stuck" in share.title
 
 
-def test_an_arm_without_seeds_is_told_why():
-    def absent(values, promised):
-        verdict = draw(build_record(values, promised=promised))[1]
-        return [text.get_text() for text in verdict.axes[0].texts if text.get_text().startswith("no")]
+def test_an_interval_ends_where_the_metric_does_and_encloses_its_mean():
+    record = build_record({"pre": [0.5, 0.52, 0.51], "post": WIDE})
+    own = compare_record(record)["post"].estimate
+    assert own.interval[0] < 0
+    values, differences, _ = draw(record).panels
+    assert pick(values, Interval)[1].ends == (0, own.interval[1]) == find_ends(own, (0.0, math.inf))
+    assert "[0, " in pick(values, Interval)[1].title
+    assert values.x.limits[0] > -0.2
+    assert differences.x.limits[0] < compare_record(record)["post"].difference.interval[0] < 0  # it may be below 0
 
-    assert absent({"pre": PRE, "post": []}, {"post": None}) == ["no seed was run"]
-    assert absent({"pre": [], "post": BETTER}, {"pre": None}) == ["no seed was run", "nothing to compare with"]
-    assert absent({"pre": [None] * 5, "post": BETTER}, {}) == ["no seed trained", "no seed on which both trained"]
+
+def test_where_nothing_trained_there_is_still_a_figure_and_without_seeds_there_is_none():
+    values, shares = draw(build_record({"pre": [None] * 3, "post": [None] * 3})).panels
+    assert list_texts(values) == ["no seed trained"] * 2
+    assert list_texts(shares) == ["3 of 3"] * 2
+    assert draw(build_record({"pre": ["running"], "post": ["running"]}, looks=None)) is None
 
 
-def test_the_verdict_is_told_beside_its_interval():
-    confirm = {"seeds": 5, "effect": 0.02}
+def test_an_arm_without_a_difference_says_why():
+    values = {"pre": PRE, "post": [], "mix": BETTER}
+    _, differences, _ = draw(build_record(values, promised={"post": None})).panels
+    assert list_texts(differences) == ["no seed was run"]
+    _, differences, _ = draw(build_record({**values, "post": [None] * 5})).panels
+    assert list_texts(differences) == ["no seed on which both trained"]
+
+
+def test_the_verdict_is_beside_its_interval():
     values = {"pre": PRE, "post": [None] * 5, "mix": BETTER}
-    record = build_record(values, confirm=confirm, promised={"post": 1.5})
-    compared = compare_record(record)
-    axes, side = draw_verdict(record, compared).axes
-    assert list_labels(axes) == ["pre\nbaseline", "post\nfails on all seeds", "mix\nbetter"]
-    assert [text.get_text() for text in side.texts] == ["0 of 5", "5 of 5", "0 of 5"]
-    (band,) = axes.patches
-    assert (band.get_x(), band.get_width()) == pytest.approx((-0.02, 0.04))
-    caption = caption_verdict(record, compared)
-    assert "joint error of 5 % over 2 comparisons together" in caption
-    assert "smaller than confirm.effect (0.02)" in caption
+    record = build_record(values, confirm={"seeds": 5, "effect": 0.02}, promised={"post": 1.5})
+    figure = draw(record)
+    assert list(figure.panels[0].y.ticks.values()) == ["pre\nbaseline", "post\nfails on all seeds", "mix\nbetter"]
+    assert "joint error of 5 % over 2 comparisons together" in figure.caption
+    assert "smaller than confirm.effect (0.02)" in figure.caption
 
 
 def test_crossed_settings_stand_below_what_they_decide():
     crossed = {"post": ("pre", [2.04, 2.11, 2.07, 2.11, 2.08])}
-    record = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed=crossed)
-    verdict = draw(record)[1]
-    assert list_labels(verdict.axes[0])[1] == "post\ninconclusive,\nas settings differ"
-    assert len(verdict.axes[0].containers) == 2
-    assert "trained at the other's settings" in verdict.legends[0].get_texts()[0].get_text()
+    figure = draw(build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed=crossed))
+    assert list(figure.panels[0].y.ticks.values())[1] == "post\ninconclusive,\nas settings differ"
+    own, there = pick(figure.panels[1], Interval)
+    assert (own.hollow, there.hollow) == (False, True)
+    assert there.y > own.y
+    assert "trained at the other's settings" in figure.entries[0].label
 
 
 def test_two_seeds_have_no_interval():
-    verdict = draw(build_record({"pre": PRE[:2], "post": BETTER[:2]}))[1]
-    assert list_labels(verdict.axes[0])[1] == "post\nno verdict yet"
-    assert not verdict.axes[0].containers[0].has_xerr
+    figure = draw(build_record({"pre": PRE[:2], "post": BETTER[:2]}))
+    assert list(figure.panels[0].y.ticks.values())[1] == "post\nno verdict yet"
+    assert [mark.ends for mark in pick(figure.panels[1], Interval)] == [None]
+
+
+def test_an_axis_stays_near_the_data():
+    low, high = choose_range([1.0, 1.1, 1.2], [(0.9, 1.3), (0.95, 1.25), (-30.0, 40.0)])
+    assert 0.2 < low < 0.9
+    assert 1.3 < high < 2.0
+    assert choose_range([1.0, 1.1], [(0.0, 2.1)])[0] < 0  # the only interval is shown whole
+    low, high = choose_range([2.0])
+    assert low < 2.0 < high
+    assert choose_range([2.0, 3.0]) == pytest.approx((1.94, 3.06))
+
+
+# ---------------------------------------------------------------------------------------------------- a grid
+
+
+def run(**parts):
+    return simulate(sweep(**parts), bend, InMemoryStorage(), trivial_loss=3.3)
+
+
+def test_a_second_parameter_gives_columns_with_its_own_cells():
+    record = run()
+    compared = compare_record(record)
+    panels = draw_grid(record, compared).panels
+    assert [panel.title for panel in panels[:2]] == ["warmup_fraction = 0", "warmup_fraction = 0.1"]
+    assert len(panels) == 2 * len(WARMUPS)
+    for panel, warmup in zip(panels, WARMUPS, strict=False):
+        means = {mark.y for mark in pick(panel, Interval)}
+        cells = [name for name, cell in record.spec.cells.items() if cell.point["schedule.warmup_fraction"] == warmup]
+        assert len(cells) == 2 * len(RATES)
+        assert {compared[name].estimate.mean for name in cells} == means
+
+
+def test_one_parameter_gives_one_column_and_too_many_values_no_figure():
+    record = run(warmups=())
+    assert len(draw_grid(record, compare_record(record)).panels) == 2
+    assert find_axis(run(warmups=[0.0, 0.01, 0.02, 0.05, 0.1])) is None

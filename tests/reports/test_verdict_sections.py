@@ -34,6 +34,10 @@ def rows(sections):
     return [dict(zip(section.table.header, row, strict=True)) for row in section.table.rows]
 
 
+def parts(made):
+    return made.record, made.confirmed
+
+
 @pytest.fixture
 def make(tmp_path, without_figures):
     return lambda record: assemble(record, tmp_path)
@@ -50,16 +54,15 @@ def make(tmp_path, without_figures):
 def test_shares_are_told_with_their_intervals(failed, n, told):
     outcomes = [Outcome("diverged")] * failed + [Outcome("trained", 1.0)] * (n - failed)
     assert format_share(count_failures(outcomes)) == told
-    assert format_share(None) == "-"
 
 
 def test_the_table_of_fresh_seeds(make):
-    pre, post = rows(tabulate_confirmed(make(ALL_FAIL)))
+    pre, post = rows(tabulate_confirmed(*parts(make(ALL_FAIL))))
     assert (pre["verdict"], post["verdict"]) == ("baseline", "fails on all seeds")
     assert post["failed"] == "5 of 5 (3 diverged, 2 stuck): at least 55 %"
     assert (post["val/loss"], post["difference to pre"], post["lr"]) == ("-", "-", "0.001")
     mixed = build_record({"pre": PRE, "post": [2.0, None, 2.01, 2.05, 2.01]})
-    assert rows(tabulate_confirmed(make(mixed)))[1]["difference to pre"].endswith("(n=4, 1 left out)")
+    assert rows(tabulate_confirmed(*parts(make(mixed))))[1]["difference to pre"].endswith("(n=4, 1 left out)")
 
 
 def test_no_reading_ranks_an_arm_first_that_failed_on_every_fresh_seed(make):
@@ -81,7 +84,7 @@ def test_no_reading_ranks_an_arm_first_that_failed_on_every_fresh_seed(make):
 
 
 def test_all_candidates_are_shown(make):
-    (section,) = tabulate_selection(make(SELECTED))
+    (section,) = tabulate_selection(make(SELECTED).record)
     found = rows([section])
     assert [row["trial"] for row in found] == ["0", "3", "0", "1", "2"]
     assert [row["chosen"] for row in found] == ["yes", "no", "yes", "no", "no"]
@@ -91,29 +94,29 @@ def test_all_candidates_are_shown(make):
     assert "2 selection seeds" in section.sentences[0]
     assert not any(text.startswith("The chosen settings") for text in section.sentences)
     lost = replace(SELECTED, chosen={**SELECTED.chosen, "pre": 3})
-    (section,) = tabulate_selection(make(lost))
+    (section,) = tabulate_selection(make(lost).record)
     assert section.sentences[-1] == "The chosen settings of pre failed on 1 of 2 selection seeds."
     undecided = replace(SELECTED, chosen={})
-    assert {row["chosen"] for row in rows(tabulate_selection(make(undecided)))} == {"not yet"}
-    assert tabulate_selection(make(ALL_FAIL)) == []
+    assert {row["chosen"] for row in rows(tabulate_selection(make(undecided).record))} == {"not yet"}
+    assert tabulate_selection(make(ALL_FAIL).record) == []
 
 
 def test_crossed_settings_are_shown(make):
-    (row,) = rows(tabulate_crossed(make(CROSSED)))
+    (row,) = rows(tabulate_crossed(*parts(make(CROSSED))))
     assert (row["arms"], row["trained at the other's settings"], row["lr"]) == ("post, pre", "pre", "0.01")
     assert row["claimed"] == "no, it does not hold there"
     assert row["failed there"] == "0 of 5, pre 1 of 5"
     assert row["crossed: difference to pre"].endswith("(n=4, 1 left out)")
     open_one = replace(CROSSED, runs=CROSSED.runs.replace(run for run in CROSSED.runs if run.stage != "crossed"))
-    assert rows(tabulate_crossed(make(open_one)))[0]["claimed"] == "not yet: not run"
+    assert rows(tabulate_crossed(*parts(make(open_one))))[0]["claimed"] == "not yet: not run"
     short = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [2.2, 2.21])})
-    assert rows(tabulate_crossed(make(short)))[0]["claimed"] == "not yet: seeds are missing"
+    assert rows(tabulate_crossed(*parts(make(short))))[0]["claimed"] == "not yet: seeds are missing"
     lost = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [None] * 5)})
-    assert rows(tabulate_crossed(make(lost)))[0]["claimed"] == "yes, it holds at both"
+    assert rows(tabulate_crossed(*parts(make(lost))))[0]["claimed"] == "yes, it holds at both"
     unused = build_record({"pre": PRE, "post": PRE[::-1]}, rates={"post": 1e-2}, crossed={"post": ("pre", PRE)})
-    (section,) = tabulate_crossed(make(unused))
+    (section,) = tabulate_crossed(*parts(make(unused)))
     assert "do not affect the verdict" in section.sentences[0]
-    assert tabulate_crossed(make(ALL_FAIL)) == []
+    assert tabulate_crossed(*parts(make(ALL_FAIL))) == []
 
 
 def test_json_has_the_candidates_and_the_crossed_runs(make):
@@ -168,7 +171,7 @@ def test_what_every_run_took_is_counted(make):
 )
 def test_every_report_can_be_made_and_leads_with_the_verdict(make, record, width):
     made = make(record)
-    text = to_text(made, width)
+    text = to_text(made.document, width)
     assert all(len(line) <= width for line in text.partition("Files")[0].splitlines())
     assert json.loads(json.dumps(made.to_dict(), allow_nan=False)) == made.to_dict()
     assert "Best of" not in made.verdict

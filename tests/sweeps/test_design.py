@@ -196,7 +196,7 @@ def test_the_plan_says_what_the_seeds_show_of_effects():
 def test_the_report_shows_effects_in_every_form(record, tmp_path, monkeypatch):
     monkeypatch.setenv("ABLATE_STORE", str(tmp_path))
     made = assemble(record, tmp_path)
-    assert [path.name for path in made.figures][:2] == ["effects.png", "confirmed.png"]
+    assert [path.name for path in made.figures][:2] == ["effects.png", "verdict.png"]
     text = " ".join(made.table().split())
     assert "Effects of the components on fresh seeds (val/loss, lower is better)" in text
     assert "norm=lns is better than norm=pre by" in text

@@ -109,7 +109,7 @@ def test_seeds_are_added_at_the_points_that_are_open():
 def test_the_report_shows_arms_at_points_and_says_in_one_sentence_what_was_found(record, tmp_path, monkeypatch):
     monkeypatch.setenv("ABLATE_STORE", str(tmp_path))
     made = assemble(record, tmp_path)
-    assert [path.name for path in made.figures] == ["grid.png", "verdict.png", "confirmed.png"]
+    assert [path.name for path in made.figures] == ["grid.png", "verdict.png"]
     text = made.table()
     assert "Results on fresh seeds, each arm at each point of its grid" in text
     assert "best trial" not in text

@@ -12,7 +12,8 @@ from sweeps.small import run_here
 from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import ConfigError
-from ablate.plots import style
+from ablate.plots.drawing import draw
+from ablate.plots.figure import Entry, Panel, plot
 from ablate.reports.mlflow_run import name_metrics
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.runs import FRESH
@@ -135,11 +136,6 @@ def test_metrics_of_different_arms_have_different_names():
 
 
 def test_figures_take_names_for_text():
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(layout="constrained")
-    style.add_legend(figure, [style.create_entry(("#000000", "o"), name) for name in NAMES[:14]])
-    FigureCanvasAgg(figure).draw()  # which raises for what is no mathematics
-    shown = [text.get_text().strip().replace(r"\$", "$") for text in figure.legends[0].get_texts()]
-    assert shown == NAMES[:14]
+    drawn, _ = draw(plot("names", NAMES[0], Panel([]), entries=[Entry(name, "#000000") for name in NAMES[:14]]))
+    drawn.draw_without_rendering()  # which raises for what is no mathematics
+    assert [text.get_text().strip() for text in drawn.legends[0].get_texts()] == NAMES[:14]

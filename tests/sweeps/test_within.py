@@ -7,12 +7,11 @@ import math
 import numpy as np
 import optuna
 import pytest
-from matplotlib.figure import Figure
 from run_table import by_arm
 
 from ablate.config.errors import ConfigError
-from ablate.reports import failures_figure
 from ablate.reports.report import assemble
+from ablate.reports.verdict_figures import draw_failures
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.dry_run import outline
 from ablate.sweeps.runs import FRESH
@@ -104,22 +103,20 @@ def test_the_report_tells_where_a_factor_matters(record, tmp_path, monkeypatch):
 
 def test_the_figure_shows_the_share_of_each_cell(record):
     compared = compare_record(record)
-    figure = failures_figure.draw_failures(record, compared)
-    assert isinstance(figure, Figure)
-    (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["norm=pre", "norm=mix"]
-    columns = [label.get_text() for label in axes.get_xticklabels()]
-    assert columns == [f"std={std}\nwarmup={warmup}" for std in ("small", "large") for warmup in ("0.1", "0.01")]
-    shares = np.asarray(axes.images[0].get_array())
-    np.testing.assert_allclose(shares, [[0, 0, 0, 0], [0, 0, 11 / 12, 11 / 12]])
-    texts = [text.get_text() for text in axes.texts]
+    (panel,) = draw_failures(record, compared).panels
+    assert list(panel.y.ticks.values()) == ["norm=pre", "norm=mix"]
+    columns = [f"std={std}\nwarmup={warmup}" for std in ("small", "large") for warmup in ("0.1", "0.01")]
+    assert list(panel.x.ticks.values()) == columns
+    cells, *words = panel.marks
+    np.testing.assert_allclose(cells.values, [[0, 0, 0, 0], [0, 0, 11 / 12, 11 / 12]])
+    texts = [word.text for word in words]
     assert texts.count("11/12\n62 to 100 %") == 2  # Clopper and Pearson: 61.5 to 99.8
     assert texts.count("0/12\n0 to 22 %") == 6  # 1 - 0.05^(1/12)
 
 
 def test_there_is_no_figure_of_failures_where_nothing_failed():
     fine = simulate(sweep(), lambda arm, params, seed: 2.0 + seed, optuna.storages.InMemoryStorage())
-    assert not failures_figure.has_failures(fine, compare_record(fine))
+    assert draw_failures(fine, compare_record(fine)) is None
 
 
 def test_published_figures_of_cells_that_stand_are_shown(tmp_path, monkeypatch):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ablate.addons.ledger import bundles, page
@@ -14,7 +14,7 @@ from ablate.addons.ledger.schema import CHECKS, FILE, NOTES, PAGE, Bundle
 from ablate.addons.scaling.over_sizes import OverSizes, find_comparison
 from ablate.config.errors import StoreError, SweepError
 from ablate.data.files import hash_file
-from ablate.plots.panels import save_png
+from ablate.plots.drawing import save_png
 from ablate.reports.figures import draw_figures
 from ablate.sweeps.records import SweepRecord
 
@@ -55,19 +55,13 @@ def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, conten
     (of the largest size), where they were measured; return the files. All others can be drawn again from the runs."""
     from PIL import Image
 
-    names = []
-    if together:
-        name, figure = [*together.draw().items()][-1]
-        save_png(figure, content / name)
-        names.append(name)
+    figures = together.draw()[:1] if together else []
     for key, record in records.items():
-        with tempfile.TemporaryDirectory() as temporary:
-            drawn = list(draw_figures(record, Path(temporary)))
-            first = [] if together else drawn[:1]
-            layers = [path for path in drawn if path.stem == LAYERS] if record is [*records.values()][-1] else []
-            for path in dict.fromkeys([*first, *layers]):
-                names.append(path.name if len(records) == 1 else f"{key}-{path.name}")
-                shutil.copy(path, content / names[-1])
+        first, *rest = draw_figures(record)
+        layers = [figure for figure in (first, *rest) if figure.name == LAYERS]
+        own = [*([] if together or first in layers else [first]), *(layers if key == [*records][-1] else [])]
+        figures += own if len(records) == 1 else [replace(one, name=f"{key}-{one.name}") for one in own]
+    names = [save_png(figure, content).name for figure in figures]
     for name in names:
         with Image.open(content / name) as image:
             small = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)

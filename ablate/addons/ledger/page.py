@@ -13,8 +13,8 @@ from ablate.addons.ledger.schema import FILE, SWEEP, Bundle, PublishedSweep
 from ablate.addons.scaling.over_sizes import OverSizes
 from ablate.config.formatting import count_noun, format_count, format_duration, join_words
 from ablate.config.markdown import build_table, escape, format_code
+from ablate.reports import markdown
 from ablate.reports.fairness import describe_dirty
-from ablate.reports.table import Section
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search_edges import find_edges
@@ -59,7 +59,7 @@ def render(
         _tabulate_verdict(bundle, records),
         _share_error(bundle),
         *(f"![{escape(bundle.name)}: {name}]({name})" for name in figures),
-        *map(_render_section, sections),
+        *map(markdown.show_section, sections),
         "## What this does not show",
         "\n".join(f"- {escape(text)}" for text in _list_limits(bundle, records)),
         "## Repeat it",
@@ -156,11 +156,6 @@ def _name_arms(arms: list[str]) -> str:
     if len(arms) <= _MOST_NAMED or len(counts) == len(arms):
         return join_words(arms)
     return join_words([f"{arm} at {count_noun(count, 'setting')}" for arm, count in counts.items()])
-
-
-def _render_section(section: Section) -> str:
-    table = _tabulate(section.table.header, section.table.rows) if section.table else ""
-    return "\n\n".join(part for part in (f"## {escape(section.title)}", table, *map(escape, section.sentences)) if part)
 
 
 def _list_limits(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[str]:

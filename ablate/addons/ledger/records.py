@@ -9,14 +9,13 @@ from typing import Any
 
 from ablate.addons.ledger.runs import Shared, publish_runs, restore_run
 from ablate.addons.ledger.schema import PublishedArm, PublishedSweep, SeedLooks, Verdict
-from ablate.reports.downstream import compare_downstream
+from ablate.reports.downstream import compare_downstream, tabulate_downstream
 from ablate.reports.findings import list_cautions
-from ablate.reports.layers_section import tabulate_layers
+from ablate.reports.layer_seeds import tabulate_layers
 from ablate.reports.plain_values import to_plain
 from ablate.reports.report_data import ReportData
-from ablate.reports.sections import tabulate_downstream
-from ablate.reports.sensitivity_section import tabulate_seed_sensitivities
-from ablate.reports.table import Section
+from ablate.reports.section import Section
+from ablate.reports.seed_sensitivity import tabulate_seed_sensitivities
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Runs
 from ablate.sweeps.spec.sweep import Sweep
@@ -107,7 +106,11 @@ def judge(record: SweepRecord) -> Verdict:
 def list_sections(record: SweepRecord) -> list[Section]:
     """Return the sections of the report, beside the verdict, that follow from the runs alone."""
     data = _read_data(record)
-    return [*tabulate_downstream(data), *tabulate_seed_sensitivities(data), *tabulate_layers(data)]
+    return [
+        *tabulate_downstream(data.downstream),
+        *tabulate_seed_sensitivities(data.seed_sensitivities),
+        *tabulate_layers(data.layers),
+    ]
 
 
 def _read_data(record: SweepRecord) -> ReportData:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ablate.addons.scaling.fits import Curve, Gap
 from ablate.addons.scaling.ladder import Ladder
-from ablate.config.formatting import count_noun, format_count
-from ablate.plots import style
+from ablate.config.formatting import count_noun, format_count, format_number
+from ablate.plots.figure import Axis, Figure, Panel, Part, list_entries, plot
+from ablate.plots.marks import Band, Interval, Line, Mark, Points, Span, Text
+from ablate.plots.style import SIZE, choose_looks
+from ablate.reports.ranges import choose_range
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import LOSS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from ablate.verdict.statements import format_estimate
 
 MOST_TIMES = 4
 """An interval that is so many times as wide as the median one does not set the range of the axis."""
@@ -27,82 +27,64 @@ APART = 0.025
 def draw_losses(ladder: Ladder) -> Figure:
     """Return the loss of each arm against size, with its curve, and below it the share of its seeds that failed."""
     seeds = count_noun(max(rung.spec.confirm.most_seeds for rung in ladder.rungs), "fresh seed")
-    figure, axes = style.create_canvas(
+    arms, sizes = ladder.compared.arms, _build_axis(ladder)
+    looks, places = choose_looks(arms), _spread_arms(ladder, list(arms))
+    losses: list[Mark] = []
+    shares: list[Mark] = []
+    for name, arm in arms.items():
+        losses += _mark_sizes(ladder, name, arm.losses, arm.estimates, looks[name], places[name])
+        losses += _mark_curve(ladder, arm.curve, looks[name][0])
+        known = [(r.parameters * places[name], s) for r, s in zip(ladder.rungs, arm.failures, strict=True) if s]
+        shares.append(Line([x for x, _ in known], [100 * s.failed / s.n for _, s in known], looks[name][0], 1))
+        for x, share in known:
+            ends, title = (100 * share.low, 100 * share.high), f"{name}: {share.describe()}"
+            shares.append(Interval(x, 100 * share.failed / share.n, ends, *looks[name], upright=True, title=title))
+    failed = Axis("seeds that failed (%)", limits=(-6, 106))
+    panels = [Panel(losses, Axis(log=True, ticks=sizes.ticks), Axis(f"{LOSS} (nats)")), Panel(shares, sizes, failed)]
+    return Figure(
+        "ladder",
         f"{ladder.name}: {LOSS} against size",
+        [Part(panels, 1, share="x", heights=[3, 1.2])],
         f"{seeds} per size; light: each that trained; strong: their mean with its 95 % interval{_name_curves(ladder)}",
+        f"The {LOSS} of each arm at each size, and the share of its seeds that failed.",
+        list_entries(looks),
+        (SIZE[0], 1.35 * SIZE[1]),
     )
-    figure.set_size_inches(style.SIZE[0], 1.35 * style.SIZE[1])
-    grid = figure.add_gridspec(2, 1, height_ratios=(3, 1.2))
-    axes.set_subplotspec(grid[0])
-    below = figure.add_subplot(grid[1], sharex=axes)
-    axes.set_ylabel(f"{LOSS} (nats)")
-    looks = style.choose_looks(ladder.compared.arms)
-    places = _spread_arms(ladder, list(ladder.compared.arms))
-    for name, arm in ladder.compared.arms.items():
-        _draw_seeds(axes, ladder, arm.losses, looks[name], places[name])
-        _draw_means(axes, ladder, arm.estimates, looks[name], places[name])
-        _draw_curve(axes, ladder, arm.curve, looks[name])
-    _draw_failures(below, ladder, looks)
-    _set_sizes(below, ladder)
-    axes.tick_params(labelbottom=False)
-    style.add_legend(figure, [style.create_entry(looks[arm], arm) for arm in ladder.compared.arms])
-    return figure
 
 
 def draw_differences(ladder: Ladder) -> Figure:
     """Return the difference of each arm to the baseline against size, with that of the curves."""
     compared = ladder.compared
-    figure, axes = style.create_canvas(
-        f"{ladder.name}: difference to {style.escape_math(ladder.baseline)} against size",
-        f"below 0: better; light: each seed; bars: intervals of {count_noun(compared.family, 'comparison')} that share "
-        f"5 %{_name_curves(ladder)}",
-    )
-    axes.set_ylabel(f"{LOSS} minus that of {style.escape_math(ladder.baseline)} (nats)")
-    axes.axhline(0, color="black", linewidth=0.8)
-    looks = style.choose_looks(compared.arms)
-    places = _spread_arms(ladder, list(compared.pairs))
+    looks, places = choose_looks(compared.arms), _spread_arms(ladder, list(compared.pairs))
+    marks: list[Mark] = [Span(0, 0, upright=False, colour="black")]
     for name, pair in compared.pairs.items():
-        _draw_seeds(axes, ladder, pair.differences, looks[name], places[name])
-        _draw_means(axes, ladder, [versus.difference for versus in pair.measured], looks[name], places[name])
-        _draw_curve(axes, ladder, pair.gap, looks[name])
-    _set_sizes(axes, ladder)
-    _limit_height(axes, ladder, places, looks)
-    style.add_legend(figure, [style.create_entry(looks[arm], arm) for arm in compared.pairs])
-    return figure
-
-
-def _draw_failures(axes: Axes, ladder: Ladder, looks: style.Looks) -> None:
-    """Draw the share of each arm's seeds that failed at each size, with its exact interval."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, which="major", color="#e6e6e6", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.set_ylabel("seeds that\nfailed (%)")
-    axes.set_ylim(-6, 106)
-    places = _spread_arms(ladder, list(ladder.compared.arms))
-    for name, arm in ladder.compared.arms.items():
-        colour, marker = looks[name]
-        there = [(rung, s) for rung, s in zip(ladder.rungs, arm.failures, strict=True) if s]
-        if not there:
-            continue
-        x = [rung.parameters * places[name] for rung, _ in there]
-        y = [100 * s.failed / s.n for _, s in there]
-        ends = [[value - 100 * s.low for value, (_, s) in zip(y, there, strict=True)],
-                [100 * s.high - value for value, (_, s) in zip(y, there, strict=True)]]  # fmt: skip
-        axes.errorbar(x, y, ends, color=colour, marker=marker, markersize=5, linewidth=1, capsize=3, elinewidth=0.8)
+        means = [versus.difference for versus in pair.measured]
+        marks += _mark_sizes(ladder, name, pair.differences, means, looks[name], places[name])
+        marks += _mark_curve(ladder, pair.gap, looks[name][0])
+    limits, words = _limit_height(ladder, places, {name: looks[name][0] for name in places})
+    upwards = Axis(f"{LOSS} minus that of {ladder.baseline} (nats)", limits=limits)
+    return plot(
+        "ladder-differences",
+        f"{ladder.name}: difference to {ladder.baseline} against size",
+        Panel([*marks, *words], _build_axis(ladder), upwards),
+        subtitle="below 0: better; light: each seed; bars: intervals of "
+        f"{count_noun(compared.family, 'comparison')} that share 5 %{_name_curves(ladder)}",
+        caption=f"The difference of each arm to {ladder.baseline} at each size, over the seeds on which both trained. "
+        "An arrow: the interval extends beyond the axis.",
+        entries=list_entries({name: looks[name] for name in compared.pairs}),
+    )
 
 
 def _spread_arms(ladder: Ladder, arms: Sequence[str]) -> dict[str, float]:
     """Return arm -> factor of the number of parameters at which it is drawn, so that no interval hides another."""
-    decades = float(np.log10(ladder.rungs[-1].parameters / ladder.rungs[0].parameters))
+    decades = math.log10(ladder.rungs[-1].parameters / ladder.rungs[0].parameters)
     return {arm: 10 ** (APART * decades * (i - (len(arms) - 1) / 2)) for i, arm in enumerate(arms)}
 
 
-def _set_sizes(axes: Axes, ladder: Ladder) -> None:
-    axes.set_xscale("log")
-    axes.set_xlabel("parameters of the layers")
+def _build_axis(ladder: Ladder) -> Axis:
     places = [*((rung.size, rung.parameters) for rung in ladder.rungs), *([ladder.target] if ladder.target else [])]
-    axes.set_xticks([n for _, n in places], [f"{size}\n{format_count(n)}" for size, n in places])
-    axes.minorticks_off()
+    ticks = {float(n): f"{size}\n{format_count(n)}" for size, n in places}
+    return Axis("parameters of the layers", log=True, ticks=ticks)
 
 
 def _name_curves(ladder: Ladder) -> str:
@@ -110,81 +92,66 @@ def _name_curves(ladder: Ladder) -> str:
     return "; curves with their 95 % intervals" if has_curves else ""
 
 
-def _draw_seeds(
-    axes: Axes, ladder: Ladder, by_size: Sequence[Mapping[int, float]], look: tuple[str, str], place: float
-) -> None:
-    """Draw a point for each seed."""
-    colour, marker = look
-    for rung, by_seed in zip(ladder.rungs, by_size, strict=True):
-        values, x = list(by_seed.values()), rung.parameters * place
-        axes.plot([x] * len(values), values, marker, color=colour, alpha=0.35, markersize=4, zorder=2)
-
-
-def _draw_means(
-    axes: Axes, ladder: Ladder, estimates: Sequence[Estimate | None], look: tuple[str, str], place: float
-) -> None:
-    """Draw the means with their intervals."""
-    colour, marker = look
-    for rung, one in zip(ladder.rungs, estimates, strict=True):
-        if one:
-            x = rung.parameters * place
-            axes.errorbar(x, one.mean, one.half_width, fmt=marker, color=colour, markersize=6, capsize=3, zorder=3)
-
-
-def _limit_height(axes: Axes, ladder: Ladder, places: Mapping[str, float], looks: style.Looks) -> None:
-    """Leave intervals out of the range of the axis that are several times as wide as the others, and write beside them
-    where they end and how many seeds lie beyond it."""
-    known = [
-        (arm, k, versus.difference)
+def _limit_height(
+    ladder: Ladder, places: Mapping[str, float], colours: Mapping[str, str]
+) -> tuple[tuple[float, float], list[Mark]]:
+    """Return the ends of the axis of the differences, and words on what lies beyond: the ends of intervals that are
+    several times as wide as the others, which would flatten them, with the number of their seeds there."""
+    known = {
+        (arm, k): (versus.difference.interval, pair.differences[k].values())
         for arm, pair in ladder.compared.pairs.items()
         for k, versus in enumerate(pair.measured)
         if versus.difference and versus.difference.interval
-    ]
-    widths = [one.half_width for _, _, one in known if one.half_width is not None]
-    limit = MOST_TIMES * float(np.median(widths)) if widths else 0.0
-    wide = [(arm, k) for arm, k, one in known if one.half_width is not None and one.half_width > limit]
-    ends = [end for arm, k, one in known if one.interval and (arm, k) not in wide for end in one.interval]
-    if not wide or not ends:
-        return
-    seeds = [
-        value
-        for arm, pair in ladder.compared.pairs.items()
-        for k, by_seed in enumerate(pair.differences)
-        if (arm, k) not in wide
-        for value in by_seed.values()
-    ]
-    low, high = min(*ends, *seeds, 0.0), max(*ends, *seeds, 0.0)
-    pad = 0.12 * (high - low)
-    axes.set_ylim(low - pad, high + pad)
-    for arm, k, one in known:
-        if (arm, k) not in wide or not one.interval:
-            continue
-        values, x = ladder.compared.pairs[arm].differences[k].values(), ladder.rungs[k].parameters * places[arm]
-        for edge, end, up in ((high + pad, one.interval[1], True), (low - pad, one.interval[0], False)):
-            if low - pad <= end <= high + pad:
-                continue
-            count = sum(value > edge if up else value < edge for value in values)
-            text = f"{'↑' if up else '↓'} to {end:+.2f}" + (f"; {count_noun(count, 'seed')}" if count else "")
-            axes.annotate(
-                text, (x, edge), (5, -10 if up else 4), textcoords="offset points", fontsize=8, color=looks[arm][0]
-            )
+    }
+    widest = MOST_TIMES * float(np.median([high - low for (low, high), _ in known.values()] or [0.0]))
+    shown = {key: one for key, one in known.items() if one[0][1] - one[0][0] <= widest}
+    others = [v for arm, p in ladder.compared.pairs.items() for k, by_seed in enumerate(p.differences)
+              if (arm, k) not in known or (arm, k) in shown for v in by_seed.values()]  # fmt: skip
+    low, high = limits = choose_range(others, [ends for ends, _ in shown.values()], 0.0)
+    words: list[Mark] = []
+    for (arm, k), (ends, values) in known.items():
+        x = ladder.rungs[k].parameters * places[arm]
+        for edge, end, sign in ((high, ends[1], 1), (low, ends[0], -1)):
+            if sign * end > sign * edge:
+                count = sum(sign * value > sign * edge for value in values)
+                text = f"to {end:+.2f}" + (f"; {count_noun(count, 'seed')}" if count else "")
+                words.append(Text(x, edge, text, colours[arm], shift=(6, -7 * sign)))
+    return limits, words
 
 
-def _draw_curve(axes: Any, ladder: Ladder, fit: Curve | Gap | None, look: tuple[str, str]) -> None:
-    """Draw a curve with its interval over its valid range, dashed beyond the trained sizes."""
+def _mark_sizes(
+    ladder: Ladder,
+    name: str,
+    by_size: Sequence[Mapping[int, float]],
+    estimates: Sequence[Estimate | None],
+    look: tuple[str, str],
+    place: float,
+) -> list[Mark]:
+    """Return a point for each seed, and the means with their intervals, at `place` times the parameters."""
+    marks: list[Mark] = []
+    for rung, by_seed, one in zip(ladder.rungs, by_size, estimates, strict=True):
+        x = rung.parameters * place
+        titles = [f"{name} at {rung.size}, seed {seed}: {format_number(value)}" for seed, value in by_seed.items()]
+        marks.append(Points([x] * len(by_seed), [*by_seed.values()], *look, size=4, alpha=0.35, titles=titles))
+        if one:
+            title = f"{name} at {rung.size}: {format_estimate(one)} (n = {one.n})"
+            marks.append(Interval(x, one.mean, one.interval, *look, upright=True, title=title))
+    return marks
+
+
+def _mark_curve(ladder: Ladder, fit: Curve | Gap | None, colour: str) -> list[Mark]:
+    """Return a curve with its interval over its valid range, dashed beyond the trained sizes."""
     if fit is None:
-        return
+        return []
     ends = [float(rung.parameters) for rung in ladder.rungs] + ([float(ladder.target[1])] if ladder.target else [])
     grid = {*np.geomspace(min(ends), max(ends), 60).tolist()[1:-1], *ends}
-    xs = sorted(x for x in grid if fit.reaches(x))
-    along = [fit.at(x) for x in xs]
+    along = {x: fit.at(x) for x in sorted(grid) if fit.reaches(x)}
     low, high = float(ladder.rungs[0].parameters), float(ladder.rungs[-1].parameters)
-    for part in ((xs[0], low), (low, high), (high, xs[-1])):
-        inside = [k for k, x in enumerate(xs) if part[0] <= x <= part[1]]
-        trained = part == (low, high)
-        axes.plot(
-            [xs[k] for k in inside], [along[k].value for k in inside],
-            color=look[0], linewidth=1.3, linestyle="-" if trained else "--", zorder=2,
-        )  # fmt: skip
-    if fit.level:
-        axes.fill_between(xs, [i.low for i in along], [i.high for i in along], color=look[0], alpha=0.15, linewidth=0)
+    marks: list[Mark] = []
+    for first, last, dash in ((min(along), low, "--"), (low, high, "-"), (high, max(along), "--")):
+        xs = [x for x in along if first <= x <= last]
+        marks.append(Line(xs, [along[x].value for x in xs], colour, dash=dash))
+    known = {x: (one.low, one.high) for x, one in along.items() if one.low is not None and one.high is not None}
+    if fit.level and known:
+        marks.append(Band([*known], [low for low, _ in known.values()], [high for _, high in known.values()], colour))
+    return marks

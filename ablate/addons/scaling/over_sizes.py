@@ -3,11 +3,10 @@ tested at each size, whether the best one holds."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablate import tracking
 from ablate.addons.scaling import figures, ladder, report, rungs, statements, tables
@@ -16,25 +15,16 @@ from ablate.addons.scaling.transfer import tables as rates_tables
 from ablate.addons.scaling.transfer.figure import draw_transfer
 from ablate.addons.scaling.transfer.sizes import arrange_sizes
 from ablate.addons.scaling.transfer.transfer import fit_transfer
-from ablate.config.errors import ConfigError, Problem, StoreError, SweepError
-from ablate.plots.panels import save_png
-from ablate.reports.mlflow_run import find_or_start_run, publish
-from ablate.reports.page import build_environment, embed_charts, embed_image
+from ablate.config.errors import ConfigError, Problem, SweepError
+from ablate.plots.drawing import save
+from ablate.plots.figure import Figure
 from ablate.reports.plain_values import to_plain
+from ablate.reports.section import Document, Section
+from ablate.reports.storing import store_report
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 LADDER, TRANSFER = "ladder", "transfer"
-_CAPTIONS = {
-    "ladder.png": "Loss of each arm against the parameters of the layers; dots: seeds.",
-    "ladder-differences.png": "Difference to the baseline at each size with its 95 % interval; dots: seeds.",
-    "transfer.png": "Loss against learning rate, a panel for each arm and a line for each size. Lines: means over the "
-    "seeds that trained; dots: seeds; star and bar: the best rate with its 95 % interval; crosses: rates at which a "
-    "seed failed.",
-}
 
 
 @dataclass(frozen=True)
@@ -49,9 +39,9 @@ class OverSizes:
     """All numbers, for JSON."""
     findings: list[str]
     caveats: list[str]
-    tables: list[tables.Table]
-    draw: Callable[[], dict[str, Figure]]
-    """Returns file -> figure."""
+    tables: list[Section]
+    draw: Callable[[], list[Figure]]
+    """Returns the figures, the most important first."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return its numbers and words as plain values, without a place on this machine."""
@@ -66,10 +56,28 @@ class SizesReport:
     content: OverSizes
     folder: Path
     """That of KIND.json, KIND.txt, KIND.html and the figures."""
-    files: tuple[str, ...]
-    mlflow: dict[str, str]
+    mlflow: dict[str, str] = field(default_factory=dict)
     """experiment_id and run_id; empty if the store did not accept the report."""
-    notes: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    figures: list[Path] = field(default_factory=list)
+    """PNG files."""
+
+    @property
+    def document(self) -> Document:
+        """The report for its writers."""
+        content, kind = self.content, self.content.kind
+        files = [f"{kind}.html", *(path.name for path in self.figures), f"{kind}.json", f"{kind}.txt"]
+        stored = [f'MLflow: run "report" of the experiment "{content.name}"'] if self.mlflow else []
+        return Document(
+            content.name,
+            heading="What this shows",
+            statements=content.findings,
+            closing=True,
+            figures=content.draw(),
+            answers=content.tables,
+            notes=self.remarks,
+            places=[f"{self.folder}: {', '.join(files)}", *stored],
+        )
 
     @property
     def remarks(self) -> list[str]:
@@ -127,7 +135,7 @@ def _compare_rates(name: str, records: Mapping[str, SweepRecord]) -> OverSizes:
         rates_tables.state_findings(found),
         rates_tables.list_caveats(found),
         [rates_tables.tabulate_optima(found), *rates_tables.tabulate_losses(found)],
-        lambda: {"transfer.png": draw_transfer(found)},
+        lambda: [draw_transfer(found)],
     )
 
 
@@ -142,52 +150,13 @@ def _compare_arms(name: str, records: Mapping[str, SweepRecord], extrapolate: st
         statements.state_findings(found),
         statements.list_caveats(found),
         tables.tabulate(found),
-        lambda: {"ladder.png": figures.draw_losses(found), "ladder-differences.png": figures.draw_differences(found)},
+        lambda: [figures.draw_differences(found), figures.draw_losses(found)],
     )
 
 
-def report_sizes(content: OverSizes, to_text: Callable[[SizesReport], str]) -> SizesReport:
-    """Write the figures, page, JSON and text (what `to_text` returns) into `reports/NAME` of the store, and to the run
-    "report" of the MLflow experiment of that name; an MLflow store that fails is noted. Raises StoreError if the folder
-    cannot be written."""
+def report_sizes(content: OverSizes) -> SizesReport:
+    """Write the figures, page, JSON and text into `reports/NAME` of the store, and to the run "report" of the MLflow
+    experiment of that name; an MLflow store that fails is noted. Raises StoreError if the folder cannot be written."""
     folder, kind = tracking.open_folder(f"reports/{content.name}"), content.kind
-    drawn = content.draw()
-    for file, figure in drawn.items():
-        save_png(figure, folder / file)
-
-    def write(written: SizesReport) -> list[Path]:
-        texts = {
-            f"{kind}.html": _render_page(written, drawn),
-            f"{kind}.json": json.dumps(written.to_dict(), indent=2, allow_nan=False) + "\n",
-            f"{kind}.txt": to_text(written),
-        }
-        for file, text in texts.items():
-            (folder / file).write_text(text, encoding="utf-8")
-        return [folder / file for file in texts]
-
-    files = (f"{kind}.html", *drawn, f"{kind}.json", f"{kind}.txt")
-    written = SizesReport(content, folder, files, {})
-    try:
-        written = replace(written, mlflow=find_or_start_run(content.name))
-        publish(written.mlflow["run_id"], [*(folder / file for file in drawn), *write(written)])
-    except StoreError as error:
-        written = replace(written, mlflow={}, notes=(f"The report is in {folder} only. {error}",))
-        write(written)
-    return written
-
-
-def _render_page(written: SizesReport, drawn: Mapping[str, Figure]) -> str:
-    """Return the report as one HTML page, the figures included."""
-    content = written.content
-    return (
-        build_environment()
-        .get_template("sizes.html.j2")
-        .render(
-            title=content.name,
-            findings=content.findings,
-            tables=content.tables,
-            figures=[(embed_image(written.folder / file), _CAPTIONS[file]) for file in drawn],
-            remarks=written.remarks,
-            **embed_charts([]),
-        )
-    )
+    written = SizesReport(content, folder, figures=[save(figure, folder)[0] for figure in content.draw()])
+    return store_report(content.name, written, (f"{kind}.json", f"{kind}.txt", f"{kind}.html"))

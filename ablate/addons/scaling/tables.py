@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ablate.addons.scaling.comparison import SizedArm
 from ablate.addons.scaling.fits import Interval
 from ablate.addons.scaling.ladder import Ladder
 from ablate.config.formatting import format_count, format_number
+from ablate.reports.section import Section, Table
 from ablate.verdict.outcomes import LOSS
 from ablate.verdict.statements import format_estimate
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table with a title."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-
-
-def tabulate(ladder: Ladder) -> list[Table]:
+def tabulate(ladder: Ladder) -> list[Section]:
     """Return the tables."""
     return [_tabulate_losses(ladder), _tabulate_differences(ladder), _tabulate_failures(ladder)]
 
 
-def _tabulate_losses(ladder: Ladder) -> Table:
+def _tabulate_losses(ladder: Ladder) -> Section:
     arms = ladder.compared.arms
     rows = []
     for k, rung in enumerate(ladder.rungs):
@@ -38,10 +28,10 @@ def _tabulate_losses(ladder: Ladder) -> Table:
         cells = [format_interval(c.at(parameters)) if c and c.reaches(parameters) else "-" for c in curves]
         rows.append([f"{name}, by the curves", format_count(parameters), "", *cells])
     title = f"{LOSS} on the fresh seeds that trained, mean ± 95 % interval"
-    return Table(title, ["size", "parameters", "trained on", *arms], rows)
+    return Section(title, Table.of_rows(["size", "parameters", "trained on", *arms], rows, numbers=True))
 
 
-def _tabulate_differences(ladder: Ladder) -> Table:
+def _tabulate_differences(ladder: Ladder) -> Section:
     pairs, baseline = ladder.compared.pairs, ladder.baseline
     header = ["size"]
     for arm in pairs:
@@ -64,16 +54,17 @@ def _tabulate_differences(ladder: Ladder) -> Table:
     if not any(pair.gap for pair in pairs.values()):
         header, rows = header[:1] + header[1::2], [row[:1] + row[1::2] for row in rows[: len(ladder.rungs)]]
     title = f"Difference in {LOSS} to {baseline}, over the seeds on which both trained"
-    return Table(title, header, rows)
+    return Section(title, Table.of_rows(header, rows, numbers=True))
 
 
-def _tabulate_failures(ladder: Ladder) -> Table:
+def _tabulate_failures(ladder: Ladder) -> Section:
     arms = ladder.compared.arms
     rows = [
         [rung.size, *(share.describe() if (share := arm.failures[k]) else "-" for arm in arms.values())]
         for k, rung in enumerate(ladder.rungs)
     ]
-    return Table("Fresh seeds that failed, with the exact 95 % interval of the share", ["size", *arms], rows)
+    title = "Fresh seeds that failed, with the exact 95 % interval of the share"
+    return Section(title, Table.of_rows(["size", *arms], rows, numbers=True))
 
 
 def _format_loss(arm: SizedArm, k: int) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-import numpy as np
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 from ablate.config.formatting import count_noun
 from ablate.diagnostics.figures.averages import ERROR, Numbers, drop_errors
@@ -16,20 +14,24 @@ from ablate.diagnostics.measures import Angular, BlockJacobian, Gradients, Measu
 from ablate.diagnostics.measures.angular import distance_matrix
 from ablate.diagnostics.measures.block_jacobian import list_matrices
 from ablate.plots import style
-from ablate.plots.layers import clear_frame, draw_bar_panel, draw_depth_panel, draw_heat_map, draw_line_panel
-from ablate.plots.matrices import fill_matrices, find_size
-from ablate.plots.panels import PANEL, fold_label
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import FigureBase
+from ablate.plots.figure import Axis, Bar, Panel, Part, list_entries
+from ablate.plots.layers import (
+    WIDE,
+    arrange_matrices,
+    build_depth_panel,
+    build_line_panel,
+    list_bars,
+    list_lines,
+    map_distances,
+)
+from ablate.plots.marks import Line, Mark, Points
 
 When: TypeAlias = Literal["trained", "initial", "training"]
 """Of which weights: after training, before the first update, or both and those between."""
 Tables: TypeAlias = Mapping[str, Numbers]
 """Label of a model or arm -> its numbers."""
 ACROSS = 5  # panels side by side
-THIN: dict[str, Any] = {"linewidth": 0.6, "alpha": 0.5}  # of the lines of single seeds
+THIN: dict[str, Any] = {"width": 0.6, "alpha": 0.5}  # of the lines of single seeds
 COURSES = "coolwarm"  # from blue, layer 1, to red, the last
 
 
@@ -65,13 +67,8 @@ class Row(ABC):
         return True
 
     @abstractmethod
-    def draw(self, part: FigureBase, tables: Tables) -> None:
-        """Draw the panels into a part of a figure."""
-
-    def measure_size(self, tables: Tables) -> tuple[float, float]:
-        """Return the inches (width, height) that the panels take."""
-        across = min(ACROSS, len(tables))
-        return across * PANEL[0] + 0.9, -(-len(tables) // across) * PANEL[1]
+    def draw(self, tables: Tables) -> list[Part]:
+        """Return the panels, the uppermost first."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +79,12 @@ class AngleMaps(Row):
     measurement: type[Measurement] = Angular
     title: str = "Angular distance (share of pi), mean over seeds"
 
-    def draw(self, part: FigureBase, tables: Tables) -> None:
-        image = None
-        axes = create_grid(part, tables)
-        for panel, (name, table) in zip(axes, tables.items(), strict=True):
-            image = draw_heat_map(panel, distance_matrix(table.mean), 1.0)
-            panel.set_title(state_seeds(name, table, "angular_distance"), fontsize=9, loc="left")
-        assert image is not None
-        part.colorbar(image, ax=axes, shrink=0.9, pad=0.015)
+    def draw(self, tables: Tables) -> list[Part]:
+        panels = [
+            map_distances(distance_matrix(table.mean), 1.0, state_seeds(name, table, "angular_distance"))
+            for name, table in tables.items()
+        ]
+        return [Part(panels, ACROSS, self.title, Bar("", (0, 1)))]
 
 
 @dataclass(frozen=True)
@@ -109,21 +104,21 @@ class RemovalBars(Row):
         labels = {name: f"change of {name.removesuffix('_change')} without the layer" for name in tasks}
         return labels or {name: Pruning.columns[name] for name in own}
 
-    def draw(self, part: FigureBase, tables: Tables) -> None:
-        columns = self.list_columns(tables)
-        parts = part.subfigures(len(columns), 1, squeeze=False)[:, 0]
-        for below, (column, label) in zip(parts, columns.items(), strict=True):
-            known = {name: table for name, table in tables.items() if table.mean.has(column)}
-            axes = create_grid(below, known, share=True)
-            for number, (panel, (name, table)) in enumerate(zip(axes, known.items(), strict=True)):
-                draw_bar_panel(panel, {name: table.mean}, column, label if number % ACROSS == 0 else "")
+    def draw(self, tables: Tables) -> list[Part]:
+        parts = []
+        for number, (column, label) in enumerate(self.list_columns(tables).items()):
+            panels: list[Panel] = []
+            for name, table in tables.items():
+                if not table.mean.has(column):
+                    continue
+                marks = list_bars({name: table.mean}, column)
                 for seed in table.seeds.values() if table.seed_count else ():
-                    panel.plot(seed.column("layer"), seed.column(column), ".", color="black", markersize=3)
-                panel.set_title(state_seeds(name, table, column), fontsize=9, loc="left")
-
-    def measure_size(self, tables: Tables) -> tuple[float, float]:
-        width, height = super().measure_size(tables)
-        return width, height * len(self.list_columns(tables))
+                    marks.append(Points(seed.column("layer"), seed.column(column), "black", size=2))
+                upwards = Axis(label if len(panels) % ACROSS == 0 else "")
+                layers = Axis("removed layer", numbers="layers", grid=False)
+                panels.append(Panel(marks, layers, upwards, state_seeds(name, table, column)))
+            parts.append(Part(panels, ACROSS, self.title if number == 0 else "", share="y"))
+        return parts
 
 
 @dataclass(frozen=True)
@@ -138,18 +133,15 @@ class LayerLines(Row):
     def has_legend(self) -> bool:
         return not self.apart
 
-    def draw(self, part: FigureBase, tables: Tables) -> None:
+    def draw(self, tables: Tables) -> list[Part]:
         ((column, label),) = self.list_columns(tables).items()
         if not self.apart:
-            _draw_lines(part.subplots(), tables, column, label, self.log)
-            return
-        axes = create_grid(part, tables, share=True)
-        for number, (panel, (name, table)) in enumerate(zip(axes, tables.items(), strict=True)):
-            _draw_lines(panel, {name: table}, column, label if number % ACROSS == 0 else "", self.log)
-            panel.set_title(state_seeds(name, table), fontsize=9, loc="left")
-
-    def measure_size(self, tables: Tables) -> tuple[float, float]:
-        return super().measure_size(tables) if self.apart else (7.0, PANEL[1])
+            return [Part([_build_lines(tables, column, label, self.log)], title=self.title, size=WIDE)]
+        panels = []
+        for number, (name, table) in enumerate(tables.items()):
+            shown = label if number % ACROSS == 0 else ""
+            panels.append(_build_lines({name: table}, column, shown, self.log, state_seeds(name, table)))
+        return [Part(panels, ACROSS, self.title, share="y")]
 
 
 @dataclass(frozen=True)
@@ -160,21 +152,20 @@ class DepthLines(Row):
     def applies(self, tables: Tables) -> bool:
         return len({len(table.mean.rows) for table in tables.values()}) > 1
 
-    def draw(self, part: FigureBase, tables: Tables) -> None:
+    def draw(self, tables: Tables) -> list[Part]:
         ((column, label),) = self.list_columns(tables).items()
-        panel, names = part.subplots(), name_lines(tables)
+        names = name_lines(tables)
         lines: dict[str, list[tuple[int, float]]] = {}
         for name, table in tables.items():
             lines.setdefault(names[name], []).append((len(table.mean.rows), table.mean.rows[0][column]))
         looks = style.choose_looks(lines)
-        draw_depth_panel(panel, lines, f"{label}, of layer 1", looks)
-        for name, table in tables.items():
-            for seed in table.seeds.values():
-                panel.plot(len(seed.rows), seed.rows[0][column], ".", color=looks[names[name]][0], markersize=4)
-        panel.legend(frameon=False, fontsize=8)
-
-    def measure_size(self, tables: Tables) -> tuple[float, float]:
-        return 7.0, PANEL[1]
+        dots = [
+            Points([len(seed.rows)], [seed.rows[0][column]], looks[names[name]][0], size=3)
+            for name, table in tables.items()
+            for seed in table.seeds.values()
+        ]
+        panel = build_depth_panel(lines, f"{label}, of layer 1", looks, dots)
+        return [Part([replace(panel, entries=list_entries(looks))], title=self.title, size=WIDE)]
 
 
 @dataclass(frozen=True)
@@ -186,28 +177,22 @@ class Courses(Row):
     title: str = "Mean over seeds, on one axis for all panels (thin: each seed)"
     when: When = "training"
 
-    def draw(self, part: FigureBase, tables: Tables) -> None:
-        from matplotlib import colormaps
-        from matplotlib.cm import ScalarMappable
-        from matplotlib.colors import Normalize
-
+    def draw(self, tables: Tables) -> list[Part]:
         ((column, label),) = self.list_columns(tables).items()
-        axes = create_grid(part, tables, share=True)
-        deepest = max(row["layer"] for table in tables.values() for row in table.mean.rows)
-        scale = ScalarMappable(Normalize(1, deepest), colormaps[COURSES])
-        colours = scale.to_rgba(np.arange(deepest) + 1)
-        for number, (panel, (name, table)) in enumerate(zip(axes, tables.items(), strict=True)):
+        deepest = int(max(row["layer"] for table in tables.values() for row in table.mean.rows))
+        colours, panels = [style.pick_shade(k / max(1, deepest - 1), COURSES) for k in range(deepest)], []
+        highest = max(seed_row[column] for t in tables.values() for s in t.seeds.values() for seed_row in s.rows)
+        for number, (name, table) in enumerate(tables.items()):
+            marks: list[Mark] = []
             for result, thin in [(table.mean, {}), *((seed, THIN) for seed in table.seeds.values())]:
                 for layer in sorted({row["layer"] for row in result.rows}):
                     rows = [row for row in result.rows if row["layer"] == layer]
                     x, y = ([row[key] for row in rows] for key in ("update", column))
-                    panel.plot(x, y, color=colours[int(layer) - 1], **{"linewidth": 1.4, **thin})
-            panel.set_xlabel("update")
-            panel.set_ylabel(fold_label(label) if number % ACROSS == 0 else "")
-            panel.set_title(state_seeds(name, table), fontsize=9, loc="left")
-            clear_frame(panel)
-        axes[0].set_ylim(bottom=0.0)
-        part.colorbar(scale, ax=axes, label="layer", shrink=0.9, pad=0.015)
+                    marks.append(Line(x, y, colours[int(layer) - 1], **thin))
+            upwards = Axis(label if number % ACROSS == 0 else "", limits=(0, 1.05 * highest))
+            panels.append(Panel(marks, Axis("update", grid=False), upwards, state_seeds(name, table)))
+        bar = Bar("layer", (1, deepest), colours=COURSES)
+        return [Part(panels, ACROSS, self.title, bar, share="y")]
 
 
 @dataclass(frozen=True)
@@ -217,11 +202,9 @@ class JacobianMaps(Row):
     measurement: type[Measurement] = BlockJacobian
     title: str = "|J| of each layer for one token, averaged over tokens and seeds"
 
-    def draw(self, part: FigureBase, tables: Tables) -> None:
-        fill_matrices(part, {state_seeds(n, table): list_matrices(table.mean) for n, table in tables.items()}, "|J|")
-
-    def measure_size(self, tables: Tables) -> tuple[float, float]:
-        return find_size({name: list_matrices(table.mean) for name, table in tables.items()})
+    def draw(self, tables: Tables) -> list[Part]:
+        maps = {state_seeds(name, table): list_matrices(table.mean) for name, table in tables.items()}
+        return [arrange_matrices(maps, "|J|", self.title)]
 
 
 GRADIENTS = LayerLines(Gradients, "Gradient norm of each layer, after training (thin: each seed)")
@@ -230,23 +213,15 @@ INITIAL_GRADIENTS = LayerLines(
 )
 
 
-def _draw_lines(panel: Axes, tables: Tables, column: str, label: str, log: bool) -> None:
-    """Draw the mean over seeds of each model, and a thin line for each seed: the interval of few seeds would reach
+def _build_lines(tables: Tables, column: str, label: str, log: bool, title: str = "") -> Panel:
+    """Return the mean over seeds of each model, and a thin line for each seed: the interval of few seeds would reach
     below zero on a logarithmic axis."""
-    looks = choose_looks(tables)
-    draw_line_panel(panel, {name: drop_errors(table.mean) for name, table in tables.items()}, column, label, log, looks)
+    looks, means = choose_looks(tables), {name: drop_errors(table.mean) for name, table in tables.items()}
+    marks = list_lines(means, column, looks)
     for name, (colour, _) in looks.items():
         for seed in tables[name].seeds.values() if tables[name].seed_count else ():
-            panel.plot(seed.column("layer"), seed.column(column), color=colour, **THIN)
-
-
-def create_grid(part: FigureBase, names: Tables, share: bool = False) -> list[Axes]:
-    """Return one axes for each of `names`, at most `ACROSS` side by side; `share`: with one y axis."""
-    across = min(ACROSS, len(names))
-    axes = list(part.subplots(-(-len(names) // across), across, squeeze=False, sharey=share).flat)
-    for empty in axes[len(names) :]:
-        empty.set_visible(False)
-    return axes[: len(names)]
+            marks.append(Line(seed.column("layer"), seed.column(column), colour, **THIN))
+    return build_line_panel(means, column, label, log, marks, title)
 
 
 def name_lines(tables: Tables) -> dict[str, str]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablate.config import plugins
 from ablate.config.errors import AblateError
@@ -21,12 +21,8 @@ from ablate.diagnostics.measures import Measurement, Pruning, Result
 from ablate.diagnostics.measuring import MetricSource, Settings, join_notes, measure_model
 from ablate.diagnostics.opening import has_initial
 from ablate.diagnostics.run import choose_folder, make_folder
-from ablate.plots import style
-from ablate.plots.layers import add_legend
-from ablate.plots.panels import fold_label, save
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ablate.plots.drawing import save
+from ablate.plots.figure import Entry, Figure, list_entries
 
 
 @dataclass(frozen=True)
@@ -153,9 +149,8 @@ def _measure(
 
 def _write(kind: type[LayerFigure], drawing: Drawing) -> Drawing:
     """Write the figure as PNG and SVG, the numbers as CSV and JSON."""
-    file = drawing.folder / f"{kind.name}.png"
-    table, numbers = file.with_suffix(".csv"), file.with_suffix(".json")
-    pictures = save(draw(kind, drawing.rows), file)
+    table, numbers = (drawing.folder / f"{kind.name}{suffix}" for suffix in (".csv", ".json"))
+    pictures = save(draw(kind, drawing.rows), drawing.folder)
     _write_table(table, drawing)
     drawing = replace(drawing, files=[*pictures, table, numbers])
     numbers.write_text(json.dumps(drawing.to_dict(), allow_nan=False) + "\n", encoding="utf-8")
@@ -164,23 +159,14 @@ def _write(kind: type[LayerFigure], drawing: Drawing) -> Drawing:
 
 def draw(kind: type[LayerFigure], rows: Mapping[str, Mapping[str, Numbers]]) -> Figure:
     """Return the figure: its rows of panels below one another, and a legend for those that need one."""
-    from matplotlib.figure import Figure
-
-    tables = {row: {style.escape_math(label): one for label, one in rows[row.key].items()} for row in kind.rows}
-    drawn: list[Row] = [row for row in kind.rows if row.applies(tables[row])]
-    sizes = [row.measure_size(tables[row]) for row in drawn]
-    height = 0.4  # of the title of a row, in inches
-    size = max(width for width, _ in sizes), sum(inches + height for _, inches in sizes) + 1.2
-    figure = Figure(figsize=size, dpi=style.DPI, layout="constrained")
-    figure.suptitle(fold_label(kind.title, int(11 * size[0])), fontsize=12, x=0.01, ha="left")
-    parts = figure.subfigures(len(drawn), 1, squeeze=False, height_ratios=[inches + height for _, inches in sizes])
-    for part, row in zip(parts[:, 0], drawn, strict=True):
-        part.suptitle(row.title, fontsize=10, x=0.01, ha="left")
-        row.draw(part, tables[row])
+    drawn: list[Row] = [row for row in kind.rows if row.applies(rows[row.key])]
+    entries: list[Entry] = []
     if with_lines := next((row for row in drawn if row.has_legend), None):
-        looks = choose_looks(tables[with_lines])
-        add_legend(figure, {state_seeds(label, tables[with_lines][label]): look for label, look in looks.items()})
-    return figure
+        tables = rows[with_lines.key]
+        entries = list_entries(
+            {state_seeds(label, tables[label]): look for label, look in choose_looks(tables).items()}
+        )
+    return Figure(kind.name, kind.title, [part for row in drawn for part in row.draw(rows[row.key])], entries=entries)
 
 
 def _write_table(file: Path, drawing: Drawing) -> None:

@@ -13,8 +13,9 @@ from ablate.diagnostics.measures.subject import Batch, Subject, select_positions
 from ablate.plots.layers import Matrix, draw_heat_maps
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
+
+    from ablate.plots.figure import Figure
 
 
 def angular_distance(x: Tensor, y: Tensor) -> Tensor:
@@ -87,7 +88,7 @@ class Angular(Measurement):
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
         matrices = {name: distance_matrix(result) for name, result in results.items()}
-        return draw_heat_maps(cls.title, matrices, "angular distance (share of pi)")
+        return draw_heat_maps(cls.name, cls.title, matrices, "angular distance (share of pi)")
 
 
 def distance_matrix(result: Result) -> Matrix:

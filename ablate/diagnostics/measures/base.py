@@ -13,8 +13,9 @@ from ablate.config.registry import Catalogue
 from ablate.diagnostics.measures.subject import Batch, Subject
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor, nn
+
+    from ablate.plots.figure import Figure
 
 Metric: TypeAlias = "Callable[[nn.Module], float]"
 """A benchmark: the score of a model, such as its accuracy on multiple-choice questions."""

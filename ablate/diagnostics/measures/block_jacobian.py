@@ -11,11 +11,10 @@ import numpy as np
 from ablate.config.lazy import torch
 from ablate.diagnostics.measures.base import Measurement, Result, register, to_json_number
 from ablate.diagnostics.measures.subject import Batch
-from ablate.plots.layers import Matrix
-from ablate.plots.matrices import draw_matrices
+from ablate.plots.figure import Figure
+from ablate.plots.layers import Matrix, arrange_matrices
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
 
 SEQUENCES, FEATURES, DIGITS = 64, 64, 3
@@ -87,7 +86,8 @@ class BlockJacobian(Measurement):
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        return draw_matrices(cls.title, {name: list_matrices(result) for name, result in results.items()}, "|J|")
+        part = arrange_matrices({name: list_matrices(result) for name, result in results.items()}, "|J|")
+        return Figure(cls.name, cls.title, [part])
 
 
 def list_matrices(result: Result) -> list[tuple[str, Matrix]]:

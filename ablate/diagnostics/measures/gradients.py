@@ -14,8 +14,9 @@ from ablate.distributed import ranks
 from ablate.plots.layers import draw_lines
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
+
+    from ablate.plots.figure import Figure
 
 
 @register
@@ -60,7 +61,7 @@ class Gradients(Measurement):
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        return draw_lines(cls.title, results, cls.columns, log=True)
+        return draw_lines(cls.name, cls.title, results, cls.columns, log=True)
 
 
 def compute_norms(gradients: Iterable[Iterable[Tensor | None]]) -> Tensor:

@@ -11,8 +11,9 @@ from ablate.diagnostics.measures.subject import Batch
 from ablate.plots.layers import draw_by_layer_and_depth
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
+
+    from ablate.plots.figure import Figure
 
 
 @register
@@ -68,4 +69,4 @@ class Jacobian(Measurement):
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
         (item,) = cls.columns.items()
-        return draw_by_layer_and_depth(cls.title, results, *item)
+        return draw_by_layer_and_depth(cls.name, cls.title, results, *item)

@@ -12,7 +12,7 @@ from ablate.diagnostics.measures.subject import Batch, Subject
 from ablate.plots.layers import draw_bars
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ablate.plots.figure import Figure
 
 S = TypeVar("S")
 
@@ -90,4 +90,4 @@ class Pruning(Measurement):
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        return draw_bars(cls.title, results, cls.describe_columns(results.values()))
+        return draw_bars(cls.name, cls.title, results, cls.describe_columns(results.values()))

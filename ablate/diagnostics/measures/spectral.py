@@ -11,8 +11,9 @@ from ablate.diagnostics.measures.subject import Batch
 from ablate.plots.layers import draw_by_layer_and_depth
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
+
+    from ablate.plots.figure import Figure
 
 SEQUENCES, ITERATIONS, TOLERANCE = 8, 50, 1e-4
 
@@ -76,7 +77,7 @@ class Spectral(Measurement):
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
         (item,) = cls.columns.items()
-        return draw_by_layer_and_depth(cls.title, results, *item)
+        return draw_by_layer_and_depth(cls.name, cls.title, results, *item)
 
 
 def _find_norm(x: Tensor, y: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

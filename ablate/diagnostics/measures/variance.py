@@ -11,8 +11,9 @@ from ablate.diagnostics.measures.subject import Batch, select_positions
 from ablate.plots.layers import draw_lines
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
+
+    from ablate.plots.figure import Figure
 
 
 @register
@@ -67,4 +68,4 @@ class Variance(Measurement):
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        return draw_lines(cls.title, results, cls.columns, log=True)
+        return draw_lines(cls.name, cls.title, results, cls.columns, log=True)

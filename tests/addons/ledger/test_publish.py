@@ -20,8 +20,7 @@ from ablate.addons.ledger.schema import SCHEMA
 from ablate.addons.ledger.verify import verify
 from ablate.config import plugins
 from ablate.config.errors import DataError, StoreError, SweepError
-from ablate.reports.columns import word_table
-from ablate.reports.table import Section
+from ablate.reports.section import Section, Table
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.runs import FRESH, Runs
 from ablate.sweeps.spec.files import load_sweeps
@@ -325,7 +324,7 @@ def test_the_page_of_sizes_has_a_column_for_each(run_sizes, tmp_path):
 
 
 def test_long_tables_are_left_to_the_bundle(run_sweep, tmp_path, monkeypatch):
-    short, long = (Section(f"Layers of {n}", word_table(("arm", "n"), [("post", "1")] * n), ["So."]) for n in (8, 9))
+    short, long = (Section(f"Layers of {n}", Table.of_rows(("arm", "n"), [("post", "1")] * n), ["So."]) for n in (8, 9))
     monkeypatch.setattr("ablate.addons.ledger.page.list_sections", lambda record: [short, long])
     publish([run_sweep("grid").name], tmp_path / "out")
     page = (tmp_path / "out" / "index.md").read_text()

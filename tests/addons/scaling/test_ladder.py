@@ -16,9 +16,9 @@ from ablate.addons.scaling.rungs import Rung, arrange_rungs
 from ablate.addons.scaling.statements import list_caveats, state_findings
 from ablate.addons.scaling.tables import tabulate
 from ablate.cli import main
-from ablate.cli.over_sizes import to_text
 from ablate.config.errors import ConfigError, SweepError
 from ablate.models import models
+from ablate.plots.marks import Text
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.storage import open_storage, storage_url
@@ -138,7 +138,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     assert "5 comparisons share an error of 5 %, every look counted: 4 differences at a size and 1 trend." in text
     records = run(known, lambda n: -0.1 * math.log10(n / 1e3), floor=1.5)
     sizes = {rung.size: record for rung, record in zip(known, records, strict=True)}
-    made = report_sizes(compare("toy", sizes, "35m"), to_text)
+    made = report_sizes(compare("toy", sizes, "35m"))
     told = json.loads((made.folder / "ladder.json").read_text())
     assert told["differences"]["post"]["trend"]["verdict"] == "grows"
     assert told["rungs"][2]["parameters"] == known[2].parameters
@@ -169,7 +169,7 @@ def test_three_sizes_are_not_extrapolated(file):
     assert ("1b cannot be predicted: 3 sizes cannot determine a floor, which requires 4.") in say(found).replace(
         "1B", "1b"
     )
-    losses, differences, _ = tabulate(found)
+    losses, differences, _ = (section.table for section in tabulate(found))
     assert losses.rows[-1] == ["1b, by the curves", losses.rows[-1][1], "", "-", "-"]
     assert differences.header == ["size", "post, difference to pre"]
     assert [row[0] for row in differences.rows] == ["s", "m", "9m"]
@@ -186,12 +186,12 @@ def test_an_interval_that_is_far_wider_does_not_flatten_the_figure_and_its_ends_
     ]
     records[2] = put(large, confirmed={**by_arm(large, FRESH), "post": far})
     ladder = fit_ladder("toy-ladder", known, records)
-    (axes,) = draw_differences(ladder).axes
-    assert -0.2 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0.1
+    (panel,) = draw_differences(ladder).panels
+    assert -0.2 < panel.y.limits[0] < panel.y.limits[1] < 0.1
     low, high = ladder.compared.pairs["post"].measured[2].difference.interval
     assert low < -0.2  # cut off too, with no seed beyond
-    told = {text.get_text() for text in axes.texts if text.get_text()[0] in "↑↓"}
-    assert told == {f"↑ to {high:+.2f}; 2 seeds", f"↓ to {low:+.2f}"}
+    told = {mark.text for mark in panel.marks if isinstance(mark, Text)}
+    assert told == {f"to {high:+.2f}; 2 seeds", f"to {low:+.2f}"}
 
 
 def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
@@ -207,7 +207,7 @@ def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
     assert "pre failed on none of its seeds; at the size with the fewest, up to 39 % may fail" in text
     assert "without the failed seeds: 9 of 18 of post." in text
     assert found.compared.failure_tests == 1  # the trend; six seeds are too few to tell the arms apart at one size
-    losses, _, failures = tabulate(found)
+    losses, _, failures = (section.table for section in tabulate(found))
     assert losses.rows[1][-1].endswith("(3 of 6)")
     assert losses.rows[2][-1] == "none trained"
     assert failures.rows[2][-1] == "6 of 6 seeds (6 diverged; at least 61 %, one-sided 95 %)"

@@ -14,6 +14,7 @@ from ablate.diagnostics.coordinates.flatness import find_exponent, find_ratio, j
 from ablate.diagnostics.coordinates.sizes import choose_sizes
 from ablate.diagnostics.run import diagnose
 from ablate.experiment.tree import Experiment
+from ablate.plots.drawing import draw
 from ablate.training.train import train
 
 RECIPE = """\
@@ -37,8 +38,9 @@ def recipe(tmp_path):
 def _plain_figures(monkeypatch):
     """Figures are drawn, and written as a word: laying one out takes a second."""
 
-    def save(figure, file):
-        file.write_text(" ".join(panel.get_xlabel() for panel in figure.axes))
+    def save(figure, folder):
+        file = folder / f"{figure.name}.png"
+        file.write_text(" ".join(panel.get_xlabel() for panel in draw(figure)[0].axes))
         return [file]
 
     monkeypatch.setattr("ablate.diagnostics.run.save", save)

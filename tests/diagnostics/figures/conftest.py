@@ -6,6 +6,7 @@ from run_table import join
 from ablate import tracking
 from ablate.diagnostics.figures import groups
 from ablate.experiment.tree import Experiment
+from ablate.plots.drawing import draw
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH, Run
 from ablate.sweeps.spec.sweep import Sweep
@@ -80,12 +81,12 @@ def sweep(runs, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _plain_figures(monkeypatch):
-    """Figures are drawn, and written as a word: laying one out twice takes a second."""
+    """Figures are drawn, and written as a word: laying one out takes a second."""
 
-    def save(figure, file):
-        paths = [file.with_suffix(suffix) for suffix in (".png", ".svg")]
+    def save(figure, folder):
+        paths = [folder / f"{figure.name}{suffix}" for suffix in (".png", ".svg")]
         for path in paths:
-            path.write_text("figure")
+            path.write_text(str(draw(figure)))
         return paths
 
     monkeypatch.setattr("ablate.diagnostics.figures.run.save", save)

@@ -1,7 +1,5 @@
 """Rows of figures that the small sweep does not have."""
 
-from matplotlib.figure import Figure
-
 from ablate.diagnostics.figures.averages import Numbers, average
 from ablate.diagnostics.figures.rows import DepthLines, RemovalBars, choose_looks, state_seeds
 from ablate.diagnostics.measures import Result, Spectral
@@ -22,24 +20,17 @@ def test_depth_is_a_line_for_each_arm():
     }
     assert ROW.applies(tables)
     assert not ROW.applies({"pre 2": tables["pre 2"], "mix 2": tables["mix 2"]})
-    figure = Figure()
-    ROW.draw(figure, tables)
-    pre, mix, *dots = figure.axes[0].lines
-    assert (list(pre.get_xdata()), list(pre.get_ydata())) == ([1, 2], [2.0, 4.0])
-    assert (list(mix.get_xdata()), list(mix.get_ydata())) == ([2], [9.0])
-    assert [list(dot.get_ydata()) for dot in dots] == [[3.0], [5.0], [2.0], [9.0]]
+    pre, mix, *dots = ROW.draw(tables)[0].panels[0].marks
+    assert (list(pre.xs), list(pre.ys)) == ([1, 2], [2.0, 4.0])
+    assert (list(mix.xs), list(mix.ys)) == ([2], [9.0])
+    assert [list(dot.ys) for dot in dots] == [[3.0], [5.0], [2.0], [9.0]]
 
 
 def draw_lines(tables):
     """Name of a line -> its depths and numbers."""
-    figure = Figure()
-    ROW.draw(figure, tables)
-    (panel,) = figure.axes
-    names = [text.get_text() for text in panel.get_legend().get_texts()]
-    return {
-        name: list(zip(line.get_xdata(), line.get_ydata(), strict=True))
-        for name, line in zip(names, panel.lines, strict=False)
-    }
+    (panel,) = ROW.draw(tables)[0].panels
+    lines = zip(panel.entries, panel.marks, strict=False)
+    return {entry.label: list(zip(line.xs, line.ys, strict=True)) for entry, line in lines}
 
 
 def of_sweeps(*words):

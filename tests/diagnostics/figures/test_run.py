@@ -19,6 +19,7 @@ from ablate.diagnostics.measuring import join_notes
 from ablate.diagnostics.opening import Opening, open_model
 from ablate.diagnostics.run import diagnose
 from ablate.diagnostics.streaming import measure
+from ablate.plots.marks import Bars, Points
 
 T = 12.706204736432095  # of Student's t with one degree of freedom
 
@@ -62,21 +63,21 @@ def check_table(file, drawing):
 
 def test_a_figure_shows_them_in_the_axes_of_the_paper(sweep, tmp_path):
     drawing = figure("lns-7", "small", output=tmp_path, tokens=96)
-    top, bottom = draw(figures["removal"], drawing.rows).subfigs
-    bars, maps = top.subfigs[0].axes, bottom.axes[:2]
+    bars, maps = (part.panels for part in draw(figures["removal"], drawing.rows).parts)
     for panel, one in zip(bars, drawing.rows["pruning"].values(), strict=True):
-        assert [bar.get_height() for bar in panel.patches] == one.mean.column("loss_increase")
-        seeds = [list(line.get_ydata()) for line in panel.lines if len(line.get_xdata()) == 3]
+        (shown,) = (mark for mark in panel.marks if isinstance(mark, Bars))
+        assert shown.heights == one.mean.column("loss_increase")
+        seeds = [mark.ys for mark in panel.marks if isinstance(mark, Points)]
         assert seeds == [result.column("loss_increase") for result in one.seeds.values()]
     for panel, one in zip(maps, drawing.rows["angular"].values(), strict=True):
-        (image,) = panel.images
-        assert image.get_clim() == (0, 1)
-        assert (panel.get_xlabel(), panel.get_ylabel()) == ("layer l", "n-th subsequent layer")
-        for row in one.mean.rows:  # the lowest row of an image with this origin is its first
-            assert image.origin == "lower"
-            assert image.get_array()[int(row["distance"]) - 1, int(row["layer"]) - 1] == row["angular_distance"]
-        assert np.ma.count(image.get_array()) == 3 + 2 + 1
-    assert bars[0].get_title(loc="left").startswith("pre, 2 seeds, ± ")
+        (cells,) = panel.marks
+        assert cells.limits == (0, 1)
+        assert cells.extent == (0.5, 3.5, 0.5, 3.5)  # the first row is the lowest
+        assert (panel.x.label, panel.y.label) == ("layer l", "n-th subsequent layer")
+        for row in one.mean.rows:
+            assert cells.values[int(row["distance"]) - 1, int(row["layer"]) - 1] == row["angular_distance"]
+        assert np.isfinite(cells.values).sum() == 3 + 2 + 1
+    assert bars[0].title.startswith("pre, 2 seeds, ± ")
     assert "LayerNorm Scaling, figure 7, in the paper: LLaMA-130M: Pre-LN and LayerNorm Scaling." in drawing.notes
 
 
@@ -88,15 +89,15 @@ def test_a_course_is_that_of_the_training_of_each_seed(sweep, runs, tmp_path):
         expected = [(int(seen) / (4 * 32), n, v) for seen, row in course.items() for n, v in enumerate(row, 1)]
         rows = drawing.rows["variance_training"]["post"].seeds[run.seed].rows
         assert [(row["update"], row["layer"], row["variance"]) for row in rows] == sorted(expected)
-    (panel, _) = draw(figures["variance-course"], drawing.rows).subfigs[0].axes
+    (panel,) = draw(figures["variance-course"], drawing.rows).panels
     means = drawing.rows["variance_training"]["post"].mean.rows
-    for layer, line in enumerate(panel.lines[:3], 1):
+    for layer, line in enumerate(panel.marks[:3], 1):
         own = [row for row in means if row["layer"] == layer]
-        assert list(line.get_xdata()) == [0, 2, 4] == [row["update"] for row in own]
-        assert list(line.get_ydata()) == [row["variance"] for row in own]
-    blue, red = (panel.lines[i].get_color() for i in (0, 2))
-    assert blue[2] > blue[0]
-    assert red[0] > red[2]
+        assert line.xs == [0, 2, 4] == [row["update"] for row in own]
+        assert line.ys == [row["variance"] for row in own]
+    blue, red = (panel.marks[i].colour for i in (0, 2))
+    assert blue[5:] > blue[1:3]
+    assert red[1:3] > red[5:]
 
 
 @pytest.mark.parametrize("name", figures)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ablate.addons.scaling.tables import Table
 from ablate.addons.scaling.transfer.optimum import Edge, Optimum
 from ablate.addons.scaling.transfer.transfer import ArmTransfer, Cost, Transfer
 from ablate.config.formatting import count_noun, format_count, format_number, join_words
+from ablate.reports.section import Section, Table
 from ablate.verdict.statements import format_estimate
 
 _BEYOND: dict[Edge, str] = {"lowest": "lower", "highest": "higher"}
@@ -15,16 +15,15 @@ _SECOND = (
 )
 
 
-def tabulate_optima(transfer: Transfer) -> Table:
+def tabulate_optima(transfer: Transfer) -> Section:
     """Return a row for each arm: its best rate at each size and, of several, how it moves and what the smallest size's
     costs."""
     chain, name = transfer.chain, transfer.chain.path
     sizes = [f"{rung.size}: {chain.axis} {place:,}" for rung, place in zip(chain.rungs, chain.places, strict=True)]
     title = f"best {name}, with 95 % interval"
     if len(sizes) < 2:
-        return Table(
-            title, ["arm", *sizes], [[arm, format_optimum(one.optima[0])] for arm, one in transfer.arms.items()]
-        )
+        best = [[arm, format_optimum(one.optima[0])] for arm, one in transfer.arms.items()]
+        return Section(title, Table.of_rows(["arm", *sizes], best, numbers=True))
     rows = [
         [
             arm,
@@ -37,21 +36,21 @@ def tabulate_optima(transfer: Transfer) -> Table:
     ]
     factor = f"log2 of its factor for each doubling of {chain.axis}"
     cost = f"cost of {chain.rungs[0].size}'s rate at {chain.rungs[-1].size} (nats)"
-    return Table(
+    return Section(
         f"{title}; slope and cost: {transfer.family} comparisons share an error of 5 %",
-        ["arm", *sizes, factor, cost, "transfer"],
-        rows,
+        Table.of_rows(["arm", *sizes, factor, cost, "transfer"], rows, numbers=True),
     )
 
 
-def tabulate_losses(transfer: Transfer) -> list[Table]:
+def tabulate_losses(transfer: Transfer) -> list[Section]:
     """Return for each size a table of the mean loss of each arm at each rate, with the seeds that failed."""
     tables = []
     for k, rung in enumerate(transfer.chain.rungs):
         rates = transfer.chain.list_rates(k)
         rows = [[arm, *(_format_losses(one, k, rate) for rate in rates)] for arm, one in transfer.arms.items()]
         header = ["arm", *(f"{rate:g}" for rate in rates)]
-        tables.append(Table(f"{rung.size}: val/loss at each {transfer.chain.path}, mean over seeds", header, rows))
+        title = f"{rung.size}: val/loss at each {transfer.chain.path}, mean over seeds"
+        tables.append(Section(title, Table.of_rows(header, rows, numbers=True)))
     return tables
 
 

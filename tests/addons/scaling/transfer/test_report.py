@@ -14,7 +14,6 @@ from ablate.addons.scaling.over_sizes import compare, report_sizes
 from ablate.addons.scaling.transfer.tables import state_findings, tabulate_losses, tabulate_optima
 from ablate.addons.scaling.transfer.transfer import fit_transfer
 from ablate.cli import main
-from ablate.cli.over_sizes import to_text
 from ablate.config.errors import SweepError
 from ablate.verdict.intervals import find_t_limit
 from ablate.verdict.looks import Looks, nominal_levels
@@ -50,7 +49,7 @@ def run(chain, failing=(), storages=None):
 
 def write_report(chain, records):
     sizes = {rung.size: record for rung, record in zip(chain.rungs, records, strict=True)}
-    return report_sizes(compare("toy-wide", sizes), to_text)
+    return report_sizes(compare("toy-wide", sizes))
 
 
 def test_what_is_told_is_what_is_true_and_is_written_down(chain, store):
@@ -77,7 +76,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(chain, store):
     )
     page = (written.folder / "transfer.html").read_text()
     assert "the best rate falls" in page
-    assert "data:image/png;base64," in page
+    assert "<svg" in page
     stored = {item.path for item in tracking.client().list_artifacts(written.mlflow["run_id"])}
     assert stored == {"transfer.png", "transfer.json", "transfer.txt", "transfer.html"}
 
@@ -89,7 +88,7 @@ def test_one_size_has_its_best_rates_and_nothing_that_needs_two(chain, store):
         arm: one.optima[1:] for arm, one in both.arms.items()
     }
     assert {(one.slope, one.cost, one.moves) for one in transfer.arms.values()} == {(None, None, 0)}
-    assert tabulate_optima(transfer).header == ["arm", "w32: width 32"]
+    assert tabulate_optima(transfer).table.header == ["arm", "w32: width 32"]
     content = json.loads((write_report(alone, records[1:]).folder / "transfer.json").read_text())
     assert (content["saved_items"], content["saved_operations"], content["comparisons"]) == (0, 0, 0)
     pre, post, more = content["verdict"]
@@ -106,12 +105,12 @@ def test_one_size_has_its_best_rates_and_nothing_that_needs_two(chain, store):
 def test_failures_and_edges_are_in_the_tables(chain):
     failing = {("post", 1, rate) for rate in RATES if rate > 1e-3}
     transfer = fit_transfer(chain, run(chain, failing))
-    optima, (_, large) = tabulate_optima(transfer), tabulate_losses(transfer)
+    optima, (_, large) = tabulate_optima(transfer).table, (losses.table for losses in tabulate_losses(transfer))
     assert large.rows[1][-1] == "failed"
     assert optima.rows[1][-2].endswith("4 of 4 failed")
     assert transfer.arms["post"].word == "undecided"
     failing = {("post", 1, rate) for rate in RATES if rate > 0.26e-3}
-    edge = tabulate_optima(fit_transfer(chain, run(chain, failing))).rows[1][2]
+    edge = tabulate_optima(fit_transfer(chain, run(chain, failing))).table.rows[1][2]
     assert edge == "0.00025, 4 of 4 at the edge"
     sentences = " ".join(state_findings(fit_transfer(chain, run(chain, failing))))
     assert "lies at an edge of the searched ones at w32 (search lower rates)" in sentences

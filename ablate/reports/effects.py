@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ablate.config.formatting import join_words
-from ablate.reports.columns import word_column
 from ablate.reports.plain_values import to_plain
-from ablate.reports.report_data import ReportData
-from ablate.reports.table import NOTHING, Column, Section, Table
+from ablate.reports.section import NOTHING, Column, Section, Table, words
+from ablate.sweeps.spec.parts import Objective
+from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import find_difference_bounds
 from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.effects import Effect
@@ -17,24 +17,23 @@ from ablate.verdict.records import Versus
 from ablate.verdict.statements import format_estimate
 
 
-def tabulate_effects(report: ReportData) -> list[Section]:
+def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> list[Section]:
     """Return the effects of a factorial with their verdicts; nothing of other sweeps, and before the first fresh
     seed."""
-    effects, metric = report.effects, report.record.spec.objective.metric
-    name = report.record.spec.objective.title
+    name, metric = objective.title, objective.metric
     if not effects:
         return []
     rows = list(effects.values())
     crossing = [e for e in rows if e.agrees is not None]
     columns = [
-        word_column("effect", [e.contrast.name for e in rows]),
-        word_column("against", [_name_reference(e) for e in rows]),
-        word_column("verdict", [name_effect(e) for e in rows]),
+        words("effect", [e.contrast.name for e in rows]),
+        words("against", [_name_reference(e) for e in rows]),
+        words("verdict", [name_effect(e) for e in rows]),
         Column(name, [_format_effect(e, e.versus, metric) for e in rows]),
         *([Column("crossed", [_format_effect(e, e.crossed, metric) for e in rows])] if crossing else []),
-        word_column("failed", [_format_failed(e) for e in rows]),
+        words("failed", [_format_failed(e) for e in rows]),
     ]
-    better = "lower" if report.record.spec.objective.direction == "minimize" else "higher"
+    better = "lower" if objective.direction == "minimize" else "higher"
     title = f"Effects of the components on fresh seeds ({name}, {better} is better)"
     return [Section(title, Table(columns), list(_explain(effects)))]
 
@@ -89,10 +88,9 @@ def _explain(effects: Mapping[str, Effect]) -> Iterator[str]:
         yield "No confirm.effect is given, so no effect is called equivalent or additive."
 
 
-def effects_to_plain(report: ReportData) -> dict[str, Any]:
+def effects_to_plain(effects: Mapping[str, Effect], spec: Sweep) -> dict[str, Any]:
     """Return the design and its effects, for JSON."""
-    spec = report.record.spec
     if spec.designed is None:
         return {}
-    effects = {name: to_plain(effect.to_dict()) for name, effect in report.effects.items()}
-    return {"design": {"kind": spec.design, "within": spec.within, "cells": spec.designed.cells}, "effects": effects}
+    told = {name: to_plain(effect.to_dict()) for name, effect in effects.items()}
+    return {"design": {"kind": spec.design, "within": spec.within, "cells": spec.designed.cells}, "effects": told}
