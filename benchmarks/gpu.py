@@ -16,11 +16,12 @@ import sys
 import tempfile
 
 import torch
+from detected import detect_gpu
 from sized import VOCABULARY
 from timing import positive
 
 from ablate import Experiment, train
-from ablate.estimate.gpus import GIB, GPU, detect_gpu
+from ablate.estimate.gpus import GIB, GPU
 from ablate.estimate.plan import Assumed, Plan, plan
 from ablate.tracking import client
 from ablate.training.procedures import Result

@@ -15,6 +15,7 @@ from typing import Any
 
 import peers
 import torch
+from detected import detect_gpu
 from peers import plain_step
 from timing import Pairs, Turns, alternating, between
 from torch import nn
@@ -23,7 +24,7 @@ from torch.optim import Optimizer
 from ablate import Experiment
 from ablate.data import BatchDataset, Corpus
 from ablate.estimate.flops import count
-from ablate.estimate.gpus import GIB, detect_gpu
+from ablate.estimate.gpus import GIB
 from ablate.estimate.skeleton import build_skeleton
 from ablate.training.module import TrainingModule
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from ablate import tracking
 from ablate.config.errors import ConfigError, Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import parse_overrides
 
-if TYPE_CHECKING:
+with postpone_imports():
     from ablate.config import plugins
-else:
-    plugins = LazyModule("ablate.config.plugins")
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """The object that a verb adds its parser to."""

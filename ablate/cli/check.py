@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Verbs, add_json, add_verb
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.formatting import count_noun, join_words
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import parse_overrides
 
-if TYPE_CHECKING:
+with postpone_imports():
     from ablate.diagnostics import checks
-else:
-    checks = LazyModule("ablate.diagnostics.checks")
 
 _EXAMPLE = """\
 ablate check my_norm.py

@@ -5,21 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from ablate.config.errors import AblateError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 
-if TYPE_CHECKING:
+with postpone_imports():
     from ablate.cli import list as lists
     from ablate.config import merging
     from ablate.experiment import tree as trees
     from ablate.sweeps import storage
     from ablate.sweeps.spec import library
-else:
-    lists = LazyModule("ablate.cli.list")
-    merging, trees = LazyModule("ablate.config.merging"), LazyModule("ablate.experiment.tree")
-    storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -83,7 +79,7 @@ def list_sweeps(prefix: str, **context: Any) -> list[str]:
 
 
 def list_lists(prefix: str, **context: Any) -> list[str]:
-    """Return what `ablate list` can list."""
+    """Return the lists of `ablate list`."""
     return [row["list"].rpartition(" ")[2] for row in lists.list_choices()]
 
 

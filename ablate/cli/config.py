@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 import ablate
 from ablate.cli.arguments import COMMAND_LINE, OVERRIDES, Verbs, add_json, add_verb, build_error, parse_plugins
 from ablate.cli.output import print_json
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import split_words
 
-if TYPE_CHECKING:
+with postpone_imports():
     from ablate.config import plugins
     from ablate.config import schema as schemas
-else:
-    plugins = LazyModule("ablate.config.plugins")
-    schemas = LazyModule("ablate.config.schema")
 
 _EXAMPLE = """\
 ablate config model=llama-71m norm=lns

@@ -6,18 +6,16 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from ablate.cli.output import interrupt_on_signals
 from ablate.config.errors import StoreError
 from ablate.config.extras import import_library
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 
-if TYPE_CHECKING:
+with postpone_imports():
     from ablate.sweeps import storage
-else:
-    storage = LazyModule("ablate.sweeps.storage")
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 """A WSGI application."""

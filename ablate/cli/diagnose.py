@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import ablate
@@ -21,17 +22,15 @@ from ablate.cli.arguments import (
 )
 from ablate.cli.output import build_console, print_json
 from ablate.config.errors import AblateError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 
 if TYPE_CHECKING:
     from ablate import Diagnosis, Drawing
+
+with postpone_imports():
     from ablate.addons.evaluation import layer_removal
     from ablate.diagnostics import kinds
     from ablate.sweeps import donors
-else:
-    donors = LazyModule("ablate.sweeps.donors")
-    layer_removal = LazyModule("ablate.addons.evaluation.layer_removal")
-    kinds = LazyModule("ablate.diagnostics.kinds")
 
 FIGURE = "figure:"
 """Prefix of the name of a figure in --what."""
@@ -61,16 +60,26 @@ _DATA = (
     "text files, a kind of data, a YAML file or settings such as tokenizer=tokenizer.json seq_len=128 "
     "(default: the validation data of the model's own experiment)"
 )
-
-
-_SIZES = {
-    "--widths": "widths of the models (default: 32,64,128,256,512)",
-    "--depths": "their numbers of layers (default: 2,4,8,16,32)",
-}
-_COUNTS = {
-    "--updates": "updates of each model (default: 10)",
-    "--seeds": "initialisations to average over (default: 3)",
-}
+_NEAR = "of word_similarity: nearest tokens of each token to compare between each two models (default: 100)"
+_FOLDER = "folder for figures and numbers (default: a folder in mlruns/diagnostics, of a figure in mlruns/figures)"
+_POSITIONS = "tokens that the angular distance is measured on: all, or the last of each sequence"
+_OPTIONS: tuple[tuple[str, Callable[[str], Any], str, Any, str], ...] = (
+    ("--widths", parse_sizes, "N,N,...", None, "of coordinates: widths of the models (default: 32,64,128,256,512)"),
+    ("--depths", parse_sizes, "N,N,...", None, "of coordinates: their numbers of layers (default: 2,4,8,16,32)"),
+    ("--updates", parse_positive, "N", None, "of coordinates: updates of each model (default: 10)"),
+    ("--seeds", parse_positive, "N", None, "of coordinates: initialisations to average over (default: 3)"),
+    ("--neighbours", parse_positive, "N", None, _NEAR),
+    ("--tokens", parse_positive, "N", 256_000, "tokens or images to measure on (default: 256000)"),
+    ("--output", str, "FOLDER", None, _FOLDER),
+    ("--tasks", parse_names, "A,B,...", [], "also score these tasks with each layer removed in turn"),
+    ("--task-data", str, "FOLDER", None, "local files of the tasks (default: the hub)"),
+    ("--limit", parse_positive, "N", None, "the first N questions of each task (default: all)"),
+    ("--positions", str, "all|last", "all", _POSITIONS),
+    ("--batch-tokens", parse_positive, "N", 2048, "tokens in a batch (default: 2048)"),
+    ("--device", str, "NAME", None, "such as cuda:1 (default: a GPU if there is one)"),
+    ("--dtype", str, "float32|bfloat16", "float32", "precision of the weights"),
+)
+"""Name, type, metavar, default and help of each option with one value."""
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -79,52 +88,10 @@ def add_parser(verbs: Verbs) -> None:
     parser = add_verb(verbs, "diagnose", text, _EXAMPLE, run)
     parser.add_argument("models", nargs="+", metavar="MODEL", help=MODELS)
     parser.add_argument("--what", type=parse_names, default=[], metavar="A,B,...", help=_WHAT)
-    for name, text in _SIZES.items():
-        parser.add_argument(name, type=parse_sizes, metavar="N,N,...", help=f"of coordinates: {text}")
-    for name, text in _COUNTS.items():
-        parser.add_argument(name, type=parse_positive, metavar="N", help=f"of coordinates: {text}")
     parser.add_argument("--pairs", nargs="+", metavar="FILE", help=_PAIRS)
-    parser.add_argument(
-        "--neighbours",
-        type=parse_positive,
-        metavar="N",
-        help="of word_similarity: nearest tokens of each token to compare between each two models (default: 100)",
-    )
-    parser.add_argument(
-        "--tokens",
-        type=parse_positive,
-        default=256_000,
-        metavar="N",
-        help=("tokens or images to measure on (default: 256000)"),
-    )
     parser.add_argument("--data", nargs="+", default=[], metavar="FILE_OR_KEY=VALUE", help=_DATA)
-    parser.add_argument(
-        "--output",
-        metavar="FOLDER",
-        help="folder for figures and numbers (default: a folder in mlruns/diagnostics, of a figure in mlruns/figures)",
-    )
-    parser.add_argument(
-        "--tasks",
-        type=parse_names,
-        default=[],
-        metavar="A,B,...",
-        help=("also score these tasks with each layer removed in turn"),
-    )
-    parser.add_argument("--task-data", metavar="FOLDER", help="local files of the tasks (default: the hub)")
-    parser.add_argument(
-        "--limit", type=parse_positive, metavar="N", help="the first N questions of each task (default: all)"
-    )
-    parser.add_argument(
-        "--positions",
-        default="all",
-        metavar="all|last",
-        help=("tokens that the angular distance is measured on: all, or the last of each sequence"),
-    )
-    parser.add_argument(
-        "--batch-tokens", type=parse_positive, default=2048, metavar="N", help="tokens in a batch (default: 2048)"
-    )
-    parser.add_argument("--device", metavar="NAME", help="such as cuda:1 (default: a GPU if there is one)")
-    parser.add_argument("--dtype", default="float32", metavar="float32|bfloat16", help="precision of the weights")
+    for name, kind, metavar, default, text in _OPTIONS:
+        parser.add_argument(name, type=kind, metavar=metavar, default=default, help=text)
     add_trust(parser, "an hf: model")
     add_plugins(parser)
     add_json(parser)

@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING
 import ablate
 from ablate.cli.tables import build_table
 from ablate.config.formatting import count_noun, format_number, join_words
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.diagnostics.thirds import THIRDS, average_thirds
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate import Diagnosis, Drawing
-    from ablate.diagnostics import figures, measures
-    from ablate.diagnostics.coordinates import flatness
     from ablate.diagnostics.coordinates.check import Coordinates
     from ablate.diagnostics.kinds import Table
     from ablate.diagnostics.measures import Result
-else:
-    figures = LazyModule("ablate.diagnostics.figures")
-    measures = LazyModule("ablate.diagnostics.measures")
-    flatness = LazyModule("ablate.diagnostics.coordinates.flatness")
+
+with postpone_imports():
+    from ablate.diagnostics import figures, measures
+    from ablate.diagnostics.coordinates import flatness
 
 
 def render(found: Diagnosis | Drawing, console: Console) -> None:

@@ -25,20 +25,16 @@ from ablate.cli.arguments import (
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.errors import SweepError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+with postpone_imports():
     from ablate.addons.evaluation import run as evaluation
     from ablate.sweeps import donors, storage
     from ablate.sweeps.spec import references
     from ablate.training import runs, trained
-else:
-    runs, trained = LazyModule("ablate.training.runs"), LazyModule("ablate.training.trained")
-    donors = LazyModule("ablate.sweeps.donors")
-    evaluation = LazyModule("ablate.addons.evaluation.run")
-    references, storage = LazyModule("ablate.sweeps.spec.references"), LazyModule("ablate.sweeps.storage")
 
 _log = logging.getLogger(__name__)
 
@@ -57,23 +53,15 @@ def add_parser(verbs: Verbs) -> None:
     text = "score trained language models on downstream tasks (needs the extra eval)"
     parser = add_verb(verbs, "evaluate", text, _EXAMPLE, run)
     parser.add_argument("models", nargs="+", metavar="MODEL", help=_MODELS)
-    parser.add_argument(
-        "--tasks",
-        type=parse_names,
-        required=True,
-        metavar="A,B,...",
-        help=("comma-separated tasks of lm-evaluation-harness"),
-    )
+    text = "comma-separated tasks of lm-evaluation-harness"
+    parser.add_argument("--tasks", type=parse_names, required=True, metavar="A,B,...", help=text)
     parser.add_argument("--task-data", metavar="FOLDER", help="local files of the tasks (default: the hub)")
-    parser.add_argument(
-        "--shots", type=parse_whole, metavar="N", help="solved examples before each question (default: the task's own)"
-    )
-    parser.add_argument(
-        "--limit", type=parse_positive, metavar="N", help="the first N questions of each task (default: all)"
-    )
-    parser.add_argument(
-        "--batch-size", type=parse_positive, default=16, metavar="N", help="answers at a time (default: 16)"
-    )
+    text = "solved examples before each question (default: the task's own)"
+    parser.add_argument("--shots", type=parse_whole, metavar="N", help=text)
+    text = "the first N questions of each task (default: all)"
+    parser.add_argument("--limit", type=parse_positive, metavar="N", help=text)
+    text = "answers at a time (default: 16)"
+    parser.add_argument("--batch-size", type=parse_positive, default=16, metavar="N", help=text)
     parser.add_argument("--output", metavar="FILE", help="write all results, with each question, as JSON")
     add_trust(parser, "an hf: model")
     add_storage(parser)
@@ -87,14 +75,8 @@ def run(options: argparse.Namespace) -> int:
     models = [model for name in names for model in resolve_models(name, options.storage)]
     if not models:
         raise SweepError(f"{' '.join(names)}: there is no model to evaluate.")
-    asked = evaluation.Options(
-        options.tasks,
-        options.task_data,
-        options.shots,
-        options.limit,
-        options.batch_size,
-        trust_remote_code=options.trust_remote_code,
-    )
+    settings = {name: getattr(options, name) for name in ("task_data", "shots", "limit", "batch_size")}
+    asked = evaluation.Options(options.tasks, **settings, trust_remote_code=options.trust_remote_code)
     evaluated = evaluation.evaluate(models, asked)
     if options.output:
         evaluation.write(evaluated, options.output)
@@ -138,18 +120,10 @@ def render(evaluated: Sequence[evaluation.Evaluated], console: Console) -> None:
             for one in evaluated:
                 score, paired = one.scores[task], differences.get((one.name, task, metric))
                 error = score.stderr.get(metric)
-                rows.append(
-                    (
-                        task,
-                        metric,
-                        _shorten(one.name),
-                        f"{len(score.questions):,}",
-                        str(score.shots),
-                        f"{score.metrics[metric]:.4g}",
-                        "-" if error is None else f"{error:.4f}",
-                        f"{paired.mean:+.4f} [{paired.low:+.4f}, {paired.high:+.4f}]" if paired else "-",
-                    )
-                )
+                interval = f"{paired.mean:+.4f} [{paired.low:+.4f}, {paired.high:+.4f}]" if paired else "-"
+                numbers = f"{len(score.questions):,}", str(score.shots), f"{score.metrics[metric]:.4g}"
+                stderr = "-" if error is None else f"{error:.4f}"
+                rows.append((task, metric, _shorten(one.name), *numbers, stderr, interval))
     right = ("questions", "shots", "score", "stderr", "difference to the first")
     console.print(build_table(("task", "metric", "model", *right), rows, right))
     if len(evaluated) > 1:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import COMMAND_LINE, parse_above_zero
 from ablate.config.errors import ConfigError, Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.distributed import ranks
 
 if TYPE_CHECKING:
-    from ablate.sweeps.executors import ray as ray_executor
     from ablate.sweeps.executors.executor import Executor
-else:
-    ray_executor = LazyModule("ablate.sweeps.executors.ray")
+
+with postpone_imports():
+    from ablate.sweeps.executors import ray as ray_executor
 
 _EXECUTOR = "where workers run: this machine, or tasks of a Ray cluster (default: local; jobs of Slurm: --submit)"
 _ADDRESS = (

@@ -5,18 +5,15 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablate.cli.arguments import Verbs, add_json, add_plugins, add_verb, take_plugins
 from ablate.cli.output import print_json
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 
-if TYPE_CHECKING:
+with postpone_imports():
     from ablate.addons.export import run as exports
     from ablate.sweeps import donors
-else:
-    exports = LazyModule("ablate.addons.export.run")
-    donors = LazyModule("ablate.sweeps.donors")
 
 _SOURCE = "a run's id, the path or address (s3://...) of its folder or last.ckpt, or sweep:NAME/ARM"
 _FORMS = "consolidated (torch), safetensors, hf (a folder for transformers), or timm (one for timm, of a ViT)"
@@ -41,16 +38,12 @@ def run(options: argparse.Namespace) -> int:
     """Write the model, and print its location."""
     take_plugins(options.words)
     source = donors.resolve_run(options.source)
-    exported = exports.export_and_register(
-        source, options.to, options.output, options.ema, not options.not_finite, options.register
-    )
+    finite = not options.not_finite
+    exported = exports.export(source, options.to, options.output, options.ema, finite, options.register)
     if options.json:
         folder = Path(options.output)
-        content: dict[str, Any] = {
-            "form": options.to,
-            "folder": str(folder),
-            "files": sorted(file.name for file in folder.iterdir()),
-        }
+        files = sorted(file.name for file in folder.iterdir())
+        content: dict[str, Any] = {"form": options.to, "folder": str(folder), "files": files}
         if exported.registered:
             content["registered"] = {**asdict(exported.registered), "uri": exported.registered.uri}
         print_json(content)

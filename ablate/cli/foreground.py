@@ -38,7 +38,7 @@ class Foreground:
 
     Args:
         experiment: what the run trains.
-        console: where it is told that the run stops, and how it is continued.
+        console: shows that the run stops, and how to continue it.
     """
 
     def __init__(self, experiment: Experiment, console: Console) -> None:
@@ -59,7 +59,7 @@ class Foreground:
             raise ranks.Lost(f"{error} {self._describe_continuing()}") from None
 
     def explain(self, result: Result) -> int:
-        """Tell how a run that was interrupted is continued, and return the exit status."""
+        """Print how to continue an interrupted run, and return the exit status."""
         if result.status != "interrupted":
             return 0
         print_wrapped(self.console, self._describe_continuing())

@@ -13,27 +13,22 @@ from ablate.cli.arguments import PLUGINS, Verbs, add_json, add_verb, build_error
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.errors import did_you_mean
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import read_yaml
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablate.config.registry import Registry
+    from ablate.models import ModelConfig
+
+with postpone_imports():
     from ablate import tasks
     from ablate.config import merging, plugins, registry
-    from ablate.config.registry import Registry
     from ablate.diagnostics import figures, kinds, measures
-    from ablate.models import ModelConfig
     from ablate.optim import libraries
     from ablate.sweeps import storage
     from ablate.sweeps.spec import library
-else:
-    merging, registry = LazyModule("ablate.config.merging"), LazyModule("ablate.config.registry")
-    plugins = LazyModule("ablate.config.plugins")
-    figures, kinds = LazyModule("ablate.diagnostics.figures"), LazyModule("ablate.diagnostics.kinds")
-    measures, tasks = LazyModule("ablate.diagnostics.measures"), LazyModule("ablate.tasks")
-    libraries = LazyModule("ablate.optim.libraries")
-    storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
 
 Row = dict[str, Any]
 _NAMES = {"norm layer": "norms", "data": "data"}
@@ -123,18 +118,6 @@ def _list_kinds(kinds: Registry[Any]) -> list[Row]:
         columns = describe(name, kinds[fields["kind"] if fields else name], preset)
         rows.append({kinds.name: name, **columns, "from": plugins.describe_origin(kinds.find_module(name))})
     return rows
-
-
-def _describe_placement(name: str, cls: Any, preset: str) -> Row:
-    return {"rule": preset or cls.rule, "source": cls.source}
-
-
-def _describe_norm_layer(name: str, cls: Any, preset: str) -> Row:
-    return {"formula": preset or cls.formula, "source": cls.source}
-
-
-def _describe_data(name: str, cls: Any, preset: str) -> Row:
-    return {"task": cls.task.replace("_", " "), "what it is": preset or _first_sentence(cls)}
 
 
 def _describe_task(name: str, cls: Any, preset: str) -> Row:
@@ -240,9 +223,12 @@ def _figures() -> list[Row]:
 
 
 _COLUMNS: dict[str, Callable[[str, Any, str], Row]] = {
-    "placement": _describe_placement,
-    "norm layer": _describe_norm_layer,
-    "data": _describe_data,
+    "placement": lambda name, cls, preset: {"rule": preset or cls.rule, "source": cls.source},
+    "norm layer": lambda name, cls, preset: {"formula": preset or cls.formula, "source": cls.source},
+    "data": lambda name, cls, preset: {
+        "task": cls.task.replace("_", " "),
+        "what it is": preset or _first_sentence(cls),
+    },
     "model": _describe_model,
     "task": _describe_task,
 }

@@ -5,19 +5,15 @@ of MLflow's UI. The UI stores such a view, like the one of its Share button, in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablate.config.errors import AblateError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 
-if TYPE_CHECKING:
+with postpone_imports():
     from ablate.experiment import metrics
     from ablate.reports import labels
     from ablate.sweeps import storage
-else:
-    metrics = LazyModule("ablate.experiment.metrics")
-    labels = LazyModule("ablate.reports.labels")
-    storage = LazyModule("ablate.sweeps.storage")
 
 _SINGLE = ("norm.kind", "model.kind", "optimizer.lr", "seed")  # parameters that single runs show
 _FOLDED = ("arm", "report", "selection", "crossed")  # groups of runs that a view opens without

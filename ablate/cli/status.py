@@ -10,19 +10,15 @@ from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, build_e
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.formatting import format_bytes, format_number, format_setting
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+with postpone_imports():
     from ablate.experiment import metrics
     from ablate.sweeps import follow, runs, storage
     from ablate.sweeps import status as statuses
-else:
-    follow, storage = LazyModule("ablate.sweeps.follow"), LazyModule("ablate.sweeps.storage")
-    metrics = LazyModule("ablate.experiment.metrics")
-    runs = LazyModule("ablate.sweeps.runs")
-    statuses = LazyModule("ablate.sweeps.status")
 
 
 def add_parser(verbs: Verbs) -> None:

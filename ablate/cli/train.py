@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
 
 import ablate
 from ablate import tracking
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, build_error
 from ablate.cli.output import build_console, print_json
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.logs import print_wrapped
 from ablate.config.yaml import split_words
 from ablate.distributed import launching, slurm
 
-if TYPE_CHECKING:
+with postpone_imports():
     from ablate.cli import foreground
-    from ablate.sweeps import donors
     from ablate.training import procedures, progress, runs, trainer
-else:
-    foreground = LazyModule("ablate.cli.foreground")
-    donors = LazyModule("ablate.sweeps.donors")
-    progress, runs = LazyModule("ablate.training.progress"), LazyModule("ablate.training.runs")
-    procedures, trainer = LazyModule("ablate.training.procedures"), LazyModule("ablate.training.trainer")
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -53,7 +46,6 @@ def run(options: argparse.Namespace) -> int:
         print_wrapped(console, progress.describe_run(experiment, run_id))
     if devices := trainer.count_launches(experiment.trainer):
         return launching.launch(devices)
-    experiment = donors.resolve_donors(experiment)
     with foreground.Foreground(experiment, console) as waiting:
         result = ablate.train(experiment, procedures.Place(run_id=run_id), waiting.hooks, progress=console)
     status = waiting.explain(result)

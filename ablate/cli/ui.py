@@ -19,16 +19,15 @@ from ablate.cli.arguments import Verbs, add_storage, add_verb, build_error, pars
 from ablate.cli.mlflow_view import build_view
 from ablate.cli.output import interrupt_on_signals
 from ablate.config.errors import StoreError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.distributed.launching import SAFE_PATH
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment
     from mlflow.tracking import MlflowClient
 
+with postpone_imports():
     from ablate.cli import dashboard
-else:
-    dashboard = LazyModule("ablate.cli.dashboard")
 
 _VIEW = "ablate"  # names the view of the runs that the links open
 _TRAINING = "workflowType=machine_learning"  # else the UI opens on language-model applications

@@ -5,21 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import ablate
 from ablate.cli.arguments import Verbs, add_storage, add_verb, parse_positive
 from ablate.cli.output import repeat_command
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.distributed import ranks, slurm
 
-if TYPE_CHECKING:
+with postpone_imports():
     from ablate.sweeps import run as sweep_run
     from ablate.sweeps import storage as storages
     from ablate.sweeps import worker as workers
-else:
-    sweep_run, storages = LazyModule("ablate.sweeps.run"), LazyModule("ablate.sweeps.storage")
-    workers = LazyModule("ablate.sweeps.worker")
 
 _EXAMPLE = """\
 ablate work my --storage postgresql://me@db/ablate

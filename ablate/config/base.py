@@ -52,11 +52,10 @@ class Config(BaseModel):
             raise
 
 
-def _as_tuple(value: Any) -> Any:
-    return value if isinstance(value, (list, tuple)) else (value,)
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...])]
+_AS_TUPLE = BeforeValidator(
+    lambda value: value if isinstance(value, (list, tuple)) else (value,), json_schema_input_type=str | tuple[str, ...]
+)
+Names = Annotated[tuple[str, ...], _AS_TUPLE]
 """The type of a field that takes one name or several."""
 
 
@@ -66,4 +65,5 @@ class Kind(Config):
     kind: str
 
     listed: ClassVar[bool] = True
-    """Whether it stands among the choices of its registry. One that only some models take is accepted by name alone."""
+    """Whether the lists of its registry show it. A kind that only some models accept is not shown, but accepted by
+    name."""

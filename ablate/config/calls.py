@@ -24,7 +24,7 @@ def describe_class(cls: type[Any]) -> str:
 
 
 def validate_name(name: str, refused: Mapping[str, str | None], library: str, noun: str, listing: str) -> list[Problem]:
-    """Return what is wrong with the name of a class.
+    """Return the problems of the name of a class.
 
     Args:
         name: as it was given.
@@ -55,7 +55,7 @@ def model_arguments(name: str, fields: Mapping[str, tuple[Any, Any]]) -> type[Ar
 
 
 def validate_arguments(owner: str, model: type[Arguments], arguments: Mapping[str, Any]) -> list[Problem]:
-    """Return what is wrong with the names and types of `arguments`; `owner` is whose they are, for the message."""
+    """Return the problems of the names and types of `arguments`; `owner` names their class in messages."""
     known = list(model.model_fields)
     accepted = ", ".join(known) or "nothing"
     problems = [

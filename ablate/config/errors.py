@@ -27,25 +27,22 @@ def shorten_value(text: str) -> str:
 
 
 def shorten_values(message: str) -> str:
-    """Return a message in which each word and what stands in quotes is no longer than a value is shown, but for paths
-    that exist, which may be part of a command."""
+    """Return a message with its long words and quoted texts shortened as values are, except for existing paths, which
+    may be part of a command."""
 
     def shorten(match: re.Match[str]) -> str:
-        return match.group() if _ends_in_path(match.group()) else shorten_value(match.group())
+        word = match.group()  # such as sqlite:////data/mlflow.db
+        path = word[word.index("/") :].strip("'\"") if "/" in word and len(word) < _MOST_IN_LINE else ""
+        return word if path and os.path.lexists(path) else shorten_value(word)
 
     for long in (_LONG, _LONG_LINE):
         message = long.sub(shorten, message)
     return message
 
 
-def _ends_in_path(word: str) -> bool:
-    """Return whether a word, such as sqlite:////data/mlflow.db, ends in the name of a file or folder that exists."""
-    return len(word) < _MOST_IN_LINE and "/" in word and os.path.lexists(word[word.index("/") :].strip("'\""))
-
-
 class AblateError(Exception):
-    """An error whose message states what was given, what is accepted and what to do. Of a long value in it the
-    beginning and the end are kept."""
+    """An error whose message states what was given, what is accepted and what to do. Long values in it are
+    shortened to their beginning and end."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*(shorten_values(one) if isinstance(one, str) else one for one in arguments))

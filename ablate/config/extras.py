@@ -21,5 +21,6 @@ def import_library(name: str, extra: str) -> ModuleType:
 
 
 def describe_installation(extra: str) -> str:
-    """Return what installs the libraries of an `extra`: not by the name `ablate`, which another project has."""
+    """Return the command that installs the libraries of an `extra`. The name `ablate` on the package index belongs to
+    another project."""
     return f"Type, in the clone of Ablate: pip install '.[{extra}]'"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import gc
 from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -22,9 +24,26 @@ def postpone_collection() -> Iterator[None]:
             gc.enable()
 
 
+@contextlib.contextmanager
+def postpone_imports() -> Iterator[None]:
+    """Let `import MODULE` and `from PACKAGE import MODULE` within name a module that is imported when one of its names
+    is first used. Classes and functions cannot be imported so."""
+    original = builtins.__import__
+
+    def postpone(name: str, _: Any = None, __: Any = None, names: Any = (), level: int = 0) -> Any:
+        return SimpleNamespace(**{own: LazyModule(f"{name}.{own}") for own in names}) if names else LazyModule(name)
+
+    builtins.__import__ = postpone  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        builtins.__import__ = original
+
+
 class LazyModule:
-    """A module that is imported when one of its names is first used. A verb names such a module twice: under
-    `TYPE_CHECKING`, for mypy and the import contracts, and as a LazyModule, for Python. A test compares the two.
+    """A module that is imported when one of its names is first used. Where `postpone_imports` is not used, a module
+    is named twice: under `TYPE_CHECKING`, for mypy and the import contracts, and as a LazyModule. A test compares the
+    two.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,8 +55,6 @@ class LazyModule:
         return getattr(module, attribute)
 
 
-if TYPE_CHECKING:
+with postpone_imports():
     import torch as torch
-    import torch.utils._pytree as pytree
-else:
-    torch, pytree = LazyModule("torch"), LazyModule("torch.utils._pytree")
+    from torch.utils import _pytree as pytree  # noqa: F401

@@ -46,8 +46,12 @@ def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) ->
     named = {tuple(path) for path, _ in paths}
     for path, value in sorted(paths, key=lambda item: (len(item[0]), find_registry(cls, result, item[0]) is None)):
         _assign(cls, result, path, value)
-        if value:
-            _drop_alternatives(cls, result, path, named)
+        if value:  # the fields for which this one is an alternative go, unless they are given with it
+            *above, field = path
+            part, inside = _find_part_at(cls, result, above)
+            for other in _list_replaced(part, [field]):
+                if (*above, other) not in named and isinstance(inside, dict):
+                    inside.pop(other, None)
     if tree.get("plugins") and update.get("plugins"):
         result["plugins"] = plugins.merge_plugins(tree["plugins"], update["plugins"])
     return result
@@ -85,17 +89,10 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
         del tree[key]
     elif value != {} or (child is None and registry is None):
         tree[key] = value
-    elif _may_be_none(cls, key) and tree.get(key) is None:  # nothing given for a part says that it is there
-        tree[key] = {}
-
-
-def _drop_alternatives(cls: type[Any], tree: Tree, path: list[str], named: set[tuple[str, ...]]) -> None:
-    """Drop from `tree` the fields for which the field at `path` is an alternative and that are not `named` with it."""
-    *above, field = path
-    part, inside = _find_part_at(cls, tree, above)
-    for other in _list_replaced(part, [field]):
-        if (*above, other) not in named and isinstance(inside, dict):
-            inside.pop(other, None)
+    elif tree.get(key) is None and cls is not None and not isinstance(cls, Each):
+        field = cls.model_fields.get(key)
+        if field is not None and field.default is None:  # nothing given for a part says that it is there
+            tree[key] = {}
 
 
 def _list_replaced(cls: Any, fields: Iterable[str]) -> set[str]:
@@ -123,7 +120,7 @@ def find_part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any
 
 @cache
 def _describe_field(cls: type[Any], key: str) -> tuple[Registry[Any] | None, Any]:
-    """Return what `find_part` returns of a field, whatever its value: its registry, or the class of its value."""
+    """Return the registry of a field, or else the class of its values."""
     field = cls.model_fields.get(key)
     if field is None:
         return None, None
@@ -137,11 +134,6 @@ def _describe_field(cls: type[Any], key: str) -> tuple[Registry[Any] | None, Any
         return None, Each(item) if _is_config(item := get_args(inner)[1]) else None
     inner = next((member for member in get_args(inner) if _is_config(member)), inner)  # of a part that may be None
     return None, inner if _is_config(inner) else None
-
-
-def _may_be_none(cls: Any, key: str) -> bool:
-    field = None if cls is None or isinstance(cls, Each) else cls.model_fields.get(key)
-    return field is not None and field.default is None
 
 
 def _is_config(annotation: Any) -> bool:

@@ -36,22 +36,28 @@ PAPERS = "ablate.addons.papers"
 
 @dataclass(frozen=True)
 class Plugin:
-    """A loaded file of the user."""
+    """A file of the user: read, and run when it is loaded."""
 
-    module: str
-    """The name of its module, unique for each path."""
-    text: str
-    """Its content."""
+    real: str
+    """Its real path."""
+    raw: bytes
+    """Its content, which is UTF-8."""
+
+    @property
+    def module(self) -> str:
+        """The name of its module, unique for each path."""
+        stem = re.sub(r"\W", "_", Path(self.real).stem)
+        return f"ablate_plugin_{stem}_{hashlib.sha256(self.real.encode()).hexdigest()[:8]}"
 
     @property
     def sha256(self) -> str:
-        """Return the SHA-256 of the content, hexadecimal."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        """The SHA-256 of the content, hexadecimal."""
+        return hashlib.sha256(self.raw).hexdigest()
 
 
 @dataclass(frozen=True)
 class _Guard:
-    """What may be run while something of somebody else is opened (see `restrict`)."""
+    """A limit on the files that may be run while a checkpoint of somebody else is opened (see `restrict`)."""
 
     is_known: Callable[[str], bool]
     source: str
@@ -81,12 +87,12 @@ def load(files: Iterable[Any] = (), path: str = "plugins", source: str = "the co
     problems = [problem for point in _points() if (problem := _load_installed(point))]
     for file in files:
         if isinstance(file, str):
-            content = _read(file)
-            plugin = content if isinstance(content, str) else _refuse(file, content) or _load_file(file, content)
-            if isinstance(plugin, Plugin):
+            plugin = _read(file)
+            reason = plugin if isinstance(plugin, str) else _refuse(file, plugin) or _run(file, plugin)
+            if reason:
+                problems.append(Problem(path, reason))
+            elif isinstance(plugin, Plugin):
                 plugins[file] = plugin
-            else:
-                problems.append(Problem(path, plugin))
     if problems:
         raise ConfigError(problems, _guards[-1].source if _guards else source)
     return plugins
@@ -111,12 +117,11 @@ def restrict(is_known: Callable[[str], bool], source: str, refusal: str = _STORE
         _guards.pop()
 
 
-def _refuse(file: str, content: _Content) -> str:
-    """Return why a file may not be run here; "" if it may."""
-    known = _files.get(content.real)
-    for guard in () if known is not None and known.text == content.text else _guards:
-        if not guard.is_known(content.sha256):
-            return f"it needs the plugin {file}, and {guard.refusal.format(file=file, sha256=content.sha256)}"
+def _refuse(file: str, plugin: Plugin) -> str:
+    """Return the reason why a file may not be run here; "" if it may."""
+    for guard in () if _files.get(plugin.real) == plugin else _guards:
+        if not guard.is_known(plugin.sha256):
+            return f"it needs the plugin {file}, and {guard.refusal.format(file=file, sha256=plugin.sha256)}"
     return ""
 
 
@@ -127,10 +132,10 @@ def list_named(tree: Mapping[Any, Any]) -> list[str]:
 
 def read_contents(files: Iterable[str]) -> dict[str, bytes]:
     """Return file -> its present content, without running it. Raises ConfigError if one cannot be read."""
-    contents = {file: _read(file) for file in files}
-    if problems := [Problem("plugins", content) for content in contents.values() if isinstance(content, str)]:
+    read = {file: _read(file) for file in files}
+    if problems := [Problem("plugins", reason) for reason in read.values() if isinstance(reason, str)]:
         raise ConfigError(problems)
-    return {file: content.raw for file, content in contents.items() if not isinstance(content, str)}
+    return {file: plugin.raw for file, plugin in read.items() if isinstance(plugin, Plugin)}
 
 
 def hash_contents(files: Iterable[str]) -> dict[str, str]:
@@ -149,8 +154,8 @@ def find_loaded(sha256: str) -> str | None:
 
 
 def find(name: str, files: Iterable[str]) -> Any:
-    """Return what FILE.NAME is in one of the plugin `files`, or MODULE.NAME in a loaded module of an installed plugin;
-    None if there is nothing. Imports nothing."""
+    """Return the object FILE.NAME of one of the plugin `files`, or MODULE.NAME of a loaded module of an installed
+    plugin; None if there is none. Imports nothing."""
     module, _, last = name.rpartition(".")
     modules = [plugin.module for file, plugin in load(files).items() if Path(file).stem == module]
     if _find_root(module) in [_find_root(point.module) for point in _points() if point.module != PAPERS]:
@@ -164,7 +169,7 @@ def read_copies(files: Iterable[str]) -> dict[str, str]:
     copies = {}
     for file, plugin in load(files).items():
         below = [part for part in Path(file).parts if part not in (os.sep, os.pardir, "~")]  # not out of the folder
-        copies["/".join(below)] = plugin.text
+        copies["/".join(below)] = plugin.raw.decode()
     return copies
 
 
@@ -174,7 +179,7 @@ def list_installed() -> dict[str, str]:
 
 
 def describe_origin(module: str) -> str:
-    """Return where the kinds of a module come from: ablate, the file of a plugin, or an installed package with its
+    """Return the origin of the kinds of a module: ablate, the file of a plugin, or an installed package with its
     version."""
     for real, plugin in _files.items():
         if plugin.module == module:
@@ -187,37 +192,22 @@ def describe_origin(module: str) -> str:
 # ---------------------------------------------------------------------------------------------------- files
 
 
-@dataclass(frozen=True)
-class _Content:
-    """A file that may be a plugin, read but not run."""
-
-    real: str
-    """Its real path."""
-    stem: str
-    raw: bytes
-    text: str
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.raw).hexdigest()
-
-
 _COPIES = " A run that used it has a copy among its artifacts in MLflow, with its config.yaml."
 
 
-def _read(file: str) -> _Content | str:
-    """Return the content of `file`, or the reason that it cannot be read."""
+def _read(file: str) -> Plugin | str:
+    """Return the plugin in `file`, or the reason why it cannot be read."""
     where = Path(os.path.expanduser(file))
     try:
         raw = where.read_bytes()
-        text = raw.decode()
+        raw.decode()
     except FileNotFoundError:
         near = did_you_mean(where.name, (f.name for f in where.parent.glob("*.py"))) if where.parent.is_dir() else ""
         there = "" if where.is_absolute() else f" in {Path.cwd()}"
         return f"there is no file {file}{there}.{near or _COPIES}"
     except (OSError, ValueError) as error:  # not UTF-8, or a path with a NUL character
         return f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
-    return _Content(os.path.realpath(where), re.sub(r"\W", "_", where.stem), raw, text)
+    return Plugin(os.path.realpath(where), raw)
 
 
 def _iterate_named(value: Any, inside: bool) -> Iterator[str]:
@@ -232,20 +222,18 @@ def _iterate_named(value: Any, inside: bool) -> Iterator[str]:
         yield value
 
 
-def _load_file(file: str, content: _Content) -> Plugin | str:
-    """Return the plugin in `file`, or the reason that it cannot be loaded."""
-    real, stem, raw, text = content.real, content.stem, content.raw, content.text
-    known = _files.get(real)
-    if known and known.text == text:
-        return known
-    plugin = Plugin(f"ablate_plugin_{stem}_{hashlib.sha256(real.encode()).hexdigest()[:8]}", text)
+def _run(file: str, plugin: Plugin) -> str:
+    """Run a plugin, unless its present content is loaded; return the reason why it cannot be loaded, or ""."""
+    real, known = plugin.real, _files.get(plugin.real)
+    if known == plugin:
+        return ""
     module = types.ModuleType(plugin.module)
     module.__file__ = real
     _forget(plugin)  # an earlier version
     before, registries = _registered(), {*Registry.all}
     _files[real], sys.modules[plugin.module] = plugin, module
     try:
-        exec(compile(raw, real, "exec", dont_inherit=True), module.__dict__)
+        exec(compile(plugin.raw, real, "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         problem = f"{file}{_line(error, real)}: {_words(error)}"
     else:
@@ -254,7 +242,7 @@ def _load_file(file: str, content: _Content) -> Plugin | str:
             or _has_named_class(module)
             or any(name not in before for name in _registered() if name[0] in registries or name[2] == plugin.module)
         ):
-            return plugin
+            return ""
         problem = f"{file} registers nothing. {_explain_registering()}"
     _forget(plugin)
     del _files[real], sys.modules[plugin.module]
@@ -278,7 +266,7 @@ def _registered() -> set[tuple[str, str, str]]:
 
 
 def _explain_registering() -> str:
-    """Return what a file has to do to be a plugin, for a person."""
+    """Return a sentence on what makes a file a plugin."""
     kinds = join_words([registry.name for registry in Registry.all.values()], "or")
     example = "`@placements.register` above `class Mine(Placement):`, both from ablate.norms"
     more = "it can also have a callback or a logger of Lightning"

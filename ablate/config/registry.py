@@ -16,7 +16,9 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import (
+    GetCoreSchemaHandler,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 

@@ -8,12 +8,13 @@ import math
 from typing import Any
 
 MOST_LEVELS = 100
-"""What walks through values calls itself for each level, and Python allows about a thousand calls."""
+"""The deepest nesting: code that walks through values recurses once for each level, and Python allows about 1,000
+calls."""
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of JSON. Raises ValueError for what is none, for more than 100 levels, and for numbers that are
-    not finite, which JSON does not have and Python reads."""
+    """Return the value of JSON. Raises ValueError for text that is not JSON, for more than 100 levels, and for numbers
+    that are not finite, which JSON does not have and Python accepts."""
     deep = ValueError(f"it is nested more than {MOST_LEVELS} levels deep")
     try:
         value = json.loads(text)

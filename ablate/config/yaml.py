@@ -40,10 +40,15 @@ class _Loader(yaml.SafeLoader):
         self._open_anchors: set[str] = set()
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose a node, and count the values that it holds once its aliases are followed."""
+        """Compose a node, and count the values that it holds once its aliases are followed. Raises MarkedYAMLError."""
         event, before = self.peek_event(), self._values
         if isinstance(event, yaml.AliasEvent):
-            self._follow_alias(event)
+            if event.anchor in self._open_anchors:
+                raise _build_fault(f"the anchor {event.anchor!r} contains itself", event)
+            self._values += self._values_by_anchor.get(event.anchor, 0)
+            if self._values > MOST_VALUES:
+                text = f"with the alias {event.anchor!r} the aliases expand to more than {MOST_VALUES:,} values"
+                raise _build_fault(f"{text}; write the values out", event)
             return super().compose_node(parent, index)
         anchor = getattr(event, "anchor", None)
         self._open_anchors.update([anchor] if anchor else [])
@@ -54,25 +59,13 @@ class _Loader(yaml.SafeLoader):
             self._values_by_anchor[anchor] = self._values - before
         return node
 
-    def _follow_alias(self, event: Any) -> None:
-        """Count the values of an alias. Raises MarkedYAMLError."""
-        if event.anchor in self._open_anchors:
-            raise _build_fault(f"the anchor {event.anchor!r} contains itself", event)
-        self._values += self._values_by_anchor.get(event.anchor, 0)
-        if self._values > MOST_VALUES:
-            text = f"with the alias {event.anchor!r} the aliases expand to more than {MOST_VALUES:,} values"
-            raise _build_fault(f"{text}; write the values out", event)
-
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         """Construct a value. Raises MarkedYAMLError if its text does not fit its tag, for which PyYAML raises arbitrary
         errors."""
         try:
             if _is_plain(node) and (readings := _read_both_ways(node.value)):
-                text = (
-                    f"{node.value!r} is {readings[0]} in YAML 1.1 and {readings[1]} in YAML 1.2. Write the number in "
-                )
-                text += f"plain digits or, if it is text, in quotes: '{node.value}'"
-                self._add_fault(text, node)
+                text = f"{node.value!r} is {readings[0]} in YAML 1.1 and {readings[1]} in YAML 1.2. Write the number"
+                self._add_fault(f"{text} in plain digits or, if it is text, in quotes: '{node.value}'", node)
                 return None
             return super().construct_object(node, deep)
         except (ValueError, LookupError, TypeError, AttributeError):
@@ -110,7 +103,8 @@ def _join_calls(node: yaml.MappingNode) -> None:
     pairs: list[tuple[Any, Any]] = []
     for key, value in node.value:
         before: Any = pairs[-1][1] if pairs else None
-        if _is_open(before) and _is_plain(key) and value.tag == f"{_TAG}null" and not value.value:
+        is_open = _is_plain(before) and before.value.count("(") > before.value.count(")")
+        if is_open and _is_plain(key) and value.tag == f"{_TAG}null" and not value.value:
             before.value += f", {key.value}"
         else:
             pairs.append((key, value))
@@ -127,7 +121,8 @@ _UNCLEAR = re.compile(rf"[-+]?0[0-9_]*[0-9]|[-+]?0o[0-7]+|{_SEXAGESIMAL}")
 
 
 def _read_both_ways(text: str) -> tuple[Any, Any] | None:
-    """Return what YAML 1.1 and YAML 1.2 read in `text`, octal or sexagesimal numbers; None if that is the same."""
+    """Return the values of `text` in YAML 1.1 and in YAML 1.2, which differ for octal and sexagesimal numbers; None if
+    they are equal."""
     if not _UNCLEAR.fullmatch(text):
         return None
     digits = text.replace("_", "")
@@ -135,11 +130,6 @@ def _read_both_ways(text: str) -> tuple[Any, Any] | None:
     first = yaml.safe_load(text)
     first = "text" if isinstance(first, str) else first
     return None if first == second else (first, second)
-
-
-def _is_open(node: Any) -> bool:
-    """Return whether a node is text without quotes and with an open parenthesis."""
-    return _is_plain(node) and node.value.count("(") > node.value.count(")")
 
 
 def _build_fault(text: str, where: Any) -> yaml.MarkedYAMLError:
@@ -218,7 +208,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
         near = did_you_mean(file.name, (f.name for f in file.parent.glob("*.yaml"))) if file.parent.is_dir() else ""
         raise ConfigError([Problem("", f"there is no file {file}.{near}")], str(file)) from None
     except UnicodeDecodeError as error:
-        line = text_before(file, error.start).count(b"\n") + 1
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
         raise ConfigError([Problem(f"{file}:{line}", "is not UTF-8; convert it first")], str(file)) from None
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL character
         text = f"cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -229,12 +219,6 @@ def read_yaml(file: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise ConfigError([Problem("", f"expected key: value lines, found {type(tree).__name__}")], str(file))
     return tree
-
-
-def text_before(file: Path, position: int) -> bytes:
-    """Return the bytes of a file before `position`."""
-    with file.open("rb") as opened:
-        return opened.read(position)
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:

@@ -194,6 +194,16 @@ def norm(tensors: Iterable[Tensor]) -> Tensor:
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
 
 
+def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> None:
+    """Scale the gradients so that the norm of all of them together, sharded or not, is `most` at most."""
+    import torch
+
+    trained = [parameter for parameter in parameters if parameter.grad is not None]
+    total_norm = norm([parameter.grad for parameter in trained])  # type: ignore[misc]
+    for own in group_by_mesh(trained):
+        torch.nn.utils.clip_grads_with_norm_(own, most, total_norm)
+
+
 def unify(module: nn.Module) -> None:
     """Give every rank the parameters and buffers of rank 0, except for sharded ones."""
     if group is not None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 from ablate.estimate.gpus import GIB
-from ablate.estimate.memory import PARTS, RESERVE, Memory, Meter, subtract_reserve
-from ablate.estimate.plan import Fitting, find_fitting
+from ablate.estimate.memory import PARTS, RESERVE, Meter, subtract_reserve
+from ablate.estimate.plan import find_fitting
 from ablate.estimate.setup import resolve_setup
 from ablate.experiment.tree import Experiment
 
@@ -30,9 +29,29 @@ def advise(
         gpu, capacity = detect_capacity()
         meter = Meter(experiment, classes, shape, gpu=gpu)
         memory = meter.memory(setup)
-        return describe_memory(memory, capacity, () if memory.fits(capacity) else find_fitting(setup, meter, capacity))
+        parts = ", ".join(f"{name} {memory.parts[name] / GIB:.2f}" for name in PARTS)
+        usable = subtract_reserve(capacity) / GIB
+        start = f"By the plan a device needs {memory.peak / GIB:.2f} GiB ({parts}) of {usable:.2f}"
+        if memory.fits(capacity):
+            return f"{start}: it fits, so another program uses memory of the device."
+        if not (fitting := find_fitting(setup, meter, capacity)):
+            return f"{start}, and no setting makes it fit."
+        ways = " or ".join(f"{' '.join(f.words)} ({f.memory.peak / GIB:.2f} GiB)" for f in fitting[:_SHOWN])
+        return f"{start}. Settings that fit: {ways}."
 
-    return _limit_time(seconds, plan)
+    results: list[str] = []
+
+    def run() -> None:
+        with contextlib.suppress(BaseException):  # whatever it is, the error that is explained matters more
+            results.append(plan())
+
+    thread = threading.Thread(target=run, name="advice", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no memory for a thread
+        return ""
+    thread.join(seconds)
+    return results[0] if results else ""
 
 
 def detect_capacity() -> tuple[bool, float]:
@@ -45,34 +64,3 @@ def detect_capacity() -> tuple[bool, float]:
         return True, total if share >= 1 else share * total + RESERVE
     known = hasattr(os, "sysconf")
     return False, float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if known else 16 * GIB
-
-
-def describe_memory(memory: Memory, capacity: float, fitting: tuple[Fitting, ...]) -> str:
-    """Return the plan on one line."""
-    parts = ", ".join(f"{name} {memory.parts[name] / GIB:.2f}" for name in PARTS)
-    start = (
-        f"By the plan a device needs {memory.peak / GIB:.2f} GiB ({parts}) of {subtract_reserve(capacity) / GIB:.2f}"
-    )
-    if memory.fits(capacity):
-        return f"{start}: it fits, so another program uses memory of the device."
-    if not fitting:
-        return f"{start}, and no setting makes it fit."
-    ways = " or ".join(f"{' '.join(f.words)} ({f.memory.peak / GIB:.2f} GiB)" for f in fitting[:_SHOWN])
-    return f"{start}. Settings that fit: {ways}."
-
-
-def _limit_time(seconds: float, make: Callable[[], str]) -> str:
-    """Return the result of `make`; "" if it fails or takes longer."""
-    results: list[str] = []
-
-    def run() -> None:
-        with contextlib.suppress(BaseException):  # whatever it is, the error that is being told matters more
-            results.append(make())
-
-    thread = threading.Thread(target=run, name="advice", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # no memory for a thread
-        return ""
-    thread.join(seconds)
-    return results[0] if results else ""

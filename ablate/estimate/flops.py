@@ -13,7 +13,6 @@ activations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +28,6 @@ from ablate.models.base import is_inside, list_tensors, list_tensors_by_part
 
 CLASSES = 1000  # of ImageNet
 _DIGITS = (1, 8, 8)  # the shape of images where the data does not say it
-
-
-def _walk(model: Model) -> Iterator[tuple[int, set[str]]]:
-    """Yield for each part of `model` how often an item uses its weights, and their names in the state dict."""
-    for part, names in list_tensors_by_part(model).items():
-        yield model.count_uses(part), names
 
 
 # ---------------------------------------------------------------------------------------------------- exact
@@ -77,7 +70,11 @@ def count(model: Model, shape: tuple[int, ...], passes: float = 1.0) -> Counts:
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     weights = {f"{name}.weight": getattr(module, "weight", None) for name, module in model.named_modules()}
     matrices = {name: weight for name, weight in weights.items() if isinstance(weight, Tensor) and weight.ndim >= 2}
-    used = [(uses, matrices[name]) for uses, names in _walk(model) for name in names & matrices.keys()]
+    used = [
+        (model.count_uses(part), matrices[name])
+        for part, names in list_tensors_by_part(model).items()
+        for name in names & matrices.keys()
+    ]
     head = list_tensors(model, "head")
     return Counts(
         total=sum(sizes.values()),
@@ -115,9 +112,9 @@ def count_by_formula(model: Model) -> Cost:
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     flops = 0.0
-    for uses, names in _walk(model):
+    for part, names in list_tensors_by_part(model).items():
         tensors = {id(state[name]): state[name] for name in names if state[name].is_floating_point()}.values()
-        flops += uses * sum((6 if tensor.requires_grad else 2) * tensor.numel() for tensor in tensors)
+        flops += model.count_uses(part) * sum((6 if tensor.requires_grad else 2) * tensor.numel() for tensor in tensors)
     return Cost(flops, 16 * trained + 2 * frozen, trained, frozen)
 
 
@@ -132,7 +129,7 @@ def count_spent_flops(experiment: Experiment, inputs: tuple[int, tuple[int, ...]
 
 
 def collect_facts(model: Model, experiment: Experiment, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return what is written down of the cost of a run on inputs of `shape`: tags of its MLflow run."""
+    """Return the cost of a run on inputs of `shape`, as tags of its MLflow run."""
     cost, start = count_by_formula(model), experiment.warm_start
     passes = experiment.task.count_passes(experiment.model, shape)
     facts: dict[str, Any] = {
@@ -145,6 +142,8 @@ def collect_facts(model: Model, experiment: Experiment, shape: tuple[int, ...]) 
 
 # ---------------------------------------------------------------------------------------------------- the work of a run
 
+_COUNTED = {"model", "norm", "task", "lora", "warm_start", "plugins"}
+_counted: dict[str, Counts] = {}  # by these parts: the cells of a sweep, which differ in rates and seeds, share them
 RECOMPUTED = 4 / 3
 """Factor of activation checkpointing on the FLOPs of a step: the forward pass is computed twice."""
 
@@ -186,7 +185,15 @@ def estimate_work(
     """
     if experiment.procedure != "training":
         return None
-    counts = _count_once(experiment, inputs or _guess_inputs(experiment))
+    if inputs is None:  # without loading the tokenizer or the images: the papers' vocabulary, ImageNet's classes
+        tokenizer = str(getattr(experiment.data, "tokenizer", "bytes"))
+        classes = KNOWN_SIZES.get(tokenizer, KNOWN_SIZES["t5-base"]) if experiment.model.per_token else CLASSES
+        inputs = experiment.model.vocabulary(classes), experiment.data.input_shape or _DIGITS
+    key = f"{experiment.model_dump_json(include=_COUNTED)} {inputs}"
+    if key not in _counted:
+        passes = experiment.task.count_passes(experiment.model, inputs[1])
+        _counted[key] = count(build_skeleton(experiment, *inputs), inputs[1], passes)
+    counts = _counted[key]
     flops = experiment.items * counts.training_flops
     flops *= RECOMPUTED if experiment.trainer.activation_checkpointing else 1
     return Work(
@@ -200,23 +207,3 @@ def estimate_work(
 def choose_precision(trainer: TrainerConfig) -> str:
     """Return the precision that a plan assumes, Lightning's: 32-true, bf16-mixed or bf16-true."""
     return "bf16-mixed" if trainer.precision == "auto" else str(trainer.precision)
-
-
-_counted: dict[str, Counts] = {}  # the cells of a sweep, which differ in rates and seeds, share them
-
-
-def _count_once(experiment: Experiment, inputs: tuple[int, tuple[int, ...]]) -> Counts:
-    parts = {"model", "norm", "task", "lora", "warm_start", "plugins"}
-    key = f"{experiment.model_dump_json(include=parts)} {inputs}"
-    if key not in _counted:
-        passes = experiment.task.count_passes(experiment.model, inputs[1])
-        _counted[key] = count(build_skeleton(experiment, *inputs), inputs[1], passes)
-    return _counted[key]
-
-
-def _guess_inputs(experiment: Experiment) -> tuple[int, tuple[int, ...]]:
-    """Return the vocabulary size if it is known without loading the tokenizer, otherwise 32,000, the papers' size, or
-    the number of classes of ImageNet; and the shape of one input."""
-    tokenizer = str(getattr(experiment.data, "tokenizer", "bytes"))
-    classes = KNOWN_SIZES.get(tokenizer, KNOWN_SIZES["t5-base"]) if experiment.model.per_token else CLASSES
-    return experiment.model.vocabulary(classes), experiment.data.input_shape or _DIGITS

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ablate import tracking
 from ablate.config.errors import DataError
 from ablate.data import Corpus
+from ablate.data.text.tokenizers import KNOWN_SIZES, load_tokenizer
 from ablate.estimate.flops import CLASSES
 from ablate.experiment.tree import Experiment
 
@@ -31,7 +32,11 @@ def find_inputs(experiment: Experiment) -> Inputs:
             return Inputs(vocabulary, shape)
         name: str | None = getattr(experiment.data, "tokenizer", None)
         if name is not None:
-            vocabulary = _find_vocabulary(name, getattr(experiment.data, "end_of_text", None))
+            try:
+                end = getattr(experiment.data, "end_of_text", None)
+                vocabulary = KNOWN_SIZES.get(name) or load_tokenizer(name, end).vocab_size
+            except DataError as error:
+                raise DataError(f"{error} A plan only needs the size: model.vocab_size=32000.") from None
             return Inputs(vocabulary, shape, _explain_vocabulary(experiment, vocabulary) if name == "bytes" else "")
     try:
         corpus = experiment.data.load(tracking.cache_folder())
@@ -50,15 +55,3 @@ def _explain_vocabulary(experiment: Experiment, vocabulary: int) -> str:
         f"The vocabulary is assumed to be that of data={experiment.data.kind}, {vocabulary:,} tokens. To change it: "
         f"{setting}model.vocab_size=32000."
     )
-
-
-def _find_vocabulary(name: str, end: str | None) -> int:
-    """Return the size of a tokenizer's vocabulary. Raises DataError that says how to plan without it."""
-    from ablate.data.text.tokenizers import KNOWN_SIZES, load_tokenizer
-
-    if name in KNOWN_SIZES:
-        return KNOWN_SIZES[name]
-    try:
-        return load_tokenizer(name, end).vocab_size
-    except DataError as error:
-        raise DataError(f"{error} A plan only needs the size: model.vocab_size=32000.") from None

@@ -1,4 +1,4 @@
-"""Whether the data is read as fast as the GPUs process it."""
+"""The check that data is read as fast as the GPUs process it."""
 
 from __future__ import annotations
 

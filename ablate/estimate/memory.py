@@ -21,7 +21,7 @@ from ablate.config.errors import AblateError
 from ablate.estimate.flops import count
 from ablate.estimate.setup import Setup
 from ablate.estimate.skeleton import build_skeleton
-from ablate.estimate.tracing import LABELS, Step, Timeline, shorten_layers, trace
+from ablate.estimate.tracing import LABELS, Step, shorten_layers, trace
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.head import count_rows_at_once
@@ -96,17 +96,24 @@ class Meter:
     def memory(self, setup: Setup) -> Memory:
         """Return the memory of the most loaded device in a steady state: after the first update."""
         sharded = setup.strategy == "fsdp"
-        course = self._course(setup.precision, setup.checkpointing, self._in_parts(setup.micro_batch))
+        in_parts = setup.micro_batch * self.positions > count_rows_at_once(self.classes)
+        course = self._course(setup.precision, setup.checkpointing, in_parts)
         change = course.fixed + course.each * setup.micro_batch
         streams = {name: np.cumsum(np.where(course.label == i, change, 0)) for i, name in enumerate(LABELS)}
         own, still = self._own(setup), self._own(setup, frozen=True)
-        offloaded = own if setup.offload else 0.0
+        offloaded, head = own if setup.offload else 0.0, self.counts.head or self.counts.embedding
         gradients = self._gradients(setup, course, change, own)
         temporary = streams["temporary"] + (WORKSPACE if self.gpu else 0)
         if sharded:
-            temporary = temporary + self._gathered(setup.precision)
+            # What FSDP2 has whole: the layer at work, as it was gathered and as its parameters, and the next one, which
+            # is fetched ahead; its gradients, and the float32 copies of its own and of the last layer's that are being
+            # reduced; embedding and head, from the first to the last.
+            width, rest = 4 if setup.precision == "32-true" else 2, 2 if setup.precision == "bf16-true" else 4
+            whole = self.counts.block * (3 * width + width + 2 * 4) + (self.counts.embedding + self.counts.head) * rest
+            temporary = temporary + whole
         courses = {
-            "parameters": streams["casts"] * (self._cast if sharded else 1)
+            # of autocast's copies FSDP2 leaves that of the head: it gathers the layers in bfloat16
+            "parameters": streams["casts"] * (head / (self.counts.rest + head) if sharded else 1)
             + own
             - offloaded
             + (0 if setup.offload else still)
@@ -165,28 +172,14 @@ class Meter:
         them once per update, when shards take their place layer by layer; 0 where each batch is summed."""
         return 4 * (self.counts.total - self.counts.frozen) if setup.once and setup.accumulate > 1 else 0
 
-    @property
-    def _cast(self) -> float:
-        """The share of autocast's copies that FSDP2 leaves: that of the head, for it gathers the layers in bfloat16."""
-        head = self.counts.head or self.counts.embedding
-        return head / (self.counts.rest + head)
-
-    def _gathered(self, precision: str) -> float:
-        """Return the bytes that FSDP2 has whole: the layer at work, as it was gathered and as its parameters, and the
-        next one, which is fetched ahead; its gradients, and the float32 copies of its own and of the last layer's that
-        are being reduced; embedding and head, from the first to the last."""
-        width, rest = 4 if precision == "32-true" else 2, 2 if precision == "bf16-true" else 4
-        return self.counts.block * (3 * width + width + 2 * 4) + (self.counts.embedding + self.counts.head) * rest
-
-    def _in_parts(self, batch: int) -> bool:
-        """Return whether the logits of so many sequences are made in parts."""
-        return batch * self.positions > count_rows_at_once(self.classes)
-
     def _course(self, precision: str, checkpointing: bool, in_parts: bool) -> _Course:
         key = (precision, checkpointing, in_parts)
         if key not in self._courses:
             step = Step(self.task, self.shape, self.classes, precision, checkpointing, in_parts, self.gpu)
-            self._courses[key] = _fit_batches(trace(self.model, step, self._prime), self._prime)
+            timeline = trace(self.model, step, self._prime)
+            grows = timeline.bytes % self._prime == 0
+            each, fixed = np.where(grows, timeline.bytes / self._prime, 0), np.where(grows, 0, timeline.bytes)
+            self._courses[key] = _Course(fixed, each, timeline.label, timeline.backward)
         return self._courses[key]
 
 
@@ -236,10 +229,3 @@ def _find_prime(model: Model, shape: tuple[int, ...], classes: int, positions: i
         if all(number % other for other in range(2, math.isqrt(number) + 1)) and all(size % number for size in sizes):
             break
     return number
-
-
-def _fit_batches(timeline: Timeline, batch: int) -> _Course:
-    """Return the course for any batch of a step that was traced with `batch`."""
-    grows = timeline.bytes % batch == 0
-    each, fixed = np.where(grows, timeline.bytes / batch, 0), np.where(grows, 0, timeline.bytes)
-    return _Course(fixed, each, timeline.label, timeline.backward)

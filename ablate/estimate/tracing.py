@@ -115,7 +115,7 @@ class _Tracker(TorchDispatchMode):
 
 
 class _FusedRMSNorm(torch.autograd.Function):
-    """What torch's RMSNorm kernel for GPUs makes and keeps; on the CPU it is made of several."""
+    """The tensors that torch's RMSNorm kernel for GPUs makes and keeps; the CPU uses several kernels."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -148,35 +148,16 @@ class _Kernels(TorchFunctionMode):
 
 def trace(model: Model, step: Step, batch: int) -> Timeline:
     """Return the timeline of one forward and backward pass of `model`, on any device, over `batch` inputs."""
-    with _enter_no_memory(step.precision), shorten_layers(model, step.precision) as runs:
-        return _trace_batch(model, step, batch, runs)
+    without_memory: contextlib.AbstractContextManager[Any] = torch.device("meta")
+    if step.precision == "bf16-mixed":
+        from torch._subclasses.fake_tensor import FakeTensorMode  # takes a second, and is several times slower
 
-
-def _enter_no_memory(precision: str) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which tensors take no memory. Fake tensors take a second to import and are several times
-    slower."""
-    if precision != "bf16-mixed":
-        return torch.device("meta")
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    return FakeTensorMode()
-
-
-def _trace_batch(model: Model, step: Step, batch: int, runs: list[tuple[int, int]]) -> Timeline:
-    inputs, targets = step.task.build_batch(batch, step.shape, step.classes)
-    if step.precision == "bf16-true":
-        inputs = tree_map(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, inputs)
-    return _record(model, step, inputs, targets, runs)
-
-
-@contextlib.contextmanager
-def _limit_logits(most: int) -> Iterator[None]:
-    """Have at most so many logits made at a time."""
-    before, head.LOGITS = head.LOGITS, most
-    try:
-        yield
-    finally:
-        head.LOGITS = before
+        without_memory = FakeTensorMode()
+    with without_memory, shorten_layers(model, step.precision) as runs:
+        inputs, targets = step.task.build_batch(batch, step.shape, step.classes)
+        if step.precision == "bf16-true":
+            inputs = tree_map(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, inputs)
+        return _record(model, step, inputs, targets, runs)
 
 
 def _record(model: Model, step: Step, inputs: Any, targets: Any, runs: list[tuple[int, int]]) -> Timeline:
@@ -203,7 +184,8 @@ def _record(model: Model, step: Step, inputs: Any, targets: Any, runs: list[tupl
         handles += [layer.register_forward_hook(leave) for layer in layers[-1:]]
         for handle in handles:
             stack.callback(handle.remove)
-        stack.enter_context(_limit_logits(head.LOGITS if step.in_parts else sys.maxsize))
+        stack.callback(setattr, head, "LOGITS", head.LOGITS)
+        head.LOGITS = head.LOGITS if step.in_parts else sys.maxsize
         if step.checkpointing:
             stack.enter_context(checkpoint_layers(layers, step.gpu))
         stack.enter_context(tracker)
@@ -288,7 +270,7 @@ def shorten_layers(model: Model, precision: str) -> Iterator[list[tuple[int, int
 
 
 def _describe_module(module: nn.Module) -> Any:
-    """Return what is equal for two modules that make and keep the same. Of a factor only matters whether it is 0, 1 or
+    """Return a key that is equal for two modules that make and keep the same tensors. Factors only count as 0, 1 or
     another."""
     plain = {
         name: (value if value in (0.0, 1.0) else "factor") if isinstance(value, float) else value

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXTENSIONS = {
     "warm_start": "ablate.addons.post_training.warm_start",
     "lora": "ablate.addons.post_training.lora",
-    "align": "ablate.addons.post_training.alignment.extension",
+    "align": "ablate.addons.post_training.alignment.run",
     "trainer.diagnose.names": "ablate.diagnostics.extension",
     "evaluation.tasks": "ablate.addons.evaluation.extension",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ablate.experiment.tree import Experiment
 from ablate.tasks import Metric, find_metric
@@ -138,27 +138,24 @@ def describe_metric(metric: str, task: str = "") -> Metric | None:
     and the means of their bounds. None if it, or a part of it, is unknown. `task`: whose metric it is if several tasks
     have one of that name."""
     parts = list_parts(metric)
-    descriptions = [description for part in parts if (description := _describe_plain(part, task))]
-    if len(descriptions) < len(parts):
+    found: list[Metric] = []
+    for part in parts:
+        own = SCORES.get(part.rpartition("/")[2]) if is_score(part) else ALIGNED.get(part) or find_metric(part, task)
+        found += [own] if own else []
+    if len(found) < len(parts):
         return None
-    return descriptions[0] if len(parts) == 1 else _describe_mean(metric, descriptions)
-
-
-def _describe_plain(metric: str, task: str) -> Metric | None:
-    if is_score(metric):
-        return SCORES.get(metric.rpartition("/")[2])
-    return ALIGNED.get(metric) or find_metric(metric, task)
-
-
-def _describe_mean(metric: str, parts: Sequence[Metric]) -> Metric:
-    first, n = parts[0], len(parts)
-    return Metric(
-        metric,
-        first.label if {part.label for part in parts} == {first.label} else "",
-        first.unit if {part.unit for part in parts} == {first.unit} else "",
-        all(part.maximize for part in parts),
-        (sum(part.bounds[0] for part in parts) / n, sum(part.bounds[1] for part in parts) / n),
-        all(part.counts_samples for part in parts),
+    first, n = found[0], len(found)
+    return (
+        first
+        if n == 1
+        else Metric(
+            metric,
+            first.label if {one.label for one in found} == {first.label} else "",
+            first.unit if {one.unit for one in found} == {first.unit} else "",
+            all(one.maximize for one in found),
+            (sum(one.bounds[0] for one in found) / n, sum(one.bounds[1] for one in found) / n),
+            all(one.counts_samples for one in found),
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a parametrisation goes with the rest of an experiment."""
+"""Checks that a parametrisation fits the rest of an experiment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def fit_parametrization(
     task: Task,
     parts: Mapping[str, object],
 ) -> list[Problem]:
-    """Return what keeps the parametrisation of an experiment from scaling it. `parts`: lora and align, if there are."""
+    """Return the reasons why the parametrisation cannot scale the experiment. `parts`: lora and align, None if not
+    set."""
     if not isinstance(chosen, Scaled):
         return []
     problems = _validate_model(chosen, model, norm, init)

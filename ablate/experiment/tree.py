@@ -13,7 +13,7 @@ from ablate.config.base import Config, Names
 from ablate.config.bounds import MOST_SEED
 from ablate.config.building import build, load_plugins
 from ablate.config.errors import Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.config.yaml import dump_yaml, read_yaml
 from ablate.data import DataConfig, data_kinds
@@ -34,9 +34,9 @@ from ablate.tasks import Task, tasks
 
 if TYPE_CHECKING:
     from ablate.models import Model
+
+with postpone_imports():
     from ablate.optim import scaling
-else:
-    scaling = LazyModule("ablate.optim.scaling")
 
 
 class Experiment(Config):
@@ -87,7 +87,7 @@ class Experiment(Config):
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
         if self.task is None:  # a default that follows the data, which only now is known to be right
-            kind = self.data.default_task  # of one that there is not, `fit_task` tells
+            kind = self.data.default_task  # `fit_task` reports an unknown one
             object.__setattr__(self, "task", tasks.parse(kind if kind in tasks else next(iter(tasks))))
         problems = [problem.within("model") for problem in self.model.validate()]
         stack = self.model.stack()
@@ -111,9 +111,7 @@ class Experiment(Config):
         problems += [problem.within("trainer.diagnose") for problem in unmeasured]
         problems += [problem.within("optimizer") for problem in self.optimizer.validate(trainer.strategy == "fsdp")]
         if self.model.of_library and trainer.strategy == "fsdp":
-            text = (
-                f"model {self.model.title} is built whole by its library: no shards of it can be. Accepted: auto, ddp"
-            )
+            text = f"model {self.model.title} is built whole by its library and cannot be sharded. Accepted: auto, ddp"
             problems.append(Problem("trainer.strategy", text, trainer.strategy))
         if self.lora is not None:
             copied = self.warm_start.copied if self.warm_start else ()

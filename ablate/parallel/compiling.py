@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.norms.residuals import lift_factors
 
@@ -32,16 +30,6 @@ _shapes: set[str] = set()
 def has_compiler() -> bool:
     """Return whether this machine can compile: it has a GPU, whose compiler torch brings, or a C++ compiler."""
     return torch.cuda.is_available() or any(shutil.which(name) for name in ("c++", "g++", "clang++"))
-
-
-def describe_shapes(experiment: Experiment) -> str:
-    """Return the settings that the shapes of a model and of its batches follow from; equal ones share programs where
-    their placements do."""
-    trainer = experiment.trainer.model_dump(
-        mode="json", include={"batch_size", "accumulate", "precision", "activation_checkpointing", "tensor_parallel"}
-    )
-    parts = experiment.model_dump(mode="json", include={"model", "task", "data", "lora"})
-    return json.dumps(parts | {"trainer": trainer}, sort_keys=True)
 
 
 def allow_programs(count: int) -> None:

@@ -19,9 +19,6 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-Key = int  # of a storage
-
-
 _OVERWRITING = (
     torch.ops.aten.normal_.default,
     torch.ops.aten.uniform_.default,
@@ -42,12 +39,12 @@ class _Step:
     """Of the random generator before it, where it draws."""
 
     @cached_property
-    def inputs(self) -> set[Key]:
+    def inputs(self) -> set[int]:
         """The storages that it reads or changes."""
         return {_key(leaf) for leaf in tree_leaves((self.args, self.kwargs)) if _is_meta(leaf)}
 
     @cached_property
-    def keys(self) -> set[Key]:
+    def keys(self) -> set[int]:
         """Those, and what it makes."""
         return self.inputs | {_key(leaf) for leaf in tree_leaves(self.out) if _is_meta(leaf)}
 
@@ -62,7 +59,7 @@ def _is_meta(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_meta
 
 
-def _key(tensor: Tensor) -> Key:
+def _key(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
@@ -106,7 +103,7 @@ class Recipes(TorchDispatchMode):
         if id(meta) in self._assigned:
             return self._assigned[id(meta)]
         wanted, steps = {_key(meta)}, []
-        later: dict[Key, list[tuple[int, int]]] = {}  # what is overwritten later: from, to
+        later: dict[int, list[tuple[int, int]]] = {}  # what is overwritten later: from, to
         for step in reversed(self._steps):
             if not step.keys & wanted:
                 continue
@@ -114,14 +111,17 @@ class Recipes(TorchDispatchMode):
             if tensor is None:
                 for key in step.inputs:  # reads what is there
                     later.pop(key, None)
-            elif _length(spans := later.setdefault(_key(tensor), [])) == _size(tensor):
+            elif (
+                _length(spans := later.setdefault(_key(tensor), [])) * tensor.element_size()
+                == tensor.untyped_storage().nbytes()
+            ):
                 continue  # nothing is left of it
             else:
                 start = int(tensor.storage_offset())
                 spans.append((start, start + tensor.numel()))
             wanted |= step.keys
             steps.append(step)
-        tensors: dict[Key, Tensor] = {}
+        tensors: dict[int, Tensor] = {}
 
         def real(leaf: Any) -> Any:
             if not _is_meta(leaf):
@@ -140,11 +140,6 @@ class Recipes(TorchDispatchMode):
                         tensors.setdefault(_key(old), new)
             torch.set_rng_state(before)
             return real(meta).clone()
-
-
-def _size(tensor: Tensor) -> int:
-    """Return the number of elements of its storage."""
-    return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def _length(spans: Sequence[tuple[int, int]]) -> int:

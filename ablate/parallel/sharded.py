@@ -59,16 +59,12 @@ class Writer:
         if pending is None:
             return
         error = pending.exception()
-        reasons = ranks.gather_objects(error and _describe_error(error))
+        failures = getattr(error, "failures", {})  # torch combines the errors of all ranks
+        first = next((failure[0] for failure in failures.values()), error)
+        own = first and (getattr(first, "strerror", None) or f"{type(first).__name__}: {first}")
+        reasons = ranks.gather_objects(own)
         if reason := next(filter(None, reasons), None):
             raise OSError(reason)
-
-
-def _describe_error(error: BaseException) -> str:
-    """Return the first rank's error as a sentence; torch combines the errors of all ranks."""
-    failures = getattr(error, "failures", {})
-    first = next((failure[0] for failure in failures.values()), error)
-    return getattr(first, "strerror", None) or f"{type(first).__name__}: {first}"
 
 
 def _sum(written: Future[Any], folder: Path) -> None:
@@ -200,8 +196,7 @@ def _apply_change(moments: Mapping[str, Any], change: Change) -> dict[str, Any]:
 def _group(saved: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """Return the `saved` groups' settings for `groups` of names."""
     of = {name: group for group in saved for name in group["params"]}
-    empty = [group for group in saved if not group["params"]]
-    return [{**(of[names[0]] if names else empty[0]), "params": list(names)} for names in groups]
+    return [{**of[names[0]], "params": list(names)} for names in groups]
 
 
 def _schedule(checkpoint: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ablate.config.errors import Problem
 from ablate.distributed import ranks
-from ablate.parallel.tensor import list_shareable_families, validate_plan
+from ablate.models import ModelConfig, models
 
 if TYPE_CHECKING:
     from ablate.experiment.trainer import TrainerConfig
@@ -28,14 +28,14 @@ def validate_sharing(experiment: Experiment) -> list[Problem]:
     size = experiment.trainer.tensor_parallel
     problems = []
     if size > 1 and (plan := experiment.model.tensor_plan()) is None:
-        text = (
-            f"model {experiment.model.title} does not support tensor parallelism. Accepted: "
-            f"{', '.join(list_shareable_families())}"
-        )
+        accepted = ", ".join(kind for kind in models if models[kind].tensor_plan is not ModelConfig.tensor_plan)
+        text = f"model {experiment.model.title} does not support tensor parallelism. Accepted: {accepted}"
         problems.append(Problem("trainer.tensor_parallel", text, size))
     elif size > 1:
         assert plan is not None
-        problems += validate_plan(plan, size)
+        text = f"must be a multiple of trainer.tensor_parallel ({size})"
+        divided = plan.divided.items()
+        problems += [Problem(f"model.{field}", text, value) for field, value in divided if value % size]
         placed = {experiment.norm.at(i, experiment.model.layers) for i in range(experiment.model.layers)}
         if experiment.norm.has_qk_norm or any(one.inner_norm or one.qkv_norm for one in placed):
             text = "the placement or norm.qk normalises tensors that are split over the ranks: remove one of the two"

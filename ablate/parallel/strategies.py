@@ -8,6 +8,7 @@ computes; the model is built on the meta device and given its weights unit by un
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,10 +46,7 @@ CONVERTED = "converted.tmp"  # a checkpoint of one kind made of one of the other
 
 def build_model(experiment: Experiment, corpus: Corpus) -> tuple[Model, Recipes | None]:
     """Return the model with its weights; for fsdp on the meta device, with the recipes of its weights."""
-
-    def build() -> Model:
-        return experiment.build_model(corpus.classes, corpus.shape)
-
+    build = functools.partial(experiment.build_model, corpus.classes, corpus.shape)
     return defer_weights(build) if sharing_of(experiment.trainer) == "fsdp" else (build(), None)
 
 

@@ -8,27 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.config.errors import Problem
-from ablate.models import ModelConfig, TensorPlan, models
+from ablate.models import ModelConfig
 from ablate.parallel import sharded
-
-
-def get_plan(config: ModelConfig) -> TensorPlan:
-    """Return the tensor plan of a family that has one."""
-    plan = config.tensor_plan()
-    assert plan is not None, config.kind
-    return plan
-
-
-def list_shareable_families() -> list[str]:
-    """Return the kinds of model that support tensor parallelism."""
-    return [kind for kind in models if models[kind].tensor_plan is not ModelConfig.tensor_plan]
-
-
-def validate_plan(plan: TensorPlan, size: int) -> list[Problem]:
-    """Return the problems of splitting a model over `size` ranks."""
-    text = f"must be a multiple of trainer.tensor_parallel ({size})"
-    return [Problem(f"model.{field}", text, value) for field, value in plan.divided.items() if value % size]
 
 
 def share_matrices(block: Any, config: ModelConfig, mesh: Any) -> None:
@@ -36,7 +17,8 @@ def share_matrices(block: Any, config: ModelConfig, mesh: Any) -> None:
     each need one sum over the ranks."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    plan, size = get_plan(config), mesh.size()
+    plan, size = config.tensor_plan(), mesh.size()
+    assert plan is not None
     with torch.no_grad():
         for name, weight in block.named_parameters():
             for end, sizes in plan.fused.items():
@@ -65,7 +47,8 @@ def change_fused_rows(
     config: ModelConfig, parts: int, how: Callable[[Tensor, list[int], int], Tensor]
 ) -> sharded.Change:
     """Return a function that does `how` to the weights that are fused."""
-    fused = get_plan(config).fused if parts > 1 else {}
+    plan = config.tensor_plan() if parts > 1 else None
+    fused = plan.fused if plan else {}
 
     def change(name: str, weight: Tensor) -> Tensor:
         sizes = next((sizes for end, sizes in fused.items() if name.endswith(end)), None)

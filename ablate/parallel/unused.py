@@ -1,4 +1,4 @@
-"""Whether a step leaves a trained parameter without a gradient, seen on the meta device."""
+"""The check for trained parameters that get no gradient in a step, on the meta device."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # what is tracked sta
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
-logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # a traceback of what is told here in a sentence
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # its tracebacks: we report the errors
 
 PLUGINS = "ablate.plugins"  # the tag of a run with its plugin files and their SHA-256
 
 MOST_DELETED = 5
-"""Deleted runs of a sweep that are told by name."""
+"""Deleted runs of a sweep that are named."""
 _DELETED = re.compile(r"The (experiment|run) (\w+) must be in the 'active' state")
 _PLAIN = re.compile(r"[\w.-]*", re.ASCII)  # what needs no escape in a filter
 
@@ -109,8 +109,8 @@ def explain_errors(uri: str) -> Iterator[None]:
 
 
 def describe_deleted(kind: str, number: str, name: str = "") -> str:
-    """Return that an experiment or a run was deleted in MLflow, which keeps what it had, and the command that restores
-    it; `name` is shown beside its id."""
+    """Return a sentence on an experiment or a run that was deleted in MLflow, which keeps its data, with the command
+    that restores it; `name` is shown beside its id."""
     program = "mlflow" if shutil.which("mlflow") else f"{shlex.quote(sys.executable)} -m mlflow"
     return (
         f"The {kind} {name or number} was deleted in MLflow. Nothing of it is lost yet. Restore it with:\n"
@@ -152,13 +152,13 @@ def is_without(query: str, *values: str) -> bool:
     try:
         with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
             return database.execute(f"{query} LIMIT 1", values).fetchone() is None
-    except sqlite3.Error:  # MLflow is to say what is wrong
+    except sqlite3.Error:  # MLflow reports the problem
         return False
 
 
 def list_deleted(title: str, run_ids: Collection[str]) -> list[str]:
-    """Return that the experiment `title` was deleted in MLflow, or which of its runs `run_ids` were, with the commands
-    that restore them; nothing where all are there. Raises StoreError."""
+    """Return sentences on the experiment `title`, if it was deleted in MLflow, or on those of its runs `run_ids` that
+    were, with the commands that restore them. Raises StoreError."""
     deleted = "WHERE lifecycle_stage = 'deleted'"
     if is_without(f"SELECT 1 FROM runs {deleted} UNION SELECT 1 FROM experiments {deleted}"):
         return []

@@ -32,13 +32,6 @@ def log_facts(tracker: Tracker, facts: Mapping[str, Any]) -> None:
     tracker.log_text(json.dumps(texts, indent=1, ensure_ascii=False) + "\n", FILE)
 
 
-def read_facts(run_id: str) -> dict[str, str]:
-    """Return the facts of a run as texts: its tags and, once it is written, the artifact. Raises StoreError."""
-    with explain_errors(tracking_uri()):
-        tags = dict(client().get_run(run_id).data.tags)
-    return {**tags, **read_texts(run_id, FILE)}
-
-
 def read_texts(run_id: str, file: str) -> dict[str, str]:
     """Return the texts by name in a JSON artifact of a run; none if it has no such artifact. Raises StoreError."""
     with explain_errors(tracking_uri()):

@@ -13,11 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _PACKAGES = ("torch", "lightning", "torchmetrics", "timm", "optuna", "mlflow", "datasets")
-_ALIGNING = ("trl", "transformers", "accelerate")  # of alignments alone
+ALIGNING = ("trl", "transformers", "accelerate")  # of alignments alone
 COMPARED = (
     "ablate.corpus", "ablate.hardware", "ablate.processor", "ablate.precision", "ablate.compile", "ablate.threads",
     "ablate.python", "ablate.ranks", "ablate.dirty", "mlflow.source.git.commit",
-    *(f"version.{package}" for package in ("ablate", *_PACKAGES, *_ALIGNING)),
+    *(f"version.{package}" for package in ("ablate", *_PACKAGES, *ALIGNING)),
 )  # fmt: skip
 """The tags that should be the same in all runs of a sweep; if they are not, the report says so."""
 
@@ -40,15 +40,11 @@ def describe_software() -> dict[str, str]:
         facts["mlflow.source.git.commit"] = commit
         facts["ablate.dirty"] = str(bool(_run_git("status", "--porcelain", "--untracked-files=no"))).lower()
     facts["version.ablate"] = str(import_module("ablate").__version__)  # by its name: it stands above all floors
-    return facts | _read_versions(_PACKAGES)
+    return facts | read_versions(_PACKAGES)
 
 
-def read_alignment_versions() -> dict[str, str]:
-    """Return the versions of the packages that only alignments use, as tags of a run."""
-    return _read_versions(_ALIGNING)
-
-
-def _read_versions(packages: Iterable[str]) -> dict[str, str]:
+def read_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of installed packages, as tags of a run."""
     facts = {}
     for package in packages:
         with contextlib.suppress(PackageNotFoundError):
@@ -68,7 +64,7 @@ def _run_git(*arguments: str) -> str:
 
 
 def _identify_processor() -> str:
-    """Return what tells processors of one name apart, which round differently: family, model and stepping, and the
+    """Return the properties by which processors of one name differ in rounding: family, model and stepping, and the
     instructions that PyTorch uses."""
     import torch
 

@@ -19,6 +19,7 @@ STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
 FLUSH_SECONDS = 5.0
 FIRST_SECONDS = 30.0  # until the first batch at the latest
 _OPENED = "val/"  # metrics that come first: MLflow's Compare opens on the first that it was sent
+_LONGEST_DIGEST = 36  # characters that MLflow keeps of one
 _BATCH = 500  # metrics in one call; MLflow takes up to 1000
 
 
@@ -125,6 +126,24 @@ class Tracker:
         """Store `text` as the artifact `name`."""
         with explain_errors(tracking_uri()):
             client().log_text(self.run_id, text, name)
+
+    def log_dataset(
+        self, name: str, fingerprint: str, description: str, settings: Mapping[str, Any], profile: Mapping[str, Any]
+    ) -> None:
+        """Log a corpus as the training data of the run, which the column Dataset shows. Its digest is the beginning of
+        `fingerprint`, its SHA-256, which is whole in the source; a run has it once, however often it is logged."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        source = {"fingerprint": fingerprint, "description": description, "settings": settings}
+        dataset = Dataset(
+            name=name,
+            digest=fingerprint[:_LONGEST_DIGEST] or "unknown",
+            source_type="ablate",
+            source=json.dumps(source, default=str),
+            profile=json.dumps(profile),
+        )
+        with explain_errors(tracking_uri()):
+            client().log_inputs(self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
 
     def has_artifact(self, name: str) -> bool:
         """Return whether the run has the artifact `name`."""

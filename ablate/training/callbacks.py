@@ -174,37 +174,43 @@ class Validations(Callback):
             raise Stop("pruned", f"pruned at update {self.step}")
 
 
-class Interrupt(Callback):
-    """Ends the run as interrupted when `asked()` becomes true, checked after every update and its validation; `save`
-    writes the checkpoint to resume from. It is the last callback. The ranks of a group must stop together. Agreeing
-    takes a broadcast, which would slow down updates of milliseconds: they do it about every `LOOK` seconds, and at
-    least every `log_every_n_steps`.
+class Leave(Callback):
+    """Ends the run after an update and its validation: as interrupted when `asked()` becomes true, and as paused after
+    exactly `pause_at` updates. `save` writes the checkpoint to resume from. It is the last callback. The ranks of a
+    group must stop together: all count updates for themselves, and rank 0 is asked. Agreeing takes a broadcast, which
+    would slow down updates of milliseconds: they do it about every `LOOK` seconds, and at least every
+    `log_every_n_steps`.
     """
 
     LOOK = 0.2
 
-    def __init__(self, asked: Callable[[], bool], save: Callable[[Trainer], None]) -> None:
-        self.asked, self.save = asked, save
+    def __init__(
+        self, asked: Callable[[], bool] | None, save: Callable[[Trainer], None], pause_at: int | None = None
+    ) -> None:
+        self.asked, self.save, self.pause_at = asked or (lambda: False), save, pause_at
         self._was_asked = False
         self._next = 0  # updates before the ranks tell each other
         self._last: tuple[float, int] | None = None  # when they did, after how many updates
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.pause_at is not None and trainer.global_step >= self.pause_at:
+            raise Stop("paused", f"paused at update {trainer.global_step}")
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, TrainingModule)
-        config = pl_module.experiment.trainer
-        step = trainer.global_step
+        config, step = pl_module.experiment.trainer, trainer.global_step
         if (batch_idx + 1) % config.accumulate or step % pl_module.experiment.validation.interval == 0:
             return
         self._was_asked = self._was_asked or self.asked()
-        if step < self._next:
-            return
-        most = config.log_every_n_steps if ranks.world_size() > 1 else 1
-        stops, self._next = ranks.run_on_first(lambda: self._look(step, most))
-        if stops:
+        stops = False
+        if step >= self._next:
+            most = config.log_every_n_steps if ranks.world_size() > 1 else 1
+            stops, self._next = ranks.run_on_first(lambda: self._look(step, most))
+        if stops or step == self.pause_at:
             self.save(trainer)
-            self._stop(trainer)
+            self._stop(step, stops)
 
     def _look(self, step: int, most: int) -> tuple[bool, int]:
         """Return whether the run ends, and the update after which to check next."""
@@ -215,42 +221,14 @@ class Interrupt(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
-        last = trainer.global_step >= pl_module.experiment.trainer.max_steps
-        if not last and ranks.run_on_first(lambda: self._was_asked or self.asked()):
-            self._stop(trainer)  # the checkpoint of this validation is written
+        step, updates = trainer.global_step, pl_module.experiment.trainer.max_steps
+        stops = step < updates and ranks.run_on_first(lambda: self._was_asked or self.asked())
+        if stops or step == self.pause_at:  # the checkpoint of this validation is written
+            self._stop(step, stops)
 
     @staticmethod
-    def _stop(trainer: Trainer) -> None:
-        raise Stop("interrupted", f"stopped at update {trainer.global_step}")
-
-
-class Pause(Callback):
-    """Ends the run as paused after exactly `updates`, with the checkpoint that `save` writes. It is the last callback;
-    all ranks count for themselves."""
-
-    def __init__(self, updates: int, save: Callable[[Trainer], None]) -> None:
-        self.updates, self.save = updates, save
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.global_step >= self.updates:
-            self._stop(trainer)
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        assert isinstance(pl_module, TrainingModule)
-        whole = (batch_idx + 1) % pl_module.experiment.trainer.accumulate == 0
-        validated_next = trainer.global_step % pl_module.experiment.validation.interval == 0
-        if whole and trainer.global_step == self.updates and not validated_next:
-            self.save(trainer)
-            self._stop(trainer)
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.global_step == self.updates:
-            self._stop(trainer)  # the checkpoint of this validation is written
-
-    def _stop(self, trainer: Trainer) -> None:
-        raise Stop("paused", f"paused at update {trainer.global_step}")
+    def _stop(step: int, asked: bool) -> None:
+        raise Stop(*(("interrupted", f"stopped at update {step}") if asked else ("paused", f"paused at update {step}")))
 
 
 class Checkpoint(Callback):

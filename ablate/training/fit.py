@@ -3,60 +3,74 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from lightning.pytorch import Callback, Trainer
 
 from ablate import tracking
-from ablate.config.errors import AblateError
+from ablate.config.errors import AblateError, StoreError
 from ablate.config.merging import Tree
 from ablate.data import Corpus
-from ablate.distributed import groups, ranks
+from ablate.distributed import groups
 from ablate.estimate.flops import collect_facts
 from ablate.experiment.extensions import load_extensions, restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import compiling, strategies
 from ablate.parallel.deferred import Recipes
+from ablate.tasks import Task
 from ablate.training.averaging import WeightAverage
-from ablate.training.callbacks import Checkpoint, Curves, Interrupt, Pause, RunCallback, Stop, Validations
-from ablate.training.checkpoints import Earlier, find_newest, remove
+from ablate.training.callbacks import Checkpoint, Curves, Leave, RunCallback, Stop, Validations
+from ablate.training.checkpoints import Earlier, find_newest
 from ablate.training.errors import translate_errors
 from ablate.training.loaders import Loaders
 from ablate.training.loggers import RunLogger
 from ablate.training.module import TrainingModule
 from ablate.training.named import build_callbacks, build_loggers
 from ablate.training.precision import Speed
-from ablate.training.predictions import Predictions, has_figure
+from ablate.training.predictions import Predictions
 from ablate.training.procedures import Ended, Hooks
-from ablate.training.profiling import describe_profile, publish_profile
 from ablate.training.runs import CHECKPOINT, count_epochs, run_folder
 from ablate.training.trained import PREFIX
-from ablate.training.trainer import build_trainer, ignore_signals
+from ablate.training.trainer import PROFILE, build_trainer
 
-BRANCH = "branch"
-"""The folder, in that of a run, of the copy of it that decays."""
+logger = logging.getLogger(__name__)
 
 
-def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
-    """Train `experiment` on all ranks, for an open MLflow run, and return its result."""
-    folder = run_folder(tracker.run_id)
-    checkpoint, before = find_newest(folder) or (None, Earlier())
-    before.check(experiment)
+def fit(
+    experiment: Experiment,
+    corpus: Corpus,
+    speed: Speed,
+    tracker: tracking.Tracker,
+    hooks: Hooks,
+    branch: tuple[Path, Path | None, Earlier] | None = None,
+) -> Ended:
+    """Train `experiment` on all ranks, for an open MLflow run, and return its result.
+
+    `branch`: the folder of a copy of the run, and the checkpoint that it goes on from, with its progress; the run
+    itself stays as it is, and logs nothing of the copy.
+    """
+    if branch:
+        folder, checkpoint, before = branch
+    else:
+        folder = run_folder(tracker.run_id)
+        checkpoint, before = find_newest(folder) or (None, Earlier())
+        before.check(experiment)
     threads = torch.get_num_threads()
     if torch.cuda.is_available():
         with translate_errors():  # the first use of the GPU, which may have no room for a context
             torch.cuda.reset_peak_memory_stats()
     with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads, hooks.pause_at):
         with groups.prepare_together():
-            prepared = _prepare(
-                experiment, corpus, speed, folder, tracker, hooks, before.updates if checkpoint else None
-            )
+            updates, logged = before.updates if checkpoint else None, None if branch else tracker
+            prepared = _prepare(experiment, corpus, speed, folder, logged, hooks, updates)
             model = prepared.module.model
             if checkpoint:
                 before.check_weights(checkpoint, {PREFIX + name: value for name, value in model.state_dict().items()})
@@ -75,10 +89,15 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
             ])  # fmt: skip
             hooks.started(tracker.run_id, text, before)
         status, reason = _fit(prepared, checkpoint)
-    if status not in ("interrupted", "paused"):
+    if not branch and status not in ("interrupted", "paused"):
         for callback in prepared.extras:
             callback.publish(folder, tracker)
-    publish_profile(experiment.trainer.profiler, folder, tracker)
+    if not branch and experiment.trainer.profiler:
+        try:
+            for file in sorted((folder / PROFILE).glob("*")):
+                tracker.log_file(file, PROFILE)
+        except StoreError as error:  # a store that does not take it costs no run
+            logger.warning(f"\nThe profile stays in {folder / PROFILE}. {error}")
     own = prepared.trainer.global_step * costs["ablate.flops_per_update"]
     facts = {
         "ablate.parameters": parameters,
@@ -93,27 +112,9 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     return Ended(status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts, layers)
 
 
-def fit_branch(
-    experiment: Experiment, corpus: Corpus, speed: Speed, trunk: Path, from_start: bool, hooks: Hooks
-) -> Ended:
-    """Train a copy of the run in the folder `trunk` to the end of `experiment`, which is shorter than it, and return
-    its result: from the last checkpoint there, or `from_start`. The run itself stays as it is, and logs nothing of
-    it."""
-    folder = trunk / BRANCH
-    checkpoint, before = (find_newest(folder) if folder.exists() else None) or (None, Earlier())
-    if before.experiment.get("trainer.max_steps") != experiment.trainer.max_steps:  # none, or of an earlier rung
-        remove(folder)
-        checkpoint, before = (None if from_start else find_newest(trunk)) or (None, Earlier())
-    folder.mkdir(exist_ok=True)
-    threads = torch.get_num_threads()
-    with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads, None):
-        with groups.prepare_together():
-            updates = before.updates if checkpoint else None
-            prepared = _prepare(experiment, corpus, speed, folder, None, hooks, updates)
-        status, reason = _fit(prepared, checkpoint)
-    if status != "interrupted":
-        remove(folder)
-    return Ended(status, reason, prepared.trainer.global_step, prepared.validations.metrics, {})
+_SHAPES: Any = dict.fromkeys(("model", "task", "data", "lora"), True) | {
+    "trainer": {"batch_size", "accumulate", "precision", "activation_checkpointing", "tensor_parallel"}
+}
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ def _prepare(
     with translate_errors():
         model, recipes = strategies.build_model(experiment, corpus)
     if speed.compile is True and recipes is None:
-        compiling.keep_programs(compiling.describe_shapes(experiment))
+        # what the shapes of a model and its batches follow from; equal ones share programs where their placements do
+        compiling.keep_programs(experiment.model_dump_json(include=_SHAPES))
     elif speed.compile:  # CUDA graphs and sharded layers are of one run
         compiling.forget_programs()
     copied = _start(model, experiment, recipes, fills=updates is None)
@@ -171,16 +173,13 @@ def _prepare(
         place = callbacks.index(validations) if extension.precedes_validation else len(callbacks)
         callbacks[place:place] = added
         extras += added
-    if has_figure(experiment.task):
+    if type(experiment.task).draw_predictions is not Task.draw_predictions:
         extras.append(Predictions())
         callbacks.append(extras[-1])
-    if hooks.asked_to_stop or ranks.world_size() > 1:
-        callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
-    if hooks.pause_at is not None:
-        callbacks.append(Pause(hooks.pause_at, checkpoint.save))
+    callbacks.append(Leave(hooks.asked_to_stop, checkpoint.save, hooks.pause_at))
     trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy, [logger, *loggers])
-    if hooks.asked_to_stop:
-        ignore_signals(trainer)
+    if hooks.asked_to_stop:  # answers SIGTERM, on which Lightning would leave a validation without a checkpoint
+        trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     logger.count_updates = lambda: trainer.global_step
     return _Prepared(trainer, module, Loaders(experiment, validated), validations, checkpoint, extras)
 
@@ -212,7 +211,7 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
                 trainer.validate(module, loaders, verbose=False)
             prepared.checkpoint.finish(trainer)
         except Stop as stop:
-            describe_profile(trainer)  # which Lightning does at the end of a fit alone
+            trainer.profiler.describe()  # type: ignore[attr-defined] # which Lightning does at the end of a fit alone
             prepared.checkpoint.finish(trainer)
             status, reason = stop.status, stop.reason
         finally:

@@ -1,11 +1,10 @@
-"""What a run reads besides its settings and code: its data, its tokenizer, and the models that it starts from."""
+"""The inputs of a run besides its settings and code: its data, its tokenizer, and the models that it starts from."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ablate import tracking
 from ablate.config.formatting import format_settings
@@ -16,11 +15,11 @@ from ablate.experiment.tree import Experiment
 
 
 def fingerprint_inputs(experiment: Experiment, corpus: Corpus) -> dict[str, str]:
-    """Return input -> SHA-256 of what a run of `experiment`, whose sources are pinned, reads besides its settings. Two
-    runs with a common input of different SHA-256 did not train on the same. Raises DataError for a missing file."""
+    """Return input -> SHA-256 for a run of `experiment`, whose sources are pinned. Two runs with a common input of
+    different SHA-256 did not train on the same data or from the same model. Raises DataError for a missing file."""
     data, start, align = experiment.data, experiment.warm_start, experiment.align
-    settings = _format(data.model_dump(mode="json", exclude_defaults=True))
-    found = {f"data {data.kind}{settings}": corpus.fingerprint} if corpus.fingerprint else {}
+    settings = format_settings(data.model_dump(mode="json", exclude_defaults=True), {})
+    found = {f"data {data.kind} {settings}".rstrip(): corpus.fingerprint} if corpus.fingerprint else {}
     name = getattr(data, "tokenizer", "bytes")
     if name != "bytes" and not name.startswith("bpe-"):  # that is trained on the text
         tokenizer = load_data_tokenizer(data, tracking.cache_folder())
@@ -38,10 +37,6 @@ def fingerprint_inputs(experiment: Experiment, corpus: Corpus) -> dict[str, str]
 
 
 def list_changed_inputs(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return 'name: SHA-256 old -> new' for each of `now` that was another `before`."""
+    """Return 'name: SHA-256 old -> new' for each input whose hash has changed."""
     changed = [name for name, digest in now.items() if before.get(name, digest) != digest]
     return [f"{name[:200]}: SHA-256 {before[name]} -> {now[name]}" for name in changed]
-
-
-def _format(settings: dict[str, Any]) -> str:
-    return f" {format_settings(settings, {})}" if settings else ""

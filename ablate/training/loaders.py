@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
-from ablate.data import BatchDataset, Corpus, SequentialBatches, build_loader
+from ablate.data import BatchDataset, Corpus, SequentialBatches, TrainSet, build_loader
+from ablate.distributed import ranks
+from ablate.experiment.trainer import MOST_WORKERS, TrainerConfig
 from ablate.experiment.tree import Experiment
-from ablate.training.data_workers import count_workers
 from ablate.training.random_states import find_part
+
+
+def count_workers(config: TrainerConfig, data: TrainSet | BatchDataset) -> int:
+    """Return the processes that read `data` for this rank. The cores of a process that is alone are those that it
+    computes on: the workers of a sweep share them."""
+    if config.num_workers != "auto":
+        return config.num_workers
+    if not torch.cuda.is_available():
+        return 0
+    cores = torch.get_num_threads() if ranks.world_size() == 1 else ranks.count_cores() // ranks.local_size()
+    count = getattr(data, "count_workers", lambda cores: 0)  # a plugin's own may not say
+    return min(MOST_WORKERS, int(count(max(1, cores - 1))))
 
 
 class Loaders(LightningDataModule):
@@ -33,12 +47,10 @@ class Loaders(LightningDataModule):
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         """Return the validation set, then the further ones in the order of `corpus.val_sets`."""
-        further = [part.data for part in self.corpus.val_sets.values()]
-        return [self._in_order(data) for data in [self.corpus.val, *further]]
-
-    def _in_order(self, data: BatchDataset) -> DataLoader[Any]:
-        batches = SequentialBatches(len(data), self.batch_size, **self._part())
-        return build_loader(data, batches, count_workers(self.config, data))
+        sets = [self.corpus.val, *(part.data for part in self.corpus.val_sets.values())]
+        batches = [SequentialBatches(len(data), self.batch_size, **self._part()) for data in sets]
+        workers = [count_workers(self.config, data) for data in sets]
+        return [build_loader(*one) for one in zip(sets, batches, workers, strict=True)]
 
     def _part(self) -> dict[str, int]:
         """Return the part of a batch that this rank reads."""

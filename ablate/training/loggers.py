@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import Logger
 from ablate.tracking.tracker import STEP_METRIC, Tracker
 
 _NOT_IN_MLFLOW = re.compile(r"[^\w\-. :/]")
-"""Letters that MLflow takes in no name."""
+"""Letters that MLflow accepts in no name."""
 
 
 class RunLogger(Logger):
@@ -32,7 +32,7 @@ class RunLogger(Logger):
 
     @property
     def name(self) -> str:
-        """What logs."""
+        """The name of this logger."""
         return "ablate"
 
     @property
@@ -44,8 +44,8 @@ class RunLogger(Logger):
         """Log nothing: the whole configuration is logged when the run begins."""
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log a point, without what is no finite number, which cannot be drawn. The `step` that Lightning counts is
-        left out: in a validation it is that of its batches."""
+        """Log a point, without values that are not finite numbers, which cannot be drawn. Lightning's `step` is
+        ignored: during a validation it counts batches."""
         if self.tracker is None:
             return
         numbers = {_NOT_IN_MLFLOW.sub("_", name): _to_number(value) for name, value in metrics.items()}
@@ -55,7 +55,7 @@ class RunLogger(Logger):
 
 
 def _to_number(value: Any) -> float | None:
-    """Return `value` as a number; None for what is none."""
+    """Return `value` as a number; None if it is not one."""
     if isinstance(value, torch.Tensor):
         value = value.item() if value.numel() == 1 else None
     return float(value) if isinstance(value, (bool, int, float)) else None

@@ -22,7 +22,6 @@ from ablate.optim.optimizers import build_optimizer
 from ablate.parallel.compiling import CompiledParts
 from ablate.parallel.sharing import Compiled
 from ablate.tasks.base import count_samples
-from ablate.training import gradients
 from ablate.training.program_check import check_program
 
 
@@ -58,8 +57,8 @@ class TrainingModule(LightningModule):
         self._parts = CompiledParts(self.model) if compiled is True else None
         self._graphs = torch.compile(self.loss, mode="reduce-overhead") if compiled == "reduce-overhead" else None
         self.train_loss_scale: float | Tensor = 1.0
-        """What the mean loss of the ranks and accumulated batches is multiplied by to be that of the last update; 0 if
-        that had no targets, and so has no loss."""
+        """Factor from the mean loss of the ranks and accumulated batches to the loss of the last update; 0 if that had
+        no targets, and so has no loss."""
         self._counts: list[Tensor] = []  # of the batches accumulated so far: targets but padding
         self._positions = 0  # and with padding
         self.metrics = self.task.build_metrics(corpus)
@@ -91,10 +90,11 @@ class TrainingModule(LightningModule):
         if not self.corpus.padded or len(self._counts) < self.experiment.trainer.accumulate:
             return
         targets = ranks.total(torch.stack(self._counts).sum().to(self.device))
-        self.train_loss_scale = gradients.weigh(self._positions * ranks.world_size(), targets)
+        self.train_loss_scale = torch.where(targets > 0, self._positions * ranks.world_size() / targets, 0.0)
         self._counts.clear()
         self._positions = 0
-        gradients.scale(self.parameters(), self.train_loss_scale)
+        for gradients in ranks.group_by_mesh(p.grad for p in self.parameters() if p.grad is not None):
+            torch._foreach_mul_(gradients, self.train_loss_scale)
 
     def on_validation_epoch_start(self) -> None:
         self._sums = torch.zeros_like(self._sums, device=self.device)
@@ -130,7 +130,7 @@ class TrainingModule(LightningModule):
         """Clip the norm of the whole gradient. Lightning refuses to with a fused optimizer under autocast, for the
         sake of float16's loss scaling, which bfloat16 does not have."""
         if gradient_clip_val:
-            gradients.clip(self.parameters(), gradient_clip_val)
+            ranks.clip_gradients(self.parameters(), gradient_clip_val)
 
     def configure_model(self) -> None:
         """Share the model among the ranks, where the strategy does that."""

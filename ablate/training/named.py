@@ -63,5 +63,5 @@ def _find_class(part: str, name: str, experiment: Experiment) -> type[Any]:
     found = getattr(home, last, None) if module in ("", home.__name__) else plugins.find(name, experiment.plugins)
     if isinstance(found, type) and issubclass(found, getattr(home, _BASES[part])):
         return found
-    text = f"is no class of {home.__name__}, and no FILE.CLASS of a plugin that inherits its {_BASES[part]}"
+    text = f"is neither a class of {home.__name__} nor FILE.CLASS of a plugin, which must inherit its {_BASES[part]}"
     raise LookupError(f"{text}.{did_you_mean(name, home.__all__)}")

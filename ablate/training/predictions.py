@@ -10,7 +10,6 @@ from lightning.pytorch import LightningModule, Trainer
 from torch.utils import _pytree as pytree
 
 from ablate.plots.drawing import save_png
-from ablate.tasks import Task
 from ablate.tracking.tracker import Tracker
 from ablate.training.callbacks import RunCallback
 from ablate.training.module import TrainingModule
@@ -44,8 +43,3 @@ class Predictions(RunCallback):
         """Write the figure into the run."""
         if self.figure is not None:
             tracker.log_file(save_png(self.figure, folder), "")
-
-
-def has_figure(task: Task) -> bool:
-    """Return whether the task draws predictions."""
-    return type(task).draw_predictions is not Task.draw_predictions

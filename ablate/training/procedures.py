@@ -37,7 +37,7 @@ class Result:
     items_per_update: int = 1
     """Tokens or images of one update."""
     layers: dict[str, list[float | None]] = field(default_factory=dict, repr=False)
-    """What `trainer.diagnose` measured at the end: number -> its value for each layer."""
+    """Measurements of `trainer.diagnose` at the end: number -> its value for each layer."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -72,8 +72,8 @@ class Hooks:
     pause_at: int | None = None
     """Number of updates after which the run ends as paused, with a checkpoint to go on from."""
     loaded: Callable[[Mapping[str, str]], None] | None = None
-    """Called with what the run reads (`fingerprint_inputs`) before it is opened; what it raises keeps the run from
-    beginning."""
+    """Called with the inputs of the run (`fingerprint_inputs`) before it is opened; an error that it raises keeps the
+    run from beginning."""
 
 
 class Ended(NamedTuple):

@@ -1,5 +1,4 @@
-"""Whether the programs that torch compiles for a model compute what the model does: a fault of the compiler must not
-become a result of a comparison.
+"""The comparison of a compiled program with its model: a fault of the compiler must not become a result.
 
 torch 2.13 compiles some layers wrongly for processors. Where a batch has as many tokens as the model is wide, the
 backward pass of DeepNorm in bfloat16 has no finite gradient, so that all seeds of one arm seem to diverge; other faults
@@ -47,8 +46,8 @@ def check_program(model: nn.Module, eager: Compute, compiled: Compute, precision
 
 
 def find_fault(model: nn.Module, eager: Compute, compiled: Compute, rounding: float) -> str:
-    """Return the first difference between the numbers of the two that rounding does not explain; "" if there is none.
-    `rounding`: the relative change of a weight that is rounded."""
+    """Return the first difference between their numbers that rounding does not explain; "" if all agree. `rounding`:
+    the relative change of a weight that is rounded."""
     with torch.compiler.set_stance("force_eager"):
         right = _measure(model, eager)
     found = _measure(model, compiled)

@@ -13,12 +13,15 @@ from ablate.config.lazy import postpone_collection
 from ablate.data import Corpus
 from ablate.experiment.tree import Experiment
 from ablate.tracking.tracker import Tracker
+from ablate.training.checkpoints import Earlier, find_newest, remove
 from ablate.training.precision import Speed
 from ablate.training.procedures import Ended, Hooks, Procedure
 from ablate.training.runs import run_folder
 
+BRANCH = "branch"
+"""The folder, in that of a run, of the copy of it that decays."""
 AT_RUNG = "rung/"
-"""What stands before the name of a metric of the copy."""
+"""Prefix of the names of the metrics of the copy."""
 BRANCHED = "ablate.branched_updates"
 """The fact with the updates of the copy, which are in addition to those of the run."""
 
@@ -33,15 +36,24 @@ def _run_to_rung(
     updates: int, experiment: Experiment, corpus: Corpus, speed: Speed, tracker: Tracker, hooks: Hooks
 ) -> Ended:
     with postpone_collection():
-        from ablate.training.fit import fit, fit_branch
+        from ablate.training.fit import fit
 
     short = experiment.shorten(updates)
     shared = short.schedule.count_shared(updates)
     trunk = fit(experiment, corpus, speed, tracker, replace(hooks, pause_at=shared))
     if trunk.status != "paused":
         return trunk
+    folder = run_folder(tracker.run_id)
+    copy = folder / BRANCH
+    newest = find_newest(copy) if copy.exists() else None
+    if newest is None or newest[1].experiment["trainer.max_steps"] != updates:  # of an earlier rung
+        remove(copy)
+        newest = find_newest(folder) if shared else None
+    copy.mkdir(exist_ok=True)
     own = Hooks(progress=hooks.progress, asked_to_stop=hooks.asked_to_stop)
-    branch = fit_branch(short, corpus, speed, run_folder(tracker.run_id), not shared, own)
+    branch = fit(short, corpus, speed, tracker, own, (copy, *(newest or (None, Earlier()))))
+    if branch.status != "interrupted":
+        remove(copy)
     facts = {**trunk.facts, BRANCHED: branch.step - shared}
     if branch.status != "completed":
         return branch._replace(step=trunk.step, facts=facts)

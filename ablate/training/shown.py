@@ -73,7 +73,7 @@ class RunDisplay:
         print_wrapped(self.console, text)
 
     def add_to(self, hooks: Hooks) -> Hooks:
-        """Return `hooks`, each of which shows what it is given before it does what it did."""
+        """Return `hooks` that also show their arguments, before they are called."""
 
         def decide(step: int, metrics: Mapping[str, float]) -> bool:
             self.show_validation(step, metrics)
@@ -111,7 +111,7 @@ class RunDisplay:
 
 
 def _call_both(first: Callable[P, None], second: Callable[P, None] | None) -> Callable[P, None]:
-    """Return what calls `first`, then `second` if there is one."""
+    """Return a function that calls `first` and, if it is not None, `second`."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
         first(*args, **kwargs)

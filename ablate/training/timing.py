@@ -15,9 +15,8 @@ from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.training.callbacks import Stop
-from ablate.training.data_workers import count_workers
 from ablate.training.errors import translate_errors
-from ablate.training.loaders import Loaders
+from ablate.training.loaders import Loaders, count_workers
 from ablate.training.module import TrainingModule
 from ablate.training.precision import choose_speed
 from ablate.training.trainer import build_trainer

@@ -22,7 +22,6 @@ from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.tracking import provenance, remote_files, system_metrics
-from ablate.tracking.datasets import log_dataset
 from ablate.tracking.facts import log_facts, pick_shown, read_texts
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
 from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
@@ -41,7 +40,7 @@ from ablate.training.runs import (
 from ablate.training.trainer import advise_less_memory, check_ranks
 
 INPUTS = "inputs.json"
-"""What a run began with, among its artifacts."""
+"""The artifact with the inputs that a run began with."""
 
 
 def train(
@@ -62,8 +61,13 @@ def train(
     inputs = fingerprint_inputs(experiment, corpus)
     if hooks.loaded:
         hooks.loaded(inputs)
-    if place.run_id and tracking.find_active_run(place.run_id):
-        _refuse_changes(place.run_id, inputs)
+    before = read_texts(place.run_id, INPUTS) if place.run_id and tracking.find_active_run(place.run_id) else {}
+    if changes := list_changed_inputs(before, inputs):
+        raise ChangedInputsError(
+            f"Run {place.run_id} began with other data or another model. What changed:\n  "
+            + "\n  ".join(changes)
+            + "\nRestore it and resume the run, or start another one."
+        )
     speed = procedure.choose_speed(experiment)
     made_with = _gather_facts(experiment, corpus, speed)
     watched = system_metrics.check_wanted()
@@ -146,11 +150,12 @@ def _load_fit() -> Run:
     return fit
 
 
-def _count_validation_items(experiment: Experiment, corpus: Corpus) -> int:
-    return experiment.validation.count_samples(len(corpus.val))
-
-
-LIGHTNING = Procedure(pin_sources, choose_speed, _load_fit, _count_validation_items)
+LIGHTNING = Procedure(
+    pin_sources,
+    choose_speed,
+    _load_fit,
+    lambda experiment, corpus: experiment.validation.count_samples(len(corpus.val)),
+)
 """Training with Lightning."""
 
 
@@ -168,16 +173,6 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
         "ablate.threads": torch.get_num_threads(),
         "ablate.ranks": ranks.world_size(),
     }
-
-
-def _refuse_changes(run_id: str, inputs: Mapping[str, str]) -> None:
-    """Raise ChangedInputsError if a run that goes on began with other inputs."""
-    if changes := list_changed_inputs(read_texts(run_id, INPUTS), inputs):
-        raise ChangedInputsError(
-            f"Run {run_id} began with other data or another model. What changed:\n  "
-            + "\n  ".join(changes)
-            + "\nRestore it and resume the run, or start another one."
-        )
 
 
 def _open_run(
@@ -201,7 +196,7 @@ def _open_run(
     tracker.log_params({**shorten_settings(flat, place.tags.get("ablate.arm")), **flat})
     profile = {"classes": corpus.classes, "shape of an input": list(corpus.shape)}
     settings = {key: value for key, value in flat.items() if key.startswith("data.")}
-    log_dataset(tracker.run_id, data.kind, corpus.fingerprint, corpus.description, settings, profile)
+    tracker.log_dataset(data.kind, corpus.fingerprint, corpus.description, settings, profile)
     log_facts(tracker, facts)
     for name, text in texts.items():
         tracker.log_text(text, name)

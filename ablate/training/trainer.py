@@ -12,21 +12,11 @@ from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.tree import Experiment
-from ablate.training.profiling import build_profiler
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
     from lightning.pytorch.loggers import Logger
     from lightning.pytorch.strategies import Strategy
-
-
-def quiet_lightning() -> None:
-    """Silence Lightning's messages on hardware and data loaders, which are repeated for every trial of a sweep."""
-    # the last: of sums over two dimensions of a mesh, of which only the scalar norm of the gradient is one
-    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "torch.distributed.tensor"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"lightning\..*")
-    warnings.filterwarnings("ignore", message=r".*(does not have many workers|TF32|isinstance\(treespec).*")
 
 
 def check_ranks(config: TrainerConfig, source: str = "the configuration") -> None:
@@ -110,6 +100,8 @@ def count_launches(config: TrainerConfig) -> int:
     return devices
 
 
+PROFILE = "profile"
+"""The folder of what `trainer.profiler` writes, in that of the run and among its artifacts."""
 BARE: dict[str, Any] = {
     "logger": False,
     "num_sanity_val_steps": 0,
@@ -132,10 +124,20 @@ def build_trainer(
 ) -> Trainer:
     """Return the Lightning Trainer: one device, or by `strategy` one for each rank of a group; `callbacks` alone for
     metrics, checkpoints and progress, and the `loggers` of what they log. `more`: further arguments of it."""
-    quiet_lightning()
+    # messages on hardware and data loaders, which would be repeated for every trial of a sweep; the last logger's are
+    # on sums over two dimensions of a mesh, of which only the scalar norm of the gradient is one
+    for logger in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "torch.distributed.tensor"):
+        logging.getLogger(logger).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"lightning\..*")
+    warnings.filterwarnings("ignore", message=r".*(does not have many workers|TF32|isinstance\(treespec).*")
     from lightning.pytorch import Trainer
 
-    config = experiment.trainer
+    config, profiler = experiment.trainer, None
+    if config.profiler:
+        from lightning.pytorch import profilers
+
+        name = {"simple": "SimpleProfiler", "advanced": "AdvancedProfiler", "pytorch": "PyTorchProfiler"}
+        profiler = getattr(profilers, name[config.profiler])(dirpath=folder / PROFILE, filename=config.profiler)
     settings: dict[str, Any] = {
         "max_steps": config.max_steps,
         "max_epochs": -1,
@@ -147,15 +149,9 @@ def build_trainer(
         "val_check_interval": experiment.validation.interval * config.accumulate,
         "check_val_every_n_epoch": None,
         "log_every_n_steps": config.log_every_n_steps,
-        "profiler": build_profiler(config.profiler, folder),
+        "profiler": profiler,
     }
     if strategy:
         settings |= {"num_nodes": ranks.world_size() // ranks.local_size(), "strategy": strategy}
     bare = {**BARE, "logger": list(loggers), **more}
     return Trainer(**settings, callbacks=callbacks, default_root_dir=folder, **bare)
-
-
-def ignore_signals(trainer: Trainer) -> None:
-    """Keep Lightning from answering SIGTERM, which would leave a validation in its middle without a checkpoint: who
-    gave `Hooks.asked_to_stop` answers it."""
-    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]

@@ -37,6 +37,20 @@ def test_both_lists_of_imports_are_the_same(file):
     assert all(not Path(*module.split(".")).with_suffix(".py").exists() for module in modules.values())  # classes
 
 
+POSTPONED = sorted(file for file in ROOT.rglob("*.py") if "\nwith postpone_imports():" in file.read_text())
+
+
+@pytest.mark.parametrize("file", POSTPONED, ids=lambda file: ".".join(file.relative_to(ROOT).with_suffix("").parts))
+def test_what_is_postponed_are_modules(file):
+    blocks = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.With)]
+    nodes = [node for block in blocks for node in block.body]
+    names = [f"{node.module}.{name.name}" for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names]
+    names += [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+    assert names
+    for name in names:
+        import_module(name)
+
+
 CALLS = [
     ["list", "placements"],
     ["list", "data"],

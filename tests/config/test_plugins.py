@@ -13,6 +13,7 @@ import pytest
 import yaml
 from rich.console import Console
 from run_table import by_arm
+from stored_facts import read_facts
 from sweeps.small import run_here
 
 from ablate import tracking
@@ -26,7 +27,6 @@ from ablate.norms import norm_layers, placements
 from ablate.sweeps import run
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_sweep
-from ablate.tracking.facts import read_facts
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ablate.estimate.gpus import GIB, GPUS, match_gpu
+from ablate.estimate.gpus import GIB, GPUS
+from benchmarks.detected import match_gpu
 
 NAMES = {  # by the driver's name: memory in GiB, the entry
     "NVIDIA H100 80GB HBM3": (79.1, "h100-80gb"),

@@ -6,7 +6,7 @@ from ablate.data.images.batches import EncodedImages
 from ablate.estimate import loading
 from ablate.estimate.loading import describe_loading, measure_rate
 from ablate.experiment.tree import Experiment
-from ablate.training.data_workers import count_workers
+from ablate.training.loaders import count_workers
 
 
 class Reader:

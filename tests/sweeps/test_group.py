@@ -9,6 +9,7 @@ import pytest
 import yaml
 from forked import Forked
 from run_table import by_arm, counts
+from stored_facts import read_facts
 from sweeps.small import table
 
 from ablate import tracking
@@ -17,7 +18,6 @@ from ablate.distributed import ranks
 from ablate.sweeps import run
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_sweep
-from ablate.tracking.facts import read_facts
 
 
 def tree(settings, **more):

@@ -7,6 +7,7 @@ import optuna
 import pytest
 from rich.console import Console
 from run_table import by_arm, counts
+from stored_facts import read_facts
 from sweeps.small import run_here, run_sweep, stop_when, table
 
 from ablate import tracking
@@ -18,7 +19,6 @@ from ablate.sweeps.runs import CROSSED, FRESH, SELECTION
 from ablate.sweeps.seed_runs import SeedRuns
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.storage import create_study, name_study, open_storage, read_sweep, storage_url
-from ablate.tracking.facts import read_facts
 
 BROKEN = """
 from typing import Literal

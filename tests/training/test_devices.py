@@ -20,7 +20,7 @@ from ablate.estimate.memory import RESERVE, Meter, subtract_reserve
 from ablate.estimate.setup import resolve_setup
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
-from ablate.training.callbacks import Interrupt, Stop
+from ablate.training.callbacks import Leave, Stop
 from ablate.training.checkpoints import Earlier
 from ablate.training.errors import translate_errors
 from ablate.training.fit import fit
@@ -204,7 +204,7 @@ def test_ranks_tell_each_other_whether_to_stop_no_more_often_than_is_felt(monkey
     task = TrainingModule.__new__(TrainingModule)
     object.__setattr__(task, "experiment", Experiment.from_mapping({"trainer": fields}))
     asked = [False]
-    interrupt = Interrupt(lambda: asked[0], saved.append)
+    interrupt = Leave(lambda: asked[0], saved.append)
 
     def update(step):
         clock.now += clock.seconds

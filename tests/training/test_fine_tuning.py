@@ -4,13 +4,13 @@ import json
 
 import pytest
 import torch
+from stored_facts import read_facts
 
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.config.schema import json_schema
 from ablate.data import IGNORED
 from ablate.experiment.tree import Experiment
-from ablate.tracking.facts import read_facts
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train

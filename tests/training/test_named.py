@@ -116,14 +116,14 @@ def test_what_is_no_list_of_classes_is_told_with_its_place(given, message):
     ("settings", "message"),
     [
         ({"callbacks": "LearningRateMonitr"}, "LearningRateMonitr: .*Did you mean LearningRateMonitor"),
-        ({"callbacks": "CSVLogger"}, "CSVLogger: .* is no class of lightning.pytorch.callbacks"),
-        ({"callbacks": "os.system"}, "os.system: .* is no class of"),
-        ({"callbacks": "evil.Noise"}, "evil.Noise: .* is no class of"),
-        ({"callbacks": "mine.torch"}, "mine.torch: .* is no class of"),
+        ({"callbacks": "CSVLogger"}, "CSVLogger: .* is neither a class of lightning.pytorch.callbacks"),
+        ({"callbacks": "os.system"}, "os.system: .* is neither a class of"),
+        ({"callbacks": "evil.Noise"}, "evil.Noise: .* is neither a class of"),
+        ({"callbacks": "mine.torch"}, "mine.torch: .* is neither a class of"),
         ({"callbacks": [{"kind": "mine.Noise", "size": 3}]}, "mine.Noise: .*'size'"),
         ({"callbacks": "ThroughputMonitor"}, "ThroughputMonitor: .*'batch_size_fn'"),
         ({"loggers": [{"kind": "CSVLogger", "nam": "x"}]}, "CSVLogger: .*'nam'"),
-        ({"loggers": "mine.Noise"}, "mine.Noise: .* is no class of lightning.pytorch.loggers"),
+        ({"loggers": "mine.Noise"}, "mine.Noise: .* is neither a class of lightning.pytorch.loggers"),
     ],
 )
 def test_what_is_wrong_is_told_before_training_and_nothing_is_imported(store, build, tmp_path, settings, message):

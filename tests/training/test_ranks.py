@@ -8,12 +8,12 @@ import pytest
 import torch
 from norms.cases import PROFILED
 from PIL import Image
+from stored_facts import read_facts
 
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.distributed import groups, ranks
 from ablate.experiment.tree import Experiment
-from ablate.tracking.facts import read_facts
 from ablate.training.train import train
 from ablate.training.trainer import check_ranks
 

@@ -10,6 +10,7 @@ import signal
 import pytest
 import torch
 import torch.nn.functional as F
+from stored_facts import read_facts
 from torch._dynamo.utils import counters
 
 from ablate import tracking
@@ -17,7 +18,6 @@ from ablate.config.errors import AblateError, DataError
 from ablate.data import SequentialBatches
 from ablate.experiment.tree import Experiment
 from ablate.parallel import compiling
-from ablate.tracking.facts import read_facts
 from ablate.training.callbacks import Validations
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment, shorten_settings

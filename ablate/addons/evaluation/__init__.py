@@ -1,5 +1,1 @@
 """Scores of trained language models on downstream tasks, as defined by lm-evaluation-harness."""
-
-from ablate.experiment.evaluation import EvaluationConfig
-
-__all__ = ["EvaluationConfig"]

@@ -39,7 +39,7 @@ class Downstream(RunCallback):
         return {"last": self.last, "scores": self.scores}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.last, self.scores = state_dict["last"], state_dict.get("scores", {})
+        self.last, self.scores = state_dict["last"], state_dict["scores"]
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

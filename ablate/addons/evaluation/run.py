@@ -64,7 +64,7 @@ def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evalua
     The scores of a run are logged there as soon as they are known. Raises AblateError for a model that is not a
     language model, an unknown task, missing data, and without the extra `eval`.
     """
-    sources = [(name, _find(model)) for name, model in models]  # a wrong one is told before any is scored
+    sources = [(name, _find(model)) for name, model in models]  # a wrong one is reported before any is scored
     tasks = load_tasks(options.tasks, options.task_data, options.shots, options.limit)
     evaluated = []
     for name, source in sources:
@@ -81,7 +81,7 @@ def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evalua
             contents = {task: own.to_dict() for task, own in scores.items()}
             try:
                 log_scores(source.run_id, contents, source.step * trainer.batch_size * length)
-            except StoreError as error:  # the scores are told all the same
+            except StoreError as error:  # the scores are printed anyway
                 _log.warning(f"The scores of {name} are not recorded in its run. {error}")
         evaluated.append(Evaluated(name, source.run_id, scores))
     return evaluated

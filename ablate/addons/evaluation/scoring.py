@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from ablate.addons.evaluation.tasks import list_leaves, load_tasks, silence_harness
+from ablate.addons.evaluation.tasks import list_leaves, silence_harness
 from ablate.config.errors import AblateError
-from ablate.config.extras import import_library
 from ablate.config.hub import find_model
 from ablate.training.undisturbed import undisturbed
 from ablate.verdict.questions import Question, Score
@@ -25,11 +23,9 @@ if TYPE_CHECKING:
 def score(
     model: nn.Module,
     tokenizer: Tokenizer,
-    tasks: Sequence[str] | Mapping[str, Any],
+    tasks: Mapping[str, Any],
     *,
     length: int,
-    task_data: str | Path | None = None,
-    shots: int | None = None,
     limit: int | None = None,
     batch_size: int = 16,
     progress: bool = False,
@@ -41,31 +37,22 @@ def score(
     Args:
         model: token ids [batch, seq] -> logits [batch, seq, vocabulary]; padding is on the right.
         tokenizer: of the run (`ablate.addons.export.tokenizer.load_own`).
-        tasks: names, such as arc_easy; or the result of `ablate.addons.evaluation.tasks.load_tasks`, to load them once.
+        tasks: the result of `ablate.addons.evaluation.tasks.load_tasks`.
         length: tokens of the context, `data.seq_len`.
-        task_data: a folder with the data of the tasks; None: the hub.
-        shots: solved examples before each question; None: the task's own number, mostly 0.
         limit: number of questions of each task, from its start; None: all.
         batch_size: answers that are scored at a time.
         progress: whether to draw progress bars on the error output.
-
-    Raises AblateError for an unknown task and without the extra `eval`, DataError where data is missing.
     """
-    import_library("lm_eval", "eval")
-    with undisturbed(model):
-        loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots, limit)
-        with silence_harness(progress):
-            from ablate.addons.evaluation.harness import OwnModel
+    with undisturbed(model), silence_harness(progress):
+        from ablate.addons.evaluation.harness import OwnModel
 
-            return _evaluate(OwnModel(model, tokenizer, length, batch_size), loaded, limit)
+        return _evaluate(OwnModel(model, tokenizer, length, batch_size), tasks, limit)
 
 
 def score_hf(
     path: str,
-    tasks: Sequence[str] | Mapping[str, Any],
+    tasks: Mapping[str, Any],
     *,
-    task_data: str | Path | None = None,
-    shots: int | None = None,
     limit: int | None = None,
     batch_size: int = 16,
     progress: bool = False,
@@ -73,10 +60,7 @@ def score_hf(
 ) -> dict[str, Score]:
     """Return task -> score, as `score`, of a model of `transformers`: a folder or a name of the hub, whose own code is
     only run with `trust_remote_code`. Raises AblateError for a model that cannot be loaded."""
-    import_library("lm_eval", "eval")
-    name = find_model(path)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots, limit)
+    name, device = find_model(path), "cuda" if torch.cuda.is_available() else "cpu"
     with silence_harness(progress):
         from ablate.addons.evaluation.harness import CountingModel
 
@@ -86,7 +70,7 @@ def score_hf(
             text = " ".join(str(error).split()).rstrip(".")
             hint = " Add --trust-remote-code if you trust it." if "trust_remote_code" in text else ""
             raise AblateError(f"{path} is not a model that transformers can load: {text}.{hint}") from error
-        return _evaluate(model, loaded, limit)
+        return _evaluate(model, tasks, limit)
 
 
 def _evaluate(lm: Any, loaded: Mapping[str, Any], limit: int | None) -> dict[str, Score]:

@@ -20,7 +20,7 @@ from ablate.tracking.scores import name_metrics
 SEED = 1234
 """Seed of the choice of solved examples: the harness's own."""
 _SHOWN = 3
-"""Number of unusable questions of a task that are told one by one."""
+"""Number of unusable questions of a task that are described one by one."""
 
 
 def load_tasks(
@@ -82,7 +82,7 @@ def list_leaves(group: str, children: Mapping[str, Sequence[str]]) -> Iterator[s
 
 
 def load_local(folder: Path, dataset: str, subset: str | None = None, **options: Any) -> Any:
-    """Return what `datasets` reads of a dataset of the hub in `folder`: there a folder with the last part of its name
+    """Return a dataset of the hub as `datasets` reads it from `folder`: there, a folder with the last part of its name
     is laid out as its repository on the hub. Without the repository's README, which names the files of each subset,
     those of a subset are in a folder of its name. Raises DataError if there is no folder of the dataset."""
     from datasets.load import load_dataset  # what `_read_from` does not replace
@@ -145,8 +145,8 @@ def _index(folders: tuple[Path, ...]) -> Any:
 
 
 def _load(manager: Any, names: Sequence[str], task_data: str | Path | None = None) -> dict[str, Any]:
-    """Return what the harness loads. Raises DataError for what it raises, of local data with the problems of all
-    tasks."""
+    """Return the tasks as the harness loads them. Raises DataError for its errors; for local data, with the problems of
+    all tasks."""
     try:
         return dict(manager.load(list(names)))
     except MemoryError:
@@ -202,7 +202,7 @@ def _find_fault(task: Any, question: Mapping[str, Any]) -> str:
     answer = text if task.multiple_input else answer
     for one in answer if isinstance(answer, list) else [answer]:
         if one not in (choices if isinstance(one, str) else range(len(choices))):
-            return f"has the answer {one!r}, which is none of its {len(choices)} choices"
+            return f"has the answer {one!r}, which is not one of its {len(choices)} choices"
     return ""
 
 

@@ -25,7 +25,7 @@ class Architecture:
     cls: str
     """The class of the model."""
     model_type: str
-    """What its configuration is found by."""
+    """The name by which `transformers` finds its configuration."""
     norms: Mapping[str, str]
     """Our names of a layer's norms -> theirs."""
     fields: Mapping[str, Any] = field(default_factory=dict)

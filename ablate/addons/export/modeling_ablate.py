@@ -46,7 +46,7 @@ class AblateConfig(PretrainedConfig):
 
 
 class AblatePreTrainedModel(PreTrainedModel):
-    """What the models below have in common. Their embedding keeps the size that it was trained with."""
+    """The common base of the models below. Their embedding keeps the size that it was trained with."""
 
     config_class = AblateConfig
     base_model_prefix = "model"

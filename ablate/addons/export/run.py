@@ -23,19 +23,13 @@ class Exported:
     """The version in MLflow's model registry; None if none was requested."""
 
 
-def export(model: str, to: str, output: str | Path, ema: bool = False, finite: bool = True) -> str:
-    """Write the model of a checkpoint or a run into the new folder `output`, and return a line on the written files.
-    `ema`: with the averaged weights; `finite`: whether weights that are NaN or infinite are refused. Raises AblateError
-    for an unknown format, a missing or damaged checkpoint, and an `output` that exists.
-    """
-    return export_and_register(model, to, output, ema, finite).text
-
-
-def export_and_register(
+def export(
     model: str, to: str, output: str | Path, ema: bool = False, finite: bool = True, name: str | None = None
 ) -> Exported:
-    """Write the model as `export` does and, with `name`, register it in MLflow's model registry. Raises AblateError,
-    also for a name that MLflow does not accept and a model without a run; in these cases nothing is written."""
+    """Write the model of a checkpoint or a run into the new folder `output`. `ema`: with the averaged weights;
+    `finite`: whether weights that are NaN or infinite are refused; `name`: under which it is registered in MLflow's
+    model registry. Raises AblateError for an unknown format, a missing or damaged checkpoint, an `output` that exists,
+    a name that MLflow does not accept, and a model without a run to register; in these cases nothing is written."""
     if to not in FORMS:
         raise AblateError(f"unknown format {to!r}. Accepted: {', '.join(FORMS)}.{did_you_mean(to, FORMS)}")
     folder = Path(output).expanduser()

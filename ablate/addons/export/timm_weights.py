@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.addons.export.families import check_family
 from ablate.config.errors import AblateError
+from ablate.models.llama_config import Llama
+from ablate.models.vit_config import ViT
 from ablate.training.trained import TrainedModel
 
 ARCHITECTURE = "vit_tiny_patch16_224"  # timm takes everything else from `model_args`
-_NAMES = {"attn_residual.norm.": "norm1.", "mlp_residual.norm.": "norm2."}
 _EPS = 1e-6  # timm's LayerNorm in a ViT
 
 
@@ -21,7 +21,9 @@ def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping
     """Return (weights by timm's names, timm's configuration of the model). Raises AblateError if timm has no such
     model."""
     config: Any = source.experiment.model
-    check_family("timm", config)
+    if not isinstance(config, ViT):
+        accepted = f"{'hf, ' if isinstance(config, Llama) else ''}consolidated, safetensors"
+        raise AblateError(f"timm is for ViTs, and this model is a {config.title}. Accepted for it: {accepted}.")
     norm: Any = source.experiment.norm
     fields = (norm.kind, norm.layer.kind, norm.final_norm, getattr(norm.layer, "bias", False))
     if fields != ("pre", "layernorm", True, True) or norm.layer.eps != _EPS:
@@ -50,7 +52,12 @@ def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping
         "mlp_ratio": config.mlp_ratio,
         **({"qk_norm": True} if norm.has_qk_norm else {}),
     }
-    weights = {_rename(name): value for name, value in _fold(source).items()}
+    weights = {
+        name.replace("attn_residual.norm.", "norm1.")
+        .replace("mlp_residual.norm.", "norm2.")
+        .removeprefix("vit."): value
+        for name, value in _fold(source).items()
+    }
     pixels: Any = source.experiment.data
     statistics = {
         name: list(value) for name in ("mean", "std") if isinstance(value := getattr(pixels, name, None), tuple)
@@ -77,9 +84,3 @@ def _fold(source: TrainedModel) -> dict[str, Tensor]:
             q, k, v = value.chunk(3)
             folded[name] = torch.cat([own.queries * q, k, v])
     return folded
-
-
-def _rename(name: str) -> str:
-    for ours, theirs in _NAMES.items():
-        name = name.replace(ours, theirs)
-    return name.removeprefix("vit.")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
-from ablate.config.errors import AblateError, DataError
+from ablate.config.errors import AblateError
 from ablate.data.text.tokenizers import END_OF_TEXT, Bytes, HuggingFace, SentencePiece, Tokenizer, load_data_tokenizer
 from ablate.experiment.tree import Experiment
 
@@ -45,45 +45,21 @@ def convert(tokenizer: Tokenizer) -> tokenizers.Tokenizer | None:
     return _CONVERSIONS[type(tokenizer)](tokenizer)
 
 
-def load_fast(experiment: Experiment) -> Any:
-    """Return the run's tokenizer as a PreTrainedTokenizerFast of `transformers`. Raises DataError if it has none."""
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = load_own(experiment)
-    if (converted := convert(tokenizer)) is None:
-        raise DataError(f"transformers cannot reproduce the SentencePiece model {_name_of(experiment)}.")
-    return PreTrainedTokenizerFast(
-        tokenizer_object=converted, **build_settings(tokenizer, converted, _length_of(experiment))
-    )
-
-
-def _name_of(experiment: Experiment) -> str:
-    return getattr(experiment.data, "tokenizer", "bytes")
-
-
-def _length_of(experiment: Experiment) -> int:
-    return getattr(experiment.data, "seq_len", 0)
-
-
-def build_settings(tokenizer: Tokenizer, converted: tokenizers.Tokenizer, length: int) -> dict[str, Any]:
+def _build_settings(tokenizer: Tokenizer, converted: tokenizers.Tokenizer, length: int) -> dict[str, Any]:
     """Return its settings for `transformers`: the end of text, which is also the padding, and the model's context."""
     end = None if tokenizer.end_of_text is None else converted.id_to_token(tokenizer.end_of_text)
-    settings: dict[str, Any] = {
-        "padding_side": "left",
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": length,
-    }
+    settings = {"padding_side": "left", "clean_up_tokenization_spaces": False, "model_max_length": length}
     return settings | ({"eos_token": end, "pad_token": end} if end else {})
 
 
 def write_tokenizer(experiment: Experiment, folder: Path) -> str:
     """Write the run's tokenizer so that `AutoTokenizer` finds it; return a clause on it. If the tokenizer no longer
     exists, only the weights are exported."""
-    name = _name_of(experiment)
+    name = getattr(experiment.data, "tokenizer", "bytes")
     try:
         tokenizer = load_own(experiment)
         if converted := convert(tokenizer):
-            config = build_settings(tokenizer, converted, _length_of(experiment))
+            config = _build_settings(tokenizer, converted, getattr(experiment.data, "seq_len", 0))
             config["tokenizer_class"] = "PreTrainedTokenizerFast"
             (folder / "tokenizer.json").write_text(converted.to_str(), encoding="utf-8")
             (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -122,24 +98,21 @@ def _convert_sentencepiece(tokenizer: Any) -> tokenizers.Tokenizer | None:
     """Return it as `transformers` converts T5's or LLaMA's, if that agrees on the probes."""
     for convert_like in (_convert_like_t5, _convert_like_llama):
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Exception):  # no transformers, another model
-            converted = convert_like(Path(folder) / "tokenizer.model", tokenizer.model)
+            converted = convert_like(Path(folder), tokenizer.model)
             ours = [ids.tolist() for ids in tokenizer.encode(list(PROBES))]
             if [converted.encode(text, add_special_tokens=False).ids for text in PROBES] == ours:
                 return converted
     return None
 
 
-def _convert_like_t5(file: Path, model: bytes) -> tokenizers.Tokenizer:
-    converted = _convert_file(file.with_name("spiece.model"), model, {"tokenizer_class": "T5Tokenizer", "extra_ids": 0})
-    converted.post_processor = None
-    return converted
+def _convert_like_t5(folder: Path, model: bytes) -> tokenizers.Tokenizer:
+    return _convert_file(folder / "spiece.model", model, {"tokenizer_class": "T5Tokenizer", "extra_ids": 0})
 
 
-def _convert_like_llama(file: Path, model: bytes) -> tokenizers.Tokenizer:
+def _convert_like_llama(folder: Path, model: bytes) -> tokenizers.Tokenizer:
     from tokenizers import normalizers
 
-    converted = _convert_file(file, model, {"tokenizer_class": "LlamaTokenizer"})
-    converted.post_processor = None
+    converted = _convert_file(folder / "tokenizer.model", model, {"tokenizer_class": "LlamaTokenizer"})
     # its own way of writing spaces swallows one at the start of a text
     converted.pre_tokenizer = None
     converted.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
@@ -151,7 +124,9 @@ def _convert_file(file: Path, model: bytes, config: dict[str, Any]) -> tokenizer
 
     file.write_bytes(model)
     file.with_name("tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
-    return AutoTokenizer.from_pretrained(file.parent, trust_remote_code=False).backend_tokenizer
+    converted = AutoTokenizer.from_pretrained(file.parent, trust_remote_code=False).backend_tokenizer
+    converted.post_processor = None
+    return converted
 
 
 _CONVERSIONS: dict[type, Callable[[Any], tokenizers.Tokenizer | None]] = {

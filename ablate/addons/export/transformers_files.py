@@ -13,11 +13,13 @@ from torch import Tensor
 
 from ablate.addons.export import tokenizer
 from ablate.addons.export.architectures import HEAD, Architecture, find_architecture
-from ablate.addons.export.families import FOR_ALL, check_family
 from ablate.config.errors import AblateError
+from ablate.models.llama_config import Llama
+from ablate.models.vit_config import ViT
 from ablate.training.trained import TrainedModel
 
 CODE = "modeling_ablate.py"
+FOR_ALL = ("consolidated", "safetensors")
 _PREFIX = "model.net."  # of our model's weights in that file's classes
 AUTO = {
     "AutoConfig": "AblateConfig",
@@ -48,7 +50,10 @@ def build_files(source: TrainedModel) -> Files:
     """
     if source.experiment.model.kind == "hf":
         return convert_library(source)
-    check_family("hf", source.experiment.model)
+    if not isinstance(source.experiment.model, Llama):
+        title, is_vit = source.experiment.model.title, isinstance(source.experiment.model, ViT)
+        accepted = f"{'timm, ' if is_vit else ''}{', '.join(FOR_ALL)}"
+        raise AblateError(f"hf is for LLaMA models, and this model is a {title}. Accepted for it: {accepted}.")
     architecture = find_architecture(source.experiment)
     return convert_to_native(source, architecture) if architecture else describe_own(source)
 

@@ -28,18 +28,31 @@ class LoraExtension(Extension):
     """Adapters for the matrices of a model; only the adapters are trained."""
 
     def validate(self, model: Model, experiment: Experiment) -> list[Problem]:
+        assert experiment.lora is not None
         return validate_targets(model, experiment.lora)
 
     def restrict(self, model: Model, experiment: Experiment) -> None:
+        assert experiment.lora is not None
         adapt(model, experiment.lora)
 
     def merge(
         self, build: Callable[[], Model], experiment: Experiment, state: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
+        """Return the weights without adapters: W + alpha / rank * B A. The sum is computed in float64: in float32 its
+        last bits, and the hash of the weights, would depend on the machine."""
+        assert experiment.lora is not None
         model = build()
         if experiment.warm_start:  # what is frozen has no adapter
             freeze(model, experiment.warm_start.freeze)
-        return merge_adapters(model, experiment.lora, state)
+        adapt(model, experiment.lora)
+        model.load_state_dict(dict(state), assign=True)
+        layer_class = import_library("peft.tuners.lora", "hf").LoraLayer
+        for layer in [module for module in model.modules() if isinstance(module, layer_class)]:
+            dtype = layer.weight.dtype
+            layer.double().merge()
+            layer.to(dtype)
+        plain = {name: tensor for name, tensor in model.state_dict().items() if _LEARNED not in name}
+        return {name.replace(_KEPT, "."): tensor for name, tensor in plain.items()}
 
     def gather_facts(self) -> dict[str, str]:
         return {"version.peft": import_library("peft", "hf").__version__}
@@ -48,11 +61,9 @@ class LoraExtension(Extension):
 EXTENSION = LoraExtension()
 
 
-def adapt(model: Model, config: Lora | None) -> None:
-    """Add the adapters of `config` to `model`, so that only they are trained; they do not change its outputs yet. None:
-    do nothing. Frozen matrices get no adapter. Raises AblateError without peft."""
-    if config is None:
-        return
+def adapt(model: Model, config: Lora) -> None:
+    """Add the adapters of `config` to `model`, so that only they are trained; they do not change its outputs yet.
+    Frozen matrices get no adapter. Raises AblateError without peft."""
     peft = import_library("peft", "hf")
     known = _list_targets(model)
     chosen = {name for target in config.targets for name in known.get(target, ())}
@@ -66,11 +77,9 @@ def adapt(model: Model, config: Lora | None) -> None:
     peft.inject_adapter_in_model(settings, nn.ModuleDict({"model": model}))
 
 
-def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
+def validate_targets(model: Model, config: Lora) -> list[Problem]:
     """Return the problems with the targets of `config` for `model`, some of which may be frozen. Raises AblateError
     without peft, which would otherwise fail later."""
-    if config is None:
-        return []
     import_library("peft", "hf")
     problems, known = [], _list_targets(model, frozen=True)
     for target in config.targets:
@@ -90,24 +99,6 @@ def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
     return problems
 
 
-def merge_adapters(model: Model, config: Lora | None, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return `state`, the weights of a `model` with adapters, as weights without adapters: W + alpha / rank * B A.
-    `model` is on the meta device, without adapters. The sum is computed in float64: in float32 its last bits, and the
-    hash of the weights, would depend on the machine.
-    """
-    if config is None:
-        return dict(state)
-    adapt(model, config)
-    model.load_state_dict(dict(state), assign=True)
-    layer_class = import_library("peft.tuners.lora", "hf").LoraLayer
-    for layer in [module for module in model.modules() if isinstance(module, layer_class)]:
-        dtype = layer.weight.dtype
-        layer.double().merge()
-        layer.to(dtype)
-    plain = {name: tensor for name, tensor in model.state_dict().items() if _LEARNED not in name}
-    return {name.replace(_KEPT, "."): tensor for name, tensor in plain.items()}
-
-
 def _list_targets(model: Model, frozen: bool = False) -> dict[str, list[str]]:
     """Return target -> the linear layers that it selects, by their names in `model`; `frozen`: also those with a frozen
     matrix."""
@@ -115,16 +106,11 @@ def _list_targets(model: Model, frozen: bool = False) -> dict[str, list[str]]:
     for path, name, layer in _linear_layers(model):
         if not frozen and not layer.weight.requires_grad:
             continue
-        for target in _list_names(path):
-            layers.setdefault(target, []).append(name)
+        words = path.split(".")  # layers.0.attn.qkv_proj is selected by qkv_proj, attn, attn.qkv_proj, layers, layers.0
+        for start in (3, 2, 0):
+            for end in range(start + 1, len(words) + 1):
+                layers.setdefault(".".join(words[start:end]), []).append(name)
     return layers
-
-
-def _list_names(path: str) -> list[str]:
-    """Return the targets that select layers.0.attn.qkv_proj: qkv_proj, attn, attn.qkv_proj, layers, layers.0, ..."""
-    words = path.split(".")
-    starts = {"name": 3, "sublayer": 2, "part": 0}
-    return [".".join(words[start:end]) for start in starts.values() for end in range(start + 1, len(words) + 1)]
 
 
 def _linear_layers(model: Model) -> Iterator[tuple[str, str, nn.Linear]]:

@@ -16,7 +16,7 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
-from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
+from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.estimate.flops import count_spent_flops
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.extensions import Extension, restrict
@@ -25,6 +25,7 @@ from ablate.experiment.warm_start import WarmStart
 from ablate.models.base import Model, freeze, list_filled_parts, list_tensors, list_tensors_in, match_parts
 from ablate.models.config import ALL
 from ablate.parallel.deferred import Recipes
+from ablate.sweeps.donors import resolve_donors
 from ablate.training.checkpoints import hash_weights
 from ablate.training.trained import TrainedModel, open_trained
 
@@ -33,18 +34,24 @@ class WarmStartExtension(Extension):
     """Copies parts of a source run and freezes parts."""
 
     def validate(self, model: Model, experiment: Experiment) -> list[Problem]:
-        return _validate_frozen(model, experiment.warm_start) if experiment.warm_start else []
+        assert experiment.warm_start is not None
+        frozen = experiment.warm_start.freeze
+        problems = [*_validate_names(model, frozen, "warm_start.freeze", "the model")]
+        if not problems and not {name for name, _ in model.named_parameters()} - list_tensors_in(model, frozen):
+            problems.append(Problem("warm_start.freeze", "nothing is left to train", list(frozen)))
+        return problems + _validate_tied(model, frozen, "warm_start.freeze")
 
     def restrict(self, model: Model, experiment: Experiment) -> None:
         if experiment.warm_start:
             freeze(model, experiment.warm_start.freeze)
 
     def pin(self, experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Experiment:
-        """Return `experiment` with the SHA-256 of its source run's weights.
+        """Return `experiment` with its source run, in the place of sweep:NAME/ARM, and the SHA-256 of its weights.
 
         Raises ConfigError if parts are unknown or do not fit, or if the weights are not those that it names;
         AblateError if there is no source run.
         """
+        experiment = resolve_donors(experiment)
         if (source := open_donor(experiment, classes, shape)) is None:
             return experiment
         fields = {f"warm_start.{name}": value for name, value in describe_donor(source).items()}
@@ -88,9 +95,6 @@ def _find_donor(model: Model, start: WarmStart, experiment: Experiment | None = 
     """Return the source run of `model`. Raises ConfigError if it does not fit the model or, before the start of a run,
     its `experiment`, or if it has changed."""
     assert start.donor is not None
-    if start.donor.startswith("sweep:"):  # sweeps know of training, and not the other way round
-        text = "ablate train and ablate sweep look it up; in Python, call ablate.sweeps.donors.resolve_donors"
-        raise ConfigError([Problem("warm_start.from", text, start.donor)])
     source = open_trained(start.donor)
     problems = [*_validate_model(experiment, source)] if experiment else []  # which says more than each of its tensors
     problems = problems or [*_validate_copied(model, start, source)]
@@ -114,26 +118,13 @@ def describe_donor(source: TrainedModel) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------- what is wrong
 
 
-def _validate_frozen(model: Model, start: WarmStart) -> list[Problem]:
-    """Return the problems with the names under `freeze`."""
-    problems = [*_validate_names(model, start.freeze, "warm_start.freeze", "the model")]
-    frozen = list_tensors_in(model, start.freeze)
-    if not problems and not {name for name, _ in model.named_parameters()} - frozen:
-        problems.append(Problem("warm_start.freeze", "nothing is left to train", list(start.freeze)))
-    return problems + _validate_tied(model, start.freeze, "warm_start.freeze")
-
-
-_ONLY_HERE = (
-    "drop_path",
-    "dropout",
-    "noise",
-    "vocab_size",
-)  # fields of a model that its weights do not depend on, or whose shapes say
+_ONLY_HERE = ("drop_path", "dropout", "noise", "vocab_size")
+"""Fields of a model that its weights do not depend on, or that the shapes of its weights show."""
 
 
 def _validate_model(experiment: Experiment, source: TrainedModel) -> Iterable[Problem]:
-    """Yield what the copied weights do not show: another factor of the embedding, and, if all parts are copied, the
-    fields of model and placement in which the source run differs."""
+    """Yield differences that the copied weights do not show: another factor of the embedding, and, if all parts are
+    copied, the fields of model and placement in which the source run differs."""
     start = experiment.warm_start
     if start is None:
         return
@@ -147,7 +138,7 @@ def _validate_model(experiment: Experiment, source: TrainedModel) -> Iterable[Pr
     if start.copied and experiment.multipliers != source.experiment.multipliers:
         source_own = source.experiment.parametrization
         text = (
-            f"multiplies parts of the model otherwise than the source run {start.donor}, whose weights are copied: "
+            f"multiplies parts of the model differently from the source run {start.donor}, whose weights are copied: "
             f"its parametrization is {json.dumps(source_own.model_dump(mode='json'))}. Accepted: the same"
         )
         yield Problem("parametrization", text, experiment.parametrization.kind)
@@ -182,24 +173,13 @@ def _validate_tokens(experiment: Experiment, source: TrainedModel) -> Iterable[P
         donors, own = load_data_tokenizer(theirs, cache), load_data_tokenizer(experiment.data, cache)
     except AblateError:
         return
-    if donors.identity != own.identity and not _cut_alike(donors, own):
-        name = _name_tokenizer(source.experiment)
+    cut = [
+        ([ids.tolist() for ids in one.encode(list(PROBES))], one.vocab_size, one.end_of_text) for one in (donors, own)
+    ]
+    if donors.identity != own.identity and cut[0] != cut[1]:
+        name, given = (str(getattr(data, "tokenizer", "bytes")) for data in (theirs, experiment.data))
         text = f"the source run {start.donor} was trained with the tokenizer {name}, and this run's tokenizer differs"
-        yield Problem(
-            "data.tokenizer",
-            f"{text}: the rows of its embedding and head belong to other tokens",
-            _name_tokenizer(experiment),
-        )
-
-
-def _cut_alike(first: Tokenizer, second: Tokenizer) -> bool:
-    cut = [[ids.tolist() for ids in tokenizer.encode(list(PROBES))] for tokenizer in (first, second)]
-    same = (first.vocab_size, first.end_of_text) == (second.vocab_size, second.end_of_text)
-    return same and cut[0] == cut[1]
-
-
-def _name_tokenizer(experiment: Experiment) -> str:
-    return str(getattr(experiment.data, "tokenizer", "bytes"))
+        yield Problem("data.tokenizer", f"{text}: the rows of its embedding and head belong to other tokens", given)
 
 
 def _validate_copied(model: Model, start: WarmStart, source: TrainedModel) -> Iterable[Problem]:

@@ -14,10 +14,10 @@ from torch.utils import _pytree as pytree
 from ablate.data import Corpus
 from ablate.diagnostics.measures import Layers
 from ablate.diagnostics.measures.layers import take_first
+from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.optim.optimizers import build_optimizer
-from ablate.training import gradients
 from ablate.training.errors import translate_errors
 from ablate.training.undisturbed import undisturbed
 
@@ -52,7 +52,7 @@ def train_and_record(
             optimizer.zero_grad()
             _compute_loss(experiment, corpus, model, inputs, targets).backward()
             if most := experiment.trainer.gradient_clip_val:
-                gradients.clip(model.parameters(), most)
+                ranks.clip_gradients(model.parameters(), most)
             optimizer.step()
             for name, x in _read_activations(model, probe).items():
                 course[name].append((_measure(x), _measure(x - first[name])))
@@ -64,7 +64,8 @@ def _compute_loss(experiment: Experiment, corpus: Corpus, model: Model, inputs: 
     loss = experiment.task.compute_loss(model, inputs, targets)
     if corpus.padded:
         task = experiment.task
-        loss = loss * gradients.weigh(task.count_positions(inputs, targets), task.count_targets(inputs, targets))
+        targeted = task.count_targets(inputs, targets)
+        loss = loss * torch.where(targeted > 0, task.count_positions(inputs, targets) / targeted, 0.0)
     return loss
 
 

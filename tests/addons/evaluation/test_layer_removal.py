@@ -13,6 +13,7 @@ pytest.importorskip("lm_eval")
 from evaluation.conftest import task_data  # noqa: F401 - a fixture
 
 from ablate.addons.evaluation.scoring import score
+from ablate.addons.evaluation.tasks import load_tasks
 
 
 def test_a_task_without_each_layer_is_scored_as_a_shorter_model(trained, task_data, capsys):  # noqa: F811
@@ -23,7 +24,7 @@ def test_a_task_without_each_layer_is_scored_as_a_shorter_model(trained, task_da
     for left_out in (None, 0, 1):
         model = open_trained(run).model()
         model.layers = nn.ModuleList(layer for i, layer in enumerate(model.layers) if i != left_out)
-        scored = score(model, load_tokenizer("bytes"), ["piqa"], length=32, task_data=task_data)
+        scored = score(model, load_tokenizer("bytes"), load_tasks(["piqa"], task_data), length=32)
         wanted.append(scored["piqa"].metrics["acc_norm"])
     assert result.facts["whole"]["piqa/acc_norm"] == wanted[0]
     assert result.column("piqa/acc_norm_change") == [value - wanted[0] for value in wanted[1:]]

@@ -26,20 +26,20 @@ BYTES = load_tokenizer("bytes")
 
 def test_a_model_that_prefers_the_first_answer_has_the_known_score(task_data, likes):
     # first answers begin with "#", second ones with "@", which here is out of the question
-    found = score(likes({"@": -900.0}), BYTES, ["piqa"], length=128, task_data=task_data)["piqa"]
+    found = score(likes({"@": -900.0}), BYTES, load_tasks(["piqa"], task_data), length=128)["piqa"]
     first = [float(question["label"] == 0) for question in QUESTIONS]
     assert [question.values["acc"] for question in found.questions] == first
     assert found.metrics["acc"] == sum(first) / len(first) == 0.6
     assert found.stderr["acc"] == pytest.approx(math.sqrt(0.6 * 0.4 / 4))
     assert (found.cut, found.long, found.shots) == (0, 0, 0)
-    other = score(likes({"#": -900.0}), BYTES, ["piqa"], length=128, task_data=task_data)["piqa"]
+    other = score(likes({"#": -900.0}), BYTES, load_tasks(["piqa"], task_data), length=128)["piqa"]
     assert [question.values["acc"] for question in other.questions] == [1 - value for value in first]
     assert [q.id for q in other.questions] == [q.id for q in found.questions]
     assert Score.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
 def test_a_log_likelihood_is_the_sum_over_the_answer(task_data, tiny_model):
-    found = score(tiny_model, BYTES, ["piqa"], length=128, task_data=task_data, limit=2)["piqa"]
+    found = score(tiny_model, BYTES, load_tasks(["piqa"], task_data), length=128, limit=2)["piqa"]
     assert len(found.questions) == 2
     for question, given in zip(found.questions, QUESTIONS, strict=False):
         for answer, value in zip(("sol1", "sol2"), question.loglikelihoods, strict=True):
@@ -67,7 +67,7 @@ def tiny_model():
 
 def test_what_does_not_fit_is_counted_and_scored_whole(task_data, likes):
     # evenly likely bytes: a log-likelihood counts them, so nothing of an answer may be missing
-    found = score(likes({}), BYTES, ["piqa"], length=16, task_data=task_data)["piqa"]
+    found = score(likes({}), BYTES, load_tasks(["piqa"], task_data), length=16)["piqa"]
     for question, given in zip(found.questions, QUESTIONS, strict=True):
         counts = [len(given[answer]) + 1 for answer in ("sol1", "sol2")]  # and a space
         assert question.loglikelihoods == pytest.approx([-n * math.log(256) for n in counts], rel=1e-5)
@@ -87,13 +87,14 @@ def test_solved_examples_come_first(task_data, likes):
 
 
 def test_training_may_go_on(task_data, tiny_model):
+    loaded = load_tasks(["piqa"], task_data, 1)
     tiny_model.train()
     tiny_model.layers[1].eval()
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
-    score(tiny_model, BYTES, ["piqa"], length=64, task_data=task_data, shots=1)
+    score(tiny_model, BYTES, loaded, length=64)
     assert (random.getstate(), np.random.get_state()[1].tolist()) == states[:2]
     assert torch.equal(torch.get_rng_state(), states[2])
     assert tiny_model.training
@@ -113,7 +114,7 @@ def test_it_is_what_the_harness_finds_on_the_exported_checkpoint(kind, task_data
     file, ours = checkpoint(tmp_path, {"norm": kind, "data.seq_len": 48}, classes=256, shape=(48,))
     export(str(file), "hf", tmp_path / "out")
     path = str(tmp_path / "out")
-    found = score(ours, BYTES, ["piqa"], length=48, task_data=task_data, batch_size=3)["piqa"]
+    found = score(ours, BYTES, load_tasks(["piqa"], task_data), length=48, batch_size=3)["piqa"]
     theirs = HFLM(pretrained=path, trust_remote_code=True, device="cpu", batch_size=2)
     told = evaluate(theirs, load_tasks(["piqa"], task_data), bootstrap_iters=100)
     assert found.metrics == {name: told["results"]["piqa"][f"{name},none"] for name in ("acc", "acc_norm")}
@@ -127,8 +128,8 @@ def test_it_is_what_the_harness_finds_on_the_exported_checkpoint(kind, task_data
     assert found.cut > 0
     if kind == "b2t":  # with code of its own
         with pytest.raises(AblateError, match=r"Add --trust-remote-code if you trust it\."):
-            score_hf(path, ["piqa"], task_data=task_data)
-    by_folder = score_hf(path, ["piqa"], task_data=task_data, trust_remote_code=kind == "b2t")["piqa"]
+            score_hf(path, load_tasks(["piqa"], task_data))
+    by_folder = score_hf(path, load_tasks(["piqa"], task_data), trust_remote_code=kind == "b2t")["piqa"]
     assert by_folder.metrics == found.metrics
     assert by_folder.cut == found.cut
 
@@ -136,15 +137,15 @@ def test_it_is_what_the_harness_finds_on_the_exported_checkpoint(kind, task_data
 def test_mistakes_are_told(task_data, likes, tmp_path, monkeypatch):
     def said(*tasks, **options):
         with pytest.raises(AblateError) as caught:
-            score(likes({}), BYTES, tasks, length=32, **options)
+            score(likes({}), BYTES, load_tasks(tasks, **options), length=32)
         return str(caught.value)
 
     assert "Did you mean piqa?" in said("piqaa", task_data=task_data)
     assert "not enough for --shots 6" in said("piqa", task_data=task_data, shots=6)
     with pytest.raises(DataError, match="There are no questions of allenai/winogrande"):
-        score(likes({}), BYTES, ["winogrande"], length=32, task_data=task_data)
+        score(likes({}), BYTES, load_tasks(["winogrande"], task_data), length=32)
     (tmp_path / "nowhere").mkdir()
     with pytest.raises(AblateError, match="nowhere is not a model that transformers can load"):
-        score_hf(str(tmp_path / "nowhere"), ["piqa"], task_data=task_data)
-    monkeypatch.setitem(sys.modules, "lm_eval", None)
+        score_hf(str(tmp_path / "nowhere"), load_tasks(["piqa"], task_data))
+    monkeypatch.setitem(sys.modules, "lm_eval.tasks", None)
     assert "pip install '.[eval]'" in said("piqa", task_data=task_data)

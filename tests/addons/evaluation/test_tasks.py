@@ -142,7 +142,7 @@ def subjects(tmp_path):
 def test_mmlu_is_the_average_over_questions(subjects, likes):
     folder, contents = subjects
     assert len(contents) == 57
-    found = score(likes({"C": 9.0}), BYTES, ["mmlu"], length=256, task_data=folder)  # always the third answer
+    found = score(likes({"C": 9.0}), BYTES, load_tasks(["mmlu"], folder), length=256)  # always the third answer
     right = {name: [float(question["answer"] == 2) for question in questions] for name, questions in contents.items()}
     for name, values in right.items():
         assert found[f"mmlu_{name}"].metrics["acc"] == sum(values) / len(values)
@@ -180,7 +180,7 @@ def test_all_folders_that_are_missing_are_told(tmp_path):
         (
             ["piqa"],
             {"piqa/train.jsonl": [pair(1)], "piqa/validation.jsonl": [pair(2), {**pair(3), "label": 4}]},
-            "1 questions of piqa .* cannot be scored: question 2 has the answer 4, which is none of its 2 choices",
+            "1 questions of piqa .* cannot be scored: question 2 has the answer 4, which is not one of its 2 choices",
         ),
         (
             ["piqa"],

@@ -36,7 +36,6 @@ def check(name, folder):
     assert theirs.pad_token_id == ours.end_of_text
     assert len(theirs) == ours.vocab_size
     assert theirs.model_max_length == 32
-    assert tokenizer.load_fast(experiment(name)).encode(PROSE) == theirs.encode(PROSE)
     return theirs
 
 

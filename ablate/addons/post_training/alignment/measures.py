@@ -40,11 +40,6 @@ def _pad(tokenizer: Any, prompts: Sequence[str]) -> dict[str, Tensor]:
     return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
 
-def decode_answers(tokenizer: Any, ids: Tensor, inside: Tensor) -> list[str]:
-    """Return the answers as text."""
-    return [tokenizer.decode(row[mask], skip_special_tokens=True) for row, mask in zip(ids, inside, strict=True)]
-
-
 @torch.no_grad()
 def compute_log_probabilities(model: Any, ids: Tensor, attended: Tensor) -> Tensor:
     """Return log probabilities of the whole vocabulary, in nats, at each place but the first [n, tokens - 1,
@@ -78,7 +73,8 @@ def reward_answers(
     policy: Any, tokenizer: Any, prompts: Sequence[str], reward: Reward, length: int, seed: int
 ) -> list[float]:
     """Return the rewards of sampled answers, one for each prompt."""
-    return reward(prompts, decode_answers(tokenizer, *sample_answers(policy, tokenizer, prompts, length, seed)))
+    sampled = zip(*sample_answers(policy, tokenizer, prompts, length, seed), strict=True)
+    return reward(prompts, [tokenizer.decode(row[inside], skip_special_tokens=True) for row, inside in sampled])
 
 
 def compute_win_rate(ours: Sequence[float], theirs: Sequence[float]) -> float:

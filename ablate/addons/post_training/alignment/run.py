@@ -14,12 +14,13 @@ from ablate.addons.export import transformers_files
 from ablate.addons.export.forms import FORMS, write_weights
 from ablate.addons.post_training import warm_start
 from ablate.addons.post_training.alignment import measures
-from ablate.addons.post_training.alignment.reward import check_sha256, check_trust, load_reward
+from ablate.addons.post_training.alignment.reward import check_sha256, check_trust, hash_reward, load_reward
 from ablate.addons.post_training.alignment.trl_trainers import EXTRA, METHODS, Follower, Setting, fit
 from ablate.config.errors import ConfigError, DataError, Problem
 from ablate.config.extras import import_library
 from ablate.data import PairCorpus
 from ablate.distributed import ranks
+from ablate.experiment.extensions import Extension
 from ablate.experiment.tree import Experiment
 from ablate.tracking import provenance
 from ablate.training.callbacks import Stop
@@ -31,6 +32,19 @@ from ablate.training.trained import ALIGNED
 
 if TYPE_CHECKING:
     from ablate.data import Corpus
+
+
+class AlignExtension(Extension):
+    """Aligns a language model with TRL, instead of training with Lightning."""
+
+    def build_procedure(self) -> Procedure:
+        return build_procedure()
+
+    def describe_source(self, run: str) -> dict[str, Any]:
+        return {"reward_sha256": hash_reward(run)}
+
+
+EXTENSION = AlignExtension()
 
 
 def build_procedure(reward: measures.Reward | None = None) -> Procedure:
@@ -52,6 +66,8 @@ def _pin(experiment: Experiment, corpus: Corpus, has_reward: bool) -> Experiment
         text = f"runs in one process, and this is a group of {ranks.world_size()}. Start it without torchrun"
         raise ConfigError([Problem("align", text)])
     experiment = warm_start.EXTENSION.pin(experiment, corpus.classes, corpus.shape)
+    align = experiment.align
+    assert align is not None
     if align.reward is None:
         if align.method == "rloo" and not has_reward:
             text = "rloo needs a reward model: ablate align RUN --method reward makes one"
@@ -83,7 +99,10 @@ def _align(
     assert isinstance(corpus, PairCorpus)
     source = warm_start.open_donor(experiment, corpus.classes, corpus.shape)
     assert source is not None
-    _silence()
+    import_library("datasets", EXTRA).disable_progress_bars()  # for each pass over the pairs: the results are in MLflow
+    import_library("transformers.utils.logging", EXTRA).disable_progress_bar()
+    for name in (import_library("trl", EXTRA).__name__, "transformers"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of transformers, on names that TRL still uses
         folder = Path(temporary) / "start"
@@ -104,7 +123,7 @@ def _align(
         facts = {
             "ablate.parameters": parameters,
             "ablate.corpus_description": description,
-            **provenance.read_alignment_versions(),
+            **provenance.read_versions(provenance.ALIGNING),
         }
         try:
             fit(setting, prepared, follower)
@@ -113,7 +132,7 @@ def _align(
         kept = run_folder(tracker.run_id) / ALIGNED
         prepared.model.save_pretrained(kept)
         setting.tokenizer.save_pretrained(kept)
-        if align.method != "reward":  # whose head is none of a language model
+        if align.method != "reward":  # which has no head of a language model
             own = transformers_files.restore_weights(
                 source, {name: value.cpu() for name, value in prepared.model.state_dict().items()}
             )
@@ -159,11 +178,3 @@ def _describe_pairs(corpus: PairCorpus, setting: Setting) -> str:
     return text + (
         f", {out:,} left out because their prompt and {answer} exceed {setting.context} tokens" if out else ""
     )
-
-
-def _silence() -> None:
-    """Silence progress bars and messages for each model and each pass over the pairs: the results are in MLflow."""
-    import_library("datasets", EXTRA).disable_progress_bars()
-    for name in (import_library("trl", EXTRA).__name__, "transformers"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    import_library("transformers.utils.logging", EXTRA).disable_progress_bar()

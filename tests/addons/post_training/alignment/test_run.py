@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 import pytest
 import torch
+from stored_facts import read_facts
 
 from ablate import tracking
 from ablate.addons.post_training.alignment.reward import hash_reward, load_reward
@@ -14,7 +15,6 @@ from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.metrics import list_metrics
 from ablate.experiment.tree import Experiment
-from ablate.tracking.facts import read_facts
 from ablate.tracking.tracker import STEP_METRIC
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import run_folder
