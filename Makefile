@@ -84,7 +84,7 @@ format: $(BIN)/.dev ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(BIN)/.dev ## write the reference pages from the code, and build docs/ into site/
+docs: $(BIN)/.dev ## build docs/ and the reference, which is written from the code, into site/
 	$(BIN)/python -m docs.pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "Open site/index.html; with search: $(BIN)/mkdocs serve"

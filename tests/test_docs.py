@@ -17,11 +17,21 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.library import find_sweep_file
 from ablate.sweeps.spec.sweep import Sweep
+from docs.pages import BUILT, verbs
+from docs.pages.notebook import build_notebook
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [*(ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md")), *sorted(DOCS.rglob("*.md"))]
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+BUILT_TEXTS = {  # examples of --help, and the commands of the papers' tables, which the site has on pages of its own
+    "docs/reference/cli.md": verbs.build_page(),
+    "docs/papers.md": "".join(
+        "```bash\n" + "".join(f"{command}\n" for command in part.get("commands", ())) + "```\n"
+        for paper in yaml.safe_load((DOCS / "papers.yaml").read_text(encoding="utf-8"))
+        for part in paper["parts"]
+    ),
+}
 BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 COMMAND = re.compile(r"^(?:\$ )?(?:torchrun .* -m )?(ablate [a-z]+(?: .*)?)$")
 
@@ -39,7 +49,8 @@ def list_lines(text, *languages):
 
 
 def list_commands(*languages):
-    lines = ((page, COMMAND.match(line)) for page, text in TEXTS.items() for line in list_lines(text, *languages))
+    texts = {**TEXTS, **BUILT_TEXTS}
+    lines = ((page, COMMAND.match(line)) for page, text in texts.items() for line in list_lines(text, *languages))
     return list(dict.fromkeys((page, found.group(1)) for page, found in lines if found))
 
 
@@ -58,6 +69,13 @@ def parse(command):
     return given
 
 
+def test_docs_stay_small():
+    """What is committed: 5 MB, 70,000 words."""
+    files = [file for file in DOCS.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    assert sum(file.stat().st_size for file in files) <= 5_000_000
+    assert sum(len(text.split()) for page, text in TEXTS.items() if page.startswith("docs/")) <= 70_000
+
+
 def test_there_are_commands():
     assert len(COMMANDS) > 150
     assert {page for page, _ in COMMANDS} >= {"README.md", "AGENTS.md", "docs/tutorial.md", "docs/how-to/sweep.md"}
@@ -70,7 +88,7 @@ def example_files(registries, tmp_path, monkeypatch):
 
     def write(page):
         (tmp_path / "sweeps").symlink_to(ROOT / "sweeps")
-        for text in (TEXTS["docs/how-to/extend.md"], TEXTS["docs/how-to/sweep.md"], TEXTS[page]):
+        for text in (TEXTS["docs/how-to/extend.md"], TEXTS["docs/how-to/sweep.md"], TEXTS.get(page, "")):
             for _, title, body in list_blocks(text):
                 if title:
                     (tmp_path / title).write_text(body, encoding="utf-8")
@@ -136,7 +154,7 @@ def test_a_norm_of_ones_own_is_one(page, example_files):
 def test_the_notebook_runs(store, tmp_path, monkeypatch, capsys):
     """Its code cells in one namespace, as a kernel would run them."""
     monkeypatch.chdir(tmp_path)
-    notebook = json.loads((DOCS / "how-to" / "python.ipynb").read_text(encoding="utf-8"))
+    notebook = json.loads(build_notebook(DOCS / "how-to" / "python.md"))
     namespace = {"__name__": "notebook"}
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
@@ -207,7 +225,7 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
     commands.build(config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(site)))  # strict: warnings are errors
     pages = [page for page in site.rglob("*.html") if page.name != "404.html"]
     sources = [page for page in DOCS.rglob("*.md") if page.name != "notes.md"]  # those are parts of pages
-    assert len(pages) == len(sources)
+    assert len(pages) == len(sources) + sum(file.endswith(".md") for file in BUILT)
     python = (site / "reference" / "python.html").read_text(encoding="utf-8")
     assert 'id="ablate.train"' in python
     assert "A run that diverges, is pruned or is interrupted is a result" in python

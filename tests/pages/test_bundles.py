@@ -1,8 +1,21 @@
-"""The table of published studies."""
+"""The table of published studies, and the pages of studies: short, and with the answer first."""
+
+from pathlib import Path
 
 import pytest
 
-from docs.pages import bundles
+from ablate.addons.ledger import page
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+STUDIES = [page for page in RESULTS.rglob("*.md") if page.name != "index.md" or page.parent != RESULTS]
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: str(file.relative_to(RESULTS)))
+def test_the_page_of_a_study_is_short_and_begins_with_its_answer(file):
+    text = file.read_text(encoding="utf-8")
+    first = next(line for line in text.splitlines() if line and not line.startswith("# "))
+    assert first.startswith("**")
+    assert len(text.split()) <= 600
 
 
 @pytest.mark.parametrize(
@@ -22,4 +35,4 @@ from docs.pages import bundles
     ],
 )
 def test_many_cells_of_a_grid_are_counted(arms, told):
-    assert bundles._name(arms) == told
+    assert page._name_arms(arms) == told
