@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
-from sweeps.small import run_sweep, spec_tree, table
+from sweeps.small import run_here, spec_tree, table
 
 from ablate.sweeps.spec.sweep import Sweep
 
@@ -97,7 +97,7 @@ UNDISTURBED = []
 def undisturbed(store, spec):
     """The table of the sweep that nobody disturbs, which is run once for all tests."""
     if not UNDISTURBED:
-        UNDISTURBED.append(table(run_sweep(spec(name="undisturbed"), workers=1)))
+        UNDISTURBED.append(table(run_here(spec(name="undisturbed"))))
     return UNDISTURBED[0]
 
 

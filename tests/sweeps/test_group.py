@@ -56,14 +56,15 @@ sys.exit(ending.status)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
+@pytest.mark.parametrize("ends", [(kill_rank_1,), pytest.param((ctrl_c, kill_rank_1), marks=pytest.mark.chaos)])
 def test_a_group_that_is_stopped_or_killed_is_continued_by_the_same_command(
-    store, tiny_settings, run_by_two, tmp_path, monkeypatch
+    ends, store, tiny_settings, run_by_two, tmp_path, monkeypatch
 ):
     for name in ("plain", "small"):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(tree(tiny_settings, name=name)))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    for done, end in enumerate((ctrl_c, kill_rank_1), 1):
+    for done, end in enumerate(ends, 1):
         process = Forked(*torchrun, "-m", "ablate", "sweep", "small.yaml", cwd=tmp_path)
         for line in process.stdout:
             if any(line.startswith(f"[{ended}/4]") for ended in range(done, 4)):  # more, if it was slow to stop

@@ -73,7 +73,9 @@ def test_a_whole_sweep(store, tiny_settings, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "named.yaml"
     file.write_text(
-        yaml.safe_dump(build(tiny_settings, TOGETHER, confirm={"seeds": 2}), allow_unicode=True, sort_keys=False)
+        yaml.safe_dump(
+            build(tiny_settings, TOGETHER, confirm={"seeds": 2, "candidates": 1}), allow_unicode=True, sort_keys=False
+        )
     )
     assert main(["sweep", str(file), "--workers", "2"]) == 0, capsys.readouterr().err
     assert main(["sweep", str(file)]) == 0  # once more: it is done

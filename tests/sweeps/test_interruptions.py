@@ -118,7 +118,7 @@ def test_a_disk_that_fails_stops_the_sweep_and_costs_no_trial(store, undisturbed
         run_sweep(spec())
     assert counts(read_sweep("small"))["failed"] == 0
     (store / "runs").unlink()
-    assert table(run_sweep(spec())) == undisturbed
+    assert table(run_here(spec())) == undisturbed
 
 
 def test_what_a_killed_worker_did_not_write_down_is_made_up_for(store, undisturbed, spec, monkeypatch):

@@ -19,7 +19,6 @@ from ablate.sweeps.runs import SEARCH
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_sweep
 
-KILLS = 10
 SEEDS = [int(seed) for seed in os.environ.get("ABLATE_TEST_SEEDS", "0").split(",")]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds workers in /proc")
 
@@ -36,12 +35,12 @@ def tree(settings, name):
     }
 
 
-def moments(seed):
+def moments(seed, kills):
     """Who is killed, after how many further lines of output, and how many seconds later. No two workers in a row: a
     trial whose worker dies again and again counts as failed."""
     chosen = random.Random(seed)
     workers = chosen.sample([1, 3, 5, 7, 9], 3)
-    for i in range(KILLS):
+    for i in range(kills):
         lines = chosen.choice([0, 1, 1, 1, 2])
         delay = chosen.uniform(0, 1.5) if lines else chosen.uniform(0, 6)
         yield "worker" if i in workers else "group", lines, delay
@@ -111,11 +110,11 @@ def cells(record):
     }
 
 
-def disturbed(command, folder, seed):
+def disturbed(command, folder, seed, kills):
     """Runs `command`, kills it at all `moments` and starts it again each time; what it said."""
     process, told = None, []
     try:
-        for whom, lines, delay in moments(seed):
+        for whom, lines, delay in moments(seed, kills):
             if process is None or process.poll() is not None:
                 process = Forked(*command, cwd=folder, session=True, merge=True)
             told += [process.stdout.readline() for _ in range(lines)]
@@ -135,14 +134,18 @@ def disturbed(command, folder, seed):
     return told
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_sweep_killed_ten_times_has_the_table_of_an_uninterrupted_one(store, tiny_settings, tmp_path, seed):
+@pytest.mark.parametrize(
+    ("seed", "kills"), [(0, 4), *(pytest.param(seed, 10, marks=pytest.mark.chaos) for seed in SEEDS)]
+)
+def test_a_sweep_killed_again_and_again_has_the_table_of_an_uninterrupted_one(
+    store, tiny_settings, tmp_path, seed, kills
+):
     plain = run.sweep(Sweep.from_tree(tree(tiny_settings, "plain")), console=Console(quiet=True))
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(tree(tiny_settings, "small")))
     command = ["-m", "ablate", "sweep", str(file)]
     output = tmp_path / "output.txt"
-    told = disturbed(command, tmp_path, seed)
+    told = disturbed(command, tmp_path, seed, kills)
     last = Forked(*command, cwd=tmp_path, merge=True)
     output.write_text("".join(told) + last.communicate(timeout=240)[0])
     story = f"seed {seed}; what the sweep said is in {output}"

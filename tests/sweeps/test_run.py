@@ -108,10 +108,10 @@ def test_a_sweep_that_another_number_of_ranks_trained_says_so(store, spec):
 
 def test_the_best_of_each_arm_is_trained_again_on_fresh_seeds(store, spec):
     """After all arms are tuned, at the best settings, on the same seeds for every arm, none of them tuned on."""
-    searched = run_sweep(spec())
+    searched = run_here(spec())
     assert by_arm(searched, FRESH) == {}
     alone = {"candidates": 1}
-    record = run_sweep(spec(confirm={"seeds": 2, **alone}))  # the target may be raised
+    record = run_here(spec(confirm={"seeds": 2, **alone}))  # the target may be raised
     assert by_arm(record) == by_arm(searched)
     for arm, trials in by_arm(record, FRESH).items():
         assert sorted(t.seed for t in trials) == [1, 2]
@@ -123,8 +123,8 @@ def test_the_best_of_each_arm_is_trained_again_on_fresh_seeds(store, spec):
             assert found.params["seed"] == str(trial.seed)
             best = record.best(arm).params
             assert {path: float(found.params[path]) for path in best} == pytest.approx(best)
-    assert run_sweep(spec(confirm={"seeds": 2, **alone})) == record
-    more = run_sweep(spec(confirm={"seeds": 3, **alone}))
+    assert run_here(spec(confirm={"seeds": 2, **alone})) == record
+    more = run_here(spec(confirm={"seeds": 3, **alone}))
     assert [len(trials) for trials in by_arm(more, FRESH).values()] == [3, 3]
     assert {arm: trials[:2] for arm, trials in by_arm(more, FRESH).items()} == by_arm(record, FRESH)
 
@@ -208,7 +208,7 @@ def test_fresh_seeds_lie_above_all_that_were_tuned_on(spec):
 
 
 def test_arms_get_the_same_first_points_and_take_turns(store, spec):
-    record = run_sweep(spec(), workers=1)
+    record = run_here(spec())
     rates = {arm: [t.params["optimizer.lr"] for t in trials] for arm, trials in by_arm(record).items()}
     assert rates["pre"] == rates["mix"]
     client = tracking.client()
@@ -220,13 +220,13 @@ def test_arms_get_the_same_first_points_and_take_turns(store, spec):
 
 def test_a_grid_runs_each_cell_once_however_often_it_is_continued(store, spec):
     grid = {"sampler": "grid", "search": {"optimizer.lr": [1e-3, 1e-2]}}
-    part = run_sweep(spec(**grid, budget={"trials": 3}))
-    assert [len(trials) for trials in part.trials.values()] == [2, 3]
-    whole = run_sweep(spec(**grid, budget={"trials": 99}))
+    part = run_here(spec(**grid, budget={"trials": 3}))
+    assert [len(trials) for trials in by_arm(part).values()] == [2, 3]
+    whole = run_here(spec(**grid, budget={"trials": 99}))
     for arm, cells in {"pre": 2, "mix": 4}.items():
         points = [tuple(sorted(t.params.items())) for t in whole.search(arm)]
         assert len(points) == len(set(points)) == cells
-    assert run_sweep(spec(**grid, budget={"trials": 99})) == whole
+    assert run_here(spec(**grid, budget={"trials": 99})) == whole
 
 
 def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec, registries):
@@ -272,15 +272,15 @@ def find_pid(study, number):
 
 
 def test_a_budget_in_tokens_gives_every_arm_the_same_tokens(store, spec, tiny_settings):
-    record = run_sweep(spec(budget={"tokens": 3 * 12 * 4 * 32}))
+    record = run_here(spec(budget={"tokens": 3 * 12 * 4 * 32}))
     for arm, trials in by_arm(record).items():
         assert [t.items for t in trials] == [12 * 4 * 32] * 3
         assert record.target(arm) == 3
-    assert run_sweep(spec(budget={"tokens": 3 * 12 * 4 * 32})) == record
+    assert run_here(spec(budget={"tokens": 3 * 12 * 4 * 32})) == record
 
 
 def test_a_trial_says_with_what_it_was_made(store, spec):
-    (trial,) = run_sweep(spec(arms={}, budget={"trials": 1})).trials["all"]
+    (trial,) = run_here(spec(arms={}, budget={"trials": 1})).trials["all"]
     facts = read_facts(trial.run_id)
     assert {"ablate.corpus", "ablate.hardware", "ablate.precision", "version.torch"} <= set(trial.facts)
     assert trial.facts == {key: facts[key] for key in trial.facts}
@@ -298,15 +298,14 @@ def test_a_changed_sweep_file_is_refused_with_the_difference_and_fresh_starts_an
 
 
 def test_a_bad_trial_is_pruned_within_its_arm(store, spec):
-    record = run_sweep(
+    record = run_here(
         spec(
             arms={},
             sampler="grid",
             search={"optimizer.lr": [1e-2, 5e-3, 1e-7]},
             budget={"trials": 3},
             pruner={"kind": "median", "n_startup_trials": 2},
-        ),
-        workers=1,
+        )
     )
     assert [t.status for t in record.search("all")] == ["completed", "completed", "pruned"]
     pruned = record.search("all")[2]
@@ -317,13 +316,13 @@ def test_a_bad_trial_is_pruned_within_its_arm(store, spec):
 def test_a_diverged_trial_is_a_result_and_not_tried_again(store, spec, tiny_settings):
     wild = {**tiny_settings, "schedule": {"warmup_steps": 0}, "trainer": {**tiny_settings["trainer"], "max_steps": 40}}
     tree = {"arms": {}, "experiment": wild, "sampler": "grid", "search": {"optimizer.lr": [1e-2, 1e4]}}
-    record = run_sweep(spec(**tree))
+    record = run_here(spec(**tree))
     assert [t.status for t in record.search("all")] == ["completed", "diverged"]
     assert record.best("all").params == {"optimizer.lr": 1e-2}
     assert "at update" in record.search("all")[1].reason
     told = [tracking.client().get_run(trial.run_id).data.tags["ablate.outcome"] for trial in record.search("all")]
     assert told[1] == "diverged"
-    assert run_sweep(spec(**tree)) == record
+    assert run_here(spec(**tree)) == record
 
 
 def test_what_would_fail_every_trial_is_said_before_the_first(store, spec, tiny_settings, tmp_path):
