@@ -11,44 +11,8 @@ from ablate.config.errors import Problem
 from ablate.experiment.tree import Experiment
 from ablate.models import list_families, models
 
-LANGUAGE = [case for case in COMBINATIONS if models[case[0]].task == "language_modeling"]
 every_combination = pytest.mark.parametrize(("family", "kind", "layer"), COMBINATIONS)
 every_family = pytest.mark.parametrize("family", list_families())
-
-
-@pytest.mark.parametrize(("family", "kind", "layer"), LANGUAGE)
-def test_no_token_sees_the_future(tiny, family, kind, layer):
-    _, model, tokens = tiny(family, settings_of(kind, layer))
-    before = model(tokens)
-    for t in (1, 7, 11):
-        changed = tokens.clone()
-        changed[:, t] = (tokens[:, t] + 1) % 11
-        after = model(changed)
-        assert torch.equal(before[:, :t], after[:, :t]), t
-        assert ((before[:, t:] - after[:, t:]).abs().amax(-1) > 1e-6).all(), t
-        torch.testing.assert_close(model(tokens[:, :t]), before[:, :t], atol=1e-10, rtol=1e-10)
-
-
-@every_combination
-def test_no_item_sees_another_of_its_batch(tiny, family, kind, layer):
-    _, model, inputs = tiny(family, settings_of(kind, layer))
-    model.eval()  # BatchNorm looks at the batch while it trains
-    together = model(inputs)
-    for i in range(len(inputs)):
-        torch.testing.assert_close(model(inputs[i : i + 1])[0], together[i], atol=1e-10, rtol=1e-10)
-
-
-@every_combination
-def test_every_parameter_learns(tiny, family, kind, layer):
-    _, model, inputs = tiny(family, settings_of(kind, layer))
-    logits = model(inputs)
-    assert logits.shape[-1] == 11
-    assert logits.isfinite().all()
-    weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1), dtype=logits.dtype)
-    (logits * weight).sum().backward()
-    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0]
-    assert not still
-    assert model.parameter_count() == sum(p.numel() for p in model.parameters())
 
 
 @every_combination
@@ -73,15 +37,11 @@ def gradients(model, logits):
 
 
 @pytest.mark.parametrize(("family", "kind", "layer"), EACH_ONCE)
-def test_compiled_and_checkpointed_it_is_the_same(tiny, family, kind, layer):
-    """torch.compile takes the whole model as one graph; a layer that is computed again gives the same gradients."""
+def test_a_layer_that_is_computed_again_gives_the_same_gradients(tiny, family, kind, layer):
     shallow = {"model.layers": 2} if "layers" in models[family].model_fields else {}
     _, model, inputs = tiny(family, settings_of(kind, layer, **shallow))
     plain = model(inputs)
     expected = gradients(model, plain)
-    torch.compiler.reset()
-    compiled = torch.compile(model, backend="eager", fullgraph=True)(inputs)
-    torch.testing.assert_close(compiled, plain, atol=1e-12, rtol=1e-12)
     for block in model.blocks():
         forward = block.forward
         block.forward = lambda *args, f=forward: checkpoint(f, *args, use_reentrant=False)

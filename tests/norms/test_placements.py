@@ -365,22 +365,6 @@ def test_lns_of_one_layer_is_pre(tiny, family):
         assert torch.equal(ours(inputs), pre_model(inputs)) == same
 
 
-@pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", RESIDUAL)
-def test_factors_survive_the_meta_device(tiny, family, kind):
-    experiment, model, inputs = tiny(family, {"norm": kind, "model.layers": 4})
-    shape = (12,) if experiment.model.task == "language_modeling" else (1, 8, 8)
-    with torch.device("meta"):
-        empty = experiment.model.build(experiment.norm, experiment.init, 11, shape)
-    assert all(p.is_meta for p in empty.parameters())
-    filled = empty.to_empty(device="cpu").double()
-    with torch.no_grad():
-        for tensor in [*filled.parameters(), *filled.buffers()]:
-            tensor.fill_(float("nan"))
-    filled.load_state_dict(model.state_dict())
-    assert torch.equal(filled(inputs), model(inputs))
-
-
 # ---------------------------------------------------------------------------------------------------- the final norm
 
 

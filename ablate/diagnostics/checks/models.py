@@ -107,17 +107,32 @@ def _compare_counts(index: int, placed: Placement, computed: int, declared: int)
 
 
 def check_leak(subject: Subject) -> None:
-    """Raise CheckFailedError if an output of a causal model changes with later tokens."""
+    """Raise CheckFailedError if an output of a causal model changes with later tokens, or with how many there are, or
+    does not change with a token before it."""
     model = subject.build_model(torch.float64).eval()
     inputs, _ = subject.read_batch()
-    changed = inputs.clone()
-    half = inputs.shape[1] // 2
-    changed[:, half:] = (inputs[:, half:] + 1) % subject.corpus.classes
+    length = inputs.shape[1]
+    for place in (1, length // 2, length - 1):
+        changed = inputs.clone()
+        changed[:, place] = (inputs[:, place] + 1) % subject.corpus.classes
+        with Precision() as precision:
+            before, after, shorter = model(inputs), model(changed), model(inputs[:, :place])
+        for other in (after[:, :place], shorter):
+            compare(other, before[:, :place], 1e-10, "outputs depend on later tokens", precision)
+        if not (before[:, place:] - after[:, place:]).abs().amax(-1).all():
+            raise CheckFailedError("outputs do not depend on the tokens at all")
+
+
+def check_items(subject: Subject) -> None:
+    """Raise CheckFailedError if an output outside of training depends on the other items of its batch."""
+    model = subject.build_model(torch.float64).eval()
+    inputs, _ = subject.read_batch(dtype=torch.float64)
     with Precision() as precision:
-        before, after = model(inputs), model(changed)
-    compare(after[:, :half], before[:, :half], 1e-10, "outputs depend on later tokens", precision)
-    if torch.equal(before[:, half:], after[:, half:]):
-        raise CheckFailedError("outputs do not depend on the tokens at all")
+        together = model(inputs)
+    for row in range(len(inputs)):
+        compare(
+            model(inputs[row : row + 1])[0], together[row], 1e-10, "outputs depend on other items of a batch", precision
+        )
 
 
 @add_check(PART, "norms in each layer")
@@ -158,6 +173,13 @@ def check_causality(kind: str, settings: Settings) -> None:
             check_leak(subject)
         except CheckFailedError as error:
             raise CheckFailedError(f"with placement {name} {error}") from None
+
+
+@add_check(PART, "items alone")
+def check_alone(kind: str, settings: Settings) -> None:
+    """Check with each placement that an item's outputs do not depend on its batch."""
+    for subject in _subjects(kind, settings).values():
+        check_items(subject)
 
 
 @add_check(PART, "gradients")

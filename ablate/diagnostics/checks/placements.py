@@ -114,13 +114,21 @@ def check_compiled(kind: str, settings: Settings) -> None:
 
 @add_check(PART, "meta device")
 def check_meta(kind: str, settings: Settings) -> None:
-    """Check that plans can build it without memory."""
+    """Check that plans can build it without memory, and that it then computes the same with the same weights: a factor
+    that is neither a parameter nor a buffer is no tensor."""
     for subject in _build(kind, settings):
-        corpus = subject.corpus
+        corpus, model = subject.corpus, subject.build_model(torch.float64).eval()
         with torch.device("meta"):
             bare = subject.experiment.build_model(corpus.classes, corpus.shape)
-        if bare.state_dict().keys() != subject.build_model().state_dict().keys():
+        if bare.state_dict().keys() != model.state_dict().keys():
             raise CheckFailedError("the model has other tensors on the meta device")
+        filled = bare.to_empty(device="cpu").double().eval()
+        filled.load_state_dict(model.state_dict())
+        for ours, theirs in zip(filled.buffers(), model.buffers(), strict=True):  # also those that no checkpoint has
+            ours.copy_(theirs)
+        inputs, _ = subject.read_batch(dtype=torch.float64)
+        if not torch.equal(filled(inputs), model(inputs)):
+            raise CheckFailedError("built on the meta device, it computes something else with the same weights")
 
 
 @add_check(PART, "stochastic depth")
