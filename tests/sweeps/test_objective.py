@@ -5,7 +5,7 @@ import statistics
 import pytest
 from evaluation.task_files import write_tasks
 from optuna.storages import InMemoryStorage
-from sweeps.small import run_sweep
+from sweeps.small import run_here
 
 from ablate import tracking
 from ablate.cli.mlflow_view import build_view
@@ -40,7 +40,7 @@ def scored(spec, tiny_settings, tmp_path):
 
 
 def test_a_mean_of_scores_is_compared_from_the_first_validation_to_the_report(store, scored):
-    record = run_sweep(scored(), workers=1)
+    record = run_here(scored())
     (trial,) = record.search("pre")
     client = tracking.client()
     history = {
@@ -66,7 +66,7 @@ def test_a_mean_of_scores_is_compared_from_the_first_validation_to_the_report(st
 
 
 def test_a_single_score_is_an_objective_and_read_where_it_is_there(store, scored):
-    record = run_sweep(scored("eval/piqa/acc_norm", every_n_steps=None, limit=1), workers=1)
+    record = run_here(scored("eval/piqa/acc_norm", every_n_steps=None, limit=1))
     (trial,) = record.search("pre")
     assert trial.curve == {12: trial.metrics["eval/piqa/acc_norm"]}
     assert record.score_items == {"eval/piqa/acc_norm": 1}

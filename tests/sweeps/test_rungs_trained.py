@@ -39,7 +39,7 @@ def test_who_goes_on_and_what_it_ends_with(store, build, schedule, monkeypatch):
     assert sum(trial.items for trial in trials) == planned * spec.base("all").items_per_update
 
 
-@pytest.mark.parametrize("looks", [8, 26])
+@pytest.mark.parametrize("looks", [pytest.param(8, marks=pytest.mark.chaos), 26])
 def test_a_sweep_that_is_stopped_and_continued_finds_the_same(store, build, monkeypatch, looks):
     """While all train to the first rung, and later."""
     whole = table(run_here(build(WSD, name="whole")))

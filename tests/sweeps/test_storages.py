@@ -70,7 +70,9 @@ def check_whole(spec, url, asked, cut_off):
     assert lines <= set(told)
 
 
-@pytest.mark.parametrize(("place", "trials"), [("journal", 60), ("server", 5)], indirect=["place"])
+@pytest.mark.parametrize(
+    ("place", "trials"), [("journal", 60), pytest.param("server", 5, marks=pytest.mark.chaos)], indirect=["place"]
+)
 def test_a_small_sweep_loses_and_doubles_nothing(place, trials, tmp_path):
     """A journal is so fast that each of three processes gets one of a few more trials."""
     spec = spec_of(trials, confirm={"seeds": 2, "selection_seeds": 1})
