@@ -25,12 +25,11 @@ def ended(store, tiny_settings, spec):
     return sweep
 
 
-@pytest.mark.parametrize("kind", ["the baseline", "the other arm", "candidate", "fresh seeds"])
+@pytest.mark.parametrize("kind", ["the baseline", "candidate", "fresh seeds"])
 def test_it_is_told_in_status_and_report_and_ends_the_sweep(kind, ended, capsys):
     names = optuna.get_all_study_names(storage_url())
     ends = {
         "the baseline": "/pre",
-        "the other arm": "/post",
         "candidate": "/post/select-0",
         "fresh seeds": "/confirm-1",
     }
