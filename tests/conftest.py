@@ -126,6 +126,20 @@ def pairs(tmp_path):
 
 
 @pytest.fixture
+def corpus(tmp_path):
+    """The files of a corpus: training text, validation text and a tokenizer."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {word: i for i, word in enumerate(["a", "b", "c", "[UNK]", "</s>"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "train.txt").write_text("a b c a b " * 300)
+    (tmp_path / "val.txt").write_text("c b a " * 100)
+    return tmp_path
+
+
+@pytest.fixture
 def run_by_two(tmp_path):
     """run_by_two(script, word, ...): runs the text of a script in a group of two ranks; the exit status, the output and
     the errors of each, rank 0 first."""

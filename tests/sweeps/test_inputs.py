@@ -57,20 +57,6 @@ class Noisy(UserDataset):
 
 
 @pytest.fixture
-def corpus(tmp_path):
-    """The files of a corpus: training text, validation text and a tokenizer."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {word: i for i, word in enumerate(["a", "b", "c", "[UNK]", "</s>"])}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "train.txt").write_text("a b c a b " * 300)
-    (tmp_path / "val.txt").write_text("c b a " * 100)
-    return tmp_path
-
-
-@pytest.fixture
 def on_files(spec, tiny_settings, corpus):
     """on_files(part=...) -> a sweep of one trial of each arm on the corpus."""
     data = {

@@ -14,15 +14,9 @@ from ablate.training.train import INPUTS, train
 
 
 @pytest.fixture
-def settings(store, tmp_path, tiny_settings):
+def settings(store, corpus, tiny_settings):
     """Of a run on a text of several documents, with a tokenizer."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["a", "b", "c", "[UNK]", "</s>"])}, "[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "train.txt").write_text("a b c a b " * 300)
-    files = {"files": str(tmp_path / "train.txt"), "tokenizer": str(tmp_path / "tokenizer.json")}
+    files = {"files": str(corpus / "train.txt"), "tokenizer": str(corpus / "tokenizer.json")}
     return {**tiny_settings, "data": {"kind": "text", "seq_len": 8, **files}}
 
 
@@ -43,9 +37,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("changed", CHANGES)
-def test_a_run_is_not_resumed_on_other_data(settings, tmp_path, capsys, changed):
+def test_a_run_is_not_resumed_on_other_data(settings, corpus, capsys, changed):
     run = start(settings)
-    CHANGES[changed](tmp_path)
+    CHANGES[changed](corpus)
     assert main(["train", "--resume", run]) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert f"Run {run} began with other data or another model. What changed: " in told
