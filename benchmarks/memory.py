@@ -16,8 +16,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ablate.sweeps import run
-from ablate.sweeps.follow import Follower
+from ablate.scheduler import run
+from ablate.scheduler.follow import Follower
 from ablate.sweeps.spec.sweep import Sweep
 
 EXAMPLES = """examples:

@@ -54,9 +54,11 @@ def build_spec(trials: int, arms: int, sampler: str) -> Any:
 
 def fill(url: str, trials: int, arms: int) -> None:
     """Make a sweep whose searches have so many finished trials."""
-    from ablate.sweeps.search.space import to_distributions
-    from ablate.sweeps.storage import create_study, name_study, open_storage
-    from ablate.sweeps.storages.kinds import find_kind
+    from ablate.scheduler.samplers import to_distributions
+    from ablate.scheduler.storage import open_storage
+    from ablate.scheduler.storages.kinds import find_kind
+    from ablate.scheduler.studies import name_study
+    from ablate.scheduler.writer import create_study
 
     storage, spec, draw = open_storage(url), build_spec(trials, arms, "tpe"), random.Random(0)
     for arm in spec.all_arms:
@@ -158,7 +160,7 @@ def _build_notes(number: int, value: float) -> dict[str, Any]:
 
 def measure_status(url: str, trials: int, arms: int) -> Callable[[], object]:
     """Return what `ablate status` calls."""
-    from ablate.sweeps.status import read_statuses
+    from ablate.scheduler.status import read_statuses
 
     return lambda: read_statuses(f"scale-{trials}", url)
 
@@ -172,13 +174,15 @@ def measure_report(url: str, trials: int, arms: int) -> Callable[[], object]:
 
 def measure_take(url: str, trials: int, arms: int, sampler: str = "tpe") -> Callable[[], object]:
     """Return what takes the next trial; the trial ends before the next call."""
-    from ablate.sweeps.arms import ArmTrials
-    from ablate.sweeps.storage import create_study, name_study, open_storage
-    from ablate.sweeps.trial_queue import TrialQueue
+    from ablate.scheduler.queue import Queue
+    from ablate.scheduler.storage import open_storage
+    from ablate.scheduler.studies import name_study
+    from ablate.scheduler.writer import create_study
 
     spec, storage = build_spec(trials, arms, sampler), open_storage(url)
-    studies = {arm: create_study(storage, name_study(spec.name, 1, arm), spec) for arm in spec.all_arms}
-    queue = TrialQueue([ArmTrials(study, spec, arm, "") for arm, study in studies.items()], storage)
+    for arm in spec.all_arms:
+        create_study(storage, name_study(spec.name, 1, arm), spec)
+    queue = Queue(storage, spec.name, 1, spec)
     return lambda: queue.take()
 
 
@@ -209,16 +213,16 @@ def measure(name: str, url: str, trials: int, arms: int) -> dict[str, float]:
         busy.append(time.process_time() - computed)
         memory = memory or (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         if name.startswith("take"):
-            _end(*result)  # type: ignore[misc]
+            _end(result)
     later = {"later": statistics.median(seconds[1:]), "later_cpu": statistics.median(busy[1:])}
     later["quickest"] = min(seconds[1:])
     return {"first": seconds[0], "first_cpu": busy[0], **later, "mib": memory}
 
 
-def _end(arm: Any, trial: Any) -> None:
+def _end(task: Any) -> None:
     from ablate.training.procedures import Result
 
-    arm.record_result(trial, Result("completed", {"val/loss": 2.5}, step=1, run_id=None, seconds=1.0))
+    task.record_result(Result("completed", {"val/loss": 2.5}, step=1, run_id=None, seconds=1.0))
 
 
 def main() -> None:

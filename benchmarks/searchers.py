@@ -32,9 +32,11 @@ from ablate.plots.drawing import save
 from ablate.plots.figure import Axis, Figure, Panel, Part, list_entries
 from ablate.plots.marks import Line, Mark, Points
 from ablate.plots.style import choose_looks
-from ablate.sweeps.arms import ArmTrials
+from ablate.scheduler.queue import Queue
+from ablate.scheduler.studies import name_study
+from ablate.scheduler.tasks import Task
+from ablate.scheduler.writer import create_study
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import create_study
 from ablate.training.procedures import Result
 from ablate.verdict.intervals import bound_mean
 
@@ -119,18 +121,19 @@ def read_curves(file: Path = FILE) -> list[Curve]:
 def search(spec: Sweep, objective: Callable[[Point], float], workers: int) -> list[Point]:
     """Return the points of a search in the order in which they end, asked and told as a sweep of so many workers does
     whose trials take equally long."""
-    arm = ArmTrials(
-        create_study(optuna.storages.InMemoryStorage(), "searched", spec), spec, next(iter(spec.all_arms)), ""
-    )
-    running: list[optuna.Trial] = []
-    while running or arm.tally().open:
-        while len(running) < workers and arm.tally().open:
-            running.append(arm.ask())
-        trial = running.pop(0)
-        loss = objective(trial.params)
+    storage = optuna.storages.InMemoryStorage()
+    arm = next(iter(spec.all_arms))
+    create_study(storage, name_study(spec.name, 1, arm), spec)
+    queue, running = Queue(storage, spec.name, 1, spec), list[Task]()
+    while True:
+        while len(running) < workers and (task := queue.take()):
+            running.append(task)
+        if not running:
+            return [run.params for run in queue.studies.read().search(arm)]
+        task = running.pop(0)
+        loss = objective(task.params)
         status = "completed" if math.isfinite(loss) else "diverged"
-        arm.record_result(trial, Result(status, {"val/loss": loss}, step=1, run_id=None, seconds=0.0))
-    return [record.params for record in arm.read_trials()]
+        task.record_result(Result(status, {"val/loss": loss}, step=1, run_id=None, seconds=0.0))
 
 
 def build_spec(task: str, sampler: Mapping[str, Any], trials: int, space: Mapping[str, Any] | None = None) -> Sweep:

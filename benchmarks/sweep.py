@@ -61,10 +61,12 @@ def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> 
     def loop(count: int) -> None:
         from optuna import create_study, logging
 
+        from ablate.scheduler.samplers import build_sampler
+
         logging.set_verbosity(logging.ERROR)
         spec = Sweep.from_tree(tree(len(ends) + count, steps))
         for _ in range(count):
-            trial = create_study(sampler=spec.sampler.build(len(ends))).ask()
+            trial = create_study(sampler=build_sampler(spec.sampler, len(ends))).ask()
             lr = trial.suggest_float("optimizer.lr", 1e-4, 1e-2, log=True)
             train(Experiment.from_mapping(spec.experiment, {"optimizer.lr": lr}), progress=False)
             ends.append(time.time())

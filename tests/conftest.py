@@ -18,8 +18,8 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.registry import Registry
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.executors import local
-from ablate.sweeps.storages import databases
+from ablate.scheduler.executors import local
+from ablate.scheduler.storages import databases
 from ablate.tracking.databases import sqlite_file
 
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -21,8 +21,8 @@ from torch.distributed import TCPStore
 
 from ablate.distributed.launching import SAFE_PATH
 from ablate.distributed.ranks import count_cores
-from ablate.sweeps.devices import THREADS
-from ablate.sweeps.worker import handle_signals
+from ablate.scheduler.devices import THREADS
+from ablate.scheduler.worker import handle_signals
 from ablate.tracking.connection import set_environ
 
 STARTED = threading.Lock()  # the server takes one order at a time
@@ -84,7 +84,7 @@ class ForkedWorker:
 
 
 def fork_worker(words, environment, log):
-    """`ablate.sweeps.executors.local.start_process`, by a fork."""
+    """`ablate.scheduler.executors.local.start_process`, by a fork."""
     return ForkedWorker(words, environment, log)
 
 

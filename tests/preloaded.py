@@ -8,7 +8,7 @@ gc.disable()  # which would look for garbage among a million new objects, and fi
 for _name in (
     "ablate.training.train",
     "ablate.training.fit",
-    "ablate.sweeps.worker",
+    "ablate.scheduler.worker",
     "ablate.training.module",
     "timm.models.vision_transformer",
     "sklearn.datasets",
@@ -25,6 +25,6 @@ gc.enable()
 
 from forked import fork_worker  # noqa: E402
 
-from ablate.sweeps.executors import local  # noqa: E402 - after what it imports is frozen
+from ablate.scheduler.executors import local  # noqa: E402 - after what it imports is frozen
 
 local.start_process = fork_worker

@@ -31,7 +31,7 @@ with postpone_imports():
     from ablate.addons.post_training.alignment import recipe
     from ablate.config import building
     from ablate.experiment import align
-    from ablate.sweeps import donors
+    from ablate.scheduler import donors
 
 _EXAMPLE = """\
 ablate align RUN_ID --method dpo --pairs preferences.json

@@ -14,7 +14,7 @@ with postpone_imports():
     from ablate.cli import list as lists
     from ablate.config import merging
     from ablate.experiment import tree as trees
-    from ablate.sweeps import storage
+    from ablate.scheduler import storage
     from ablate.sweeps.spec import library
 
 SHELLS = ("bash", "zsh", "fish")

@@ -15,7 +15,7 @@ from ablate.config.extras import import_library
 from ablate.config.lazy import postpone_imports
 
 with postpone_imports():
-    from ablate.sweeps import storage
+    from ablate.scheduler import storage
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 """A WSGI application."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 with postpone_imports():
     from ablate.addons.evaluation import layer_removal
     from ablate.diagnostics import kinds
-    from ablate.sweeps import donors
+    from ablate.scheduler import donors
 
 FIGURE = "figure:"
 """Prefix of the name of a figure in --what."""

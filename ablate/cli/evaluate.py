@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 with postpone_imports():
     from ablate.addons.evaluation import run as evaluation
-    from ablate.sweeps import donors, storage
+    from ablate.scheduler import donors, storage
     from ablate.sweeps.spec import references
     from ablate.training import runs, trained
 

@@ -13,10 +13,10 @@ from ablate.config.lazy import postpone_imports
 from ablate.distributed import ranks
 
 if TYPE_CHECKING:
-    from ablate.sweeps.executors.executor import Executor
+    from ablate.scheduler.executors.executor import Executor
 
 with postpone_imports():
-    from ablate.sweeps.executors import ray as ray_executor
+    from ablate.scheduler.executors import ray as ray_executor
 
 _EXECUTOR = "where workers run: this machine, or tasks of a Ray cluster (default: local; jobs of Slurm: --submit)"
 _ADDRESS = (

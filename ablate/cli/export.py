@@ -13,7 +13,7 @@ from ablate.config.lazy import postpone_imports
 
 with postpone_imports():
     from ablate.addons.export import run as exports
-    from ablate.sweeps import donors
+    from ablate.scheduler import donors
 
 _SOURCE = "a run's id, the path or address (s3://...) of its folder or last.ckpt, or sweep:NAME/ARM"
 _FORMS = "consolidated (torch), safetensors, hf (a folder for transformers), or timm (one for timm, of a ViT)"

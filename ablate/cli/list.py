@@ -27,7 +27,7 @@ with postpone_imports():
     from ablate.config import merging, plugins, registry
     from ablate.diagnostics import figures, kinds, measures
     from ablate.optim import libraries
-    from ablate.sweeps import storage
+    from ablate.scheduler import storage
     from ablate.sweeps.spec import library
 
 Row = dict[str, Any]

@@ -13,7 +13,7 @@ from ablate.config.lazy import postpone_imports
 with postpone_imports():
     from ablate.experiment import metrics
     from ablate.reports import labels
-    from ablate.sweeps import storage
+    from ablate.scheduler import storage
 
 _SINGLE = ("norm.kind", "model.kind", "optimizer.lr", "seed")  # parameters that single runs show
 _FOLDED = ("arm", "report", "selection", "crossed")  # groups of runs that a view opens without

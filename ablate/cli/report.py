@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
     from ablate.reports import index_page, terminal
     from ablate.reports.report import Report
-    from ablate.sweeps import records, storage
+    from ablate.scheduler import storage
+    from ablate.sweeps import records
     from ablate.sweeps.spec import files, library
 else:
     terminal = LazyModule("ablate.reports.terminal")
     index_page = LazyModule("ablate.reports.index_page")
     records = LazyModule("ablate.sweeps.records")
-    storage = LazyModule("ablate.sweeps.storage")
+    storage = LazyModule("ablate.scheduler.storage")
     files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\

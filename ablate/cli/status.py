@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 with postpone_imports():
     from ablate.experiment import metrics
-    from ablate.sweeps import follow, runs, storage
-    from ablate.sweeps import status as statuses
+    from ablate.scheduler import follow, storage
+    from ablate.scheduler import status as statuses
+    from ablate.sweeps import runs
 
 
 def add_parser(verbs: Verbs) -> None:

@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from ablate.addons.scaling.over_sizes import SizesReport
     from ablate.reports import terminal
     from ablate.reports.report import Report
-    from ablate.sweeps import dry_run, gpu_sharing, progress
-    from ablate.sweeps import run as sweep_run
-    from ablate.sweeps.executors import slurm as slurm_executor
-    from ablate.sweeps.executors.executor import Executor
+    from ablate.scheduler import dry_run, gpu_sharing, progress
+    from ablate.scheduler import run as sweep_run
+    from ablate.scheduler.executors import slurm as slurm_executor
+    from ablate.scheduler.executors.executor import Executor
     from ablate.sweeps.records import SweepRecord
     from ablate.sweeps.spec import files, library, references, scale
     from ablate.sweeps.spec.sweep import Sweep
 else:
     terminal = LazyModule("ablate.reports.terminal")
-    gpu_sharing = LazyModule("ablate.sweeps.gpu_sharing")
-    dry_run = LazyModule("ablate.sweeps.dry_run")
-    progress, sweep_run = LazyModule("ablate.sweeps.progress"), LazyModule("ablate.sweeps.run")
-    slurm_executor = LazyModule("ablate.sweeps.executors.slurm")
+    gpu_sharing = LazyModule("ablate.scheduler.gpu_sharing")
+    dry_run = LazyModule("ablate.scheduler.dry_run")
+    progress, sweep_run = LazyModule("ablate.scheduler.progress"), LazyModule("ablate.scheduler.run")
+    slurm_executor = LazyModule("ablate.scheduler.executors.slurm")
     references = LazyModule("ablate.sweeps.spec.references")
     files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
     scale = LazyModule("ablate.sweeps.spec.scale")

@@ -13,9 +13,9 @@ from ablate.config.lazy import postpone_imports
 from ablate.distributed import ranks, slurm
 
 with postpone_imports():
-    from ablate.sweeps import run as sweep_run
-    from ablate.sweeps import storage as storages
-    from ablate.sweeps import worker as workers
+    from ablate.scheduler import run as sweep_run
+    from ablate.scheduler import storage as storages
+    from ablate.scheduler import worker as workers
 
 _EXAMPLE = """\
 ablate work my --storage postgresql://me@db/ablate

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, format_number, join_words
+from ablate.scheduler.donors import state_shared_starts
 from ablate.sweeps.comparison import compare_record_effects, list_earlier_pairs
-from ablate.sweeps.donors import state_shared_starts
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.verdict_summary import find_bounds, name_unit

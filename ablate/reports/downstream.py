@@ -12,8 +12,8 @@ import numpy as np
 from ablate.config.formatting import count_noun, format_uncertain
 from ablate.reports.section import NOTHING, Column, Section, Table, words
 from ablate.reports.stored_scores import Runs, Seed, StoredScores, collect_scores, find_scored_runs
+from ablate.scheduler.donors import describe_shared_start, state_shared_starts
 from ablate.sweeps.comparison import compare_record
-from ablate.sweeps.donors import describe_shared_start, state_shared_starts
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.looks import Looks, find_last_level

@@ -88,14 +88,14 @@ def _run_fanova(record: SweepRecord, arm: str, scored: list[tuple[Run, float]]) 
 
 def _build_axis(entry: Range | Any) -> tuple[BaseDistribution, bool]:
     """Return a distribution for the values of `entry`, and whether to take their logarithm: fANOVA measures evenly."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
+    from optuna.distributions import FloatDistribution
 
-    if not isinstance(entry, Range):
-        return CategoricalDistribution(tuple(entry)), False
-    if entry.log:
+    from ablate.scheduler.samplers import to_distribution
+
+    if isinstance(entry, Range) and entry.log:
         slack = 1e-9  # exp and log do not give the ends back exactly
         return FloatDistribution(math.log(entry.low) - slack, math.log(entry.high) + slack), True
-    return entry.distribution(), False
+    return to_distribution(entry), False
 
 
 # ---------------------------------------------------------------------------------------------------- section
@@ -107,7 +107,7 @@ def tabulate_importances(record: SweepRecord, known: Mapping[str, Mapping[str, f
     paths = list_searched(record.spec)
     title = "Importance of each searched parameter (fANOVA; shares of an arm sum to 1)"
     needed = f"it needs {MINIMUM_TRIALS} finished trials of an arm with different values."
-    if not paths or record.spec.at_grid:
+    if not paths or record.spec.cells:
         return []
     if not any(known.values()):
         return [Section("", sentences=[f"No importance: {needed}"])]

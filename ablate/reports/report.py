@@ -24,9 +24,9 @@ from ablate.reports.sections import PARTS, build_document
 from ablate.reports.stored_scores import add_scores
 from ablate.reports.storing import render_page, store_report, write_report
 from ablate.reports.verdict_sections import candidates_to_plain, crossed_to_plain
+from ablate.scheduler.storage import read_sweep
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search_edges import find_edges
-from ablate.sweeps.storage import read_sweep
 from ablate.sweeps.verdict_summary import find_bounds
 
 NAMES = JSON, TABLE, PAGE = "report.json", "table.txt", "report.html"

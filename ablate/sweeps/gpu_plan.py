@@ -10,9 +10,9 @@ from typing import Any
 from ablate.config.yaml import read_yaml
 from ablate.estimate.plan import Assumed, Plan, plan
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.remaining import Left, count_left
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import Left, count_left
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,6 @@ class SweepRecord:
     """Arm -> tokens or images of one whole trial."""
     initial_loss: float | None = None
     """The loss of the uniform distribution, in nats; None if unknown."""
-    session: int = 0
-    """The number of times that a command began or continued it."""
     deleted: list[str] = field(default_factory=list)
     """Its studies that were deleted from the storage."""
     memo: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -109,14 +107,6 @@ class SweepRecord:
     def is_tested(self) -> bool:
         """Whether chosen settings are trained on fresh seeds."""
         return self.spec.confirm.most_seeds > 0
-
-    def is_lost(self, run: Run) -> bool:
-        """Return whether a run failed in this session, which does not try it again."""
-        return run.status == "failed" and run.session >= self.session
-
-    def may_retry(self, run: Run) -> bool:
-        """Return whether a run failed in an earlier session."""
-        return run.status == "failed" and run.session < self.session
 
     def search(self, arm: str) -> Runs:
         """Return the runs of the search of `arm`."""

@@ -67,8 +67,6 @@ class Run:
     """Its seed, also where that is searched."""
     at: str = ""
     """Of a crossed run: the arm whose settings it has, of those that both search."""
-    session: int = 0
-    """Of a failed run: the session in which it failed, which does not try it again."""
     facts: dict[str, str] = field(default_factory=dict)
     """Corpus, hardware, precision and versions of the training; those of the last process."""
     costs: dict[str, float] = field(default_factory=dict)

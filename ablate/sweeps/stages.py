@@ -119,9 +119,9 @@ class Search(Stage):
     def _build(self, record: SweepRecord, arm: str) -> Part:
         spec, runs = record.spec, record.search(arm)
         under_way = len(runs.select(status="running"))
-        lost = sum(record.is_lost(run) for run in runs)
+        lost = len(runs.select(status="failed"))  # the next session tries them again
         left = max(0, count_remaining(spec, arm, runs, record.trial_items.get(arm, 1)) - lost)
-        begun = [run for run in runs if run.status in ("interrupted", "waiting") or record.may_retry(run)]
+        begun = runs.select(status=("interrupted", "waiting"))
         wanted = list(self._list_begun(record, arm, begun)) if left else []
         wanted += self._list_new(spec, arm, runs, left - len(begun))
         return Part(arm, runs.finished + under_way, under_way, left, tuple(wanted))
@@ -156,8 +156,8 @@ class Search(Stage):
             for run in record.search(arm).select(status="waiting"):
                 if run.number in climb.over - kept:
                     last, went = rungs[len(run.rungs) - 1], rungs[len(run.rungs)].settings
-                    went_on = count_noun(went, "setting")
-                    text = f"pruned at the rung of {last.updates} updates, from which {went_on} went on"
+                    went_on = f"from which {count_noun(went, 'setting')} went on"
+                    text = f"pruned at the rung of {last.updates} updates, {went_on}"
                     stops.append(Decision(arm, STOP, {"number": run.number, "reason": text}))
         return stops
 
@@ -317,7 +317,7 @@ def _build_part(record: SweepRecord, wanted: Wanted, seeds: Sequence[int]) -> Pa
     """Return the runs of certain settings on `seeds`."""
     known = record.runs.select(wanted.arm, wanted.stage, number=wanted.number, at=wanted.at)
     running = len(known.select(status="running"))
-    tried = {run.seed for run in known if run.status in (*FINISHED, "running") or record.is_lost(run)}
+    tried = {run.seed for run in known.select(status=(*FINISHED, "running", "failed"))}
     left = [seed for seed in seeds if seed not in tried]
     return Part(
         wanted.arm, known.finished + running, running, len(left), tuple(replace(wanted, seed=seed) for seed in left)
@@ -385,3 +385,41 @@ def find_kept(record: SweepRecord, arm: str) -> set[str]:
     else:
         kept = [record.settled(arm), record.fresh(arm).find_best(record.spec.objective.direction)]
     return {run.run_id for run in kept if run is not None and run.run_id}
+
+
+@dataclass(frozen=True)
+class Left:
+    """The remaining runs of an arm."""
+
+    search: int
+    selection: int
+    seeds: int
+    """Fresh seeds up to the first look."""
+    more: int
+    """Further fresh seeds that it may need."""
+    share: float = 1.0
+    """Of a whole run, what a trial of the search takes on average."""
+
+    @property
+    def sure(self) -> int:
+        """Number of certain runs."""
+        return self.search + self.selection + self.seeds
+
+    @property
+    def whole(self) -> float:
+        """What they take, in whole runs."""
+        return self.search * self.share + self.selection + self.seeds
+
+
+def count_left(spec: Sweep, items: Mapping[str, int], record: SweepRecord | None = None) -> dict[str, Left]:
+    """Return the remaining runs of each arm, of a new sweep without a `record`. `items`: arm -> tokens or images of a
+    run."""
+    runs = record or SweepRecord(spec.name, 1, spec, Runs())
+    known = replace(runs, spec=spec, trial_items=dict(items))
+    stages = [stage for stages in STEPS for stage in stages]
+    left = {}
+    for arm in spec.all_arms:
+        sure, more = zip(*(stage.plan(known, arm) for stage in stages), strict=True)
+        search, selection, seeds, _ = sure
+        left[arm] = Left(search, selection, seeds, sum(more), spec.find_share(arm))
+    return left

@@ -13,6 +13,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ablate.experiment.metrics import find_resolution
+from ablate.scheduler.queue import Queue
+from ablate.scheduler.storage import read_generation
+from ablate.scheduler.studies import name_study
+from ablate.scheduler.writer import create_study
 from ablate.sweeps.comparison import (
     compare_arms,
     compare_effects,
@@ -22,11 +26,8 @@ from ablate.sweeps.comparison import (
     rank_candidates,
 )
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.rung_trials import build_arm
 from ablate.sweeps.search.promotion import climb, rank_reached
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import create_study, name_study, read_generation
-from ablate.sweeps.trial_queue import TrialQueue
 from ablate.training.procedures import Result
 from ablate.verdict.effects import Effect
 from ablate.verdict.outcomes import LOSS, Outcome, classify
@@ -61,31 +62,28 @@ def simulate(
         trivial_loss: of the data; a val/loss of 98 % of it or more is stuck. None: it is not known.
         validation_items: of the data; 1 over it is the resolution of an accuracy. None: it is not known.
     """
-    arms = []
     notes = {"trivial_loss": trivial_loss, "validation_items": validation_items}
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, 1, arm), spec)
         for key, note in notes.items():
             if note is not None:
                 study.set_user_attr(key, note)
-        arms.append(build_arm(study, spec, arm, parent=""))
-    seeds = {arm: spec.base(arm).seed for arm in spec.all_arms}
-    queue = TrialQueue(arms, storage)
-    queue.recover()
+    queue = Queue(storage, spec.name, 1, spec)
+    queue.begin_session()
     finished = 0
     while trials is None or finished < trials:
-        taken = queue.take()
-        if taken is None:
+        task = queue.take()
+        if task is None:
             if not queue.must_wait():
                 break
             time.sleep(POLL)
             continue
-        turn, trial = taken
-        params, length = turn.params(trial), turn.find_length(trial)
-        share = length / spec.base(turn.arm).trainer.max_steps if length else 1.0
-        value = _call(spec, objective, turn.arm, params, params.get("seed", seeds[turn.arm]), share)
+        length = task.run.updates
+        share = length / spec.base(task.arm).trainer.max_steps if length else 1.0
+        seed = task.params.get("seed", spec.base(task.arm).seed)
+        value = _call(spec, objective, task.arm, task.params, seed, share)
         status = "diverged" if not math.isfinite(value) else "paused" if length else "completed"
-        turn.record_result(trial, Result(status, {spec.objective.metric: value}, step=1, run_id=None, seconds=0.0))
+        task.record_result(Result(status, {spec.objective.metric: value}, step=1, run_id=None, seconds=0.0))
         finished += 1
     return read_generation(storage, spec.name, 1)
 

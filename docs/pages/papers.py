@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from ablate.config.markdown import build_table
-from ablate.sweeps.dry_run import describe_cost
+from ablate.scheduler.dry_run import describe_cost
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 

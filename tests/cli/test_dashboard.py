@@ -5,7 +5,8 @@ import json
 import pytest
 
 from ablate.cli import dashboard, main
-from ablate.sweeps.storage import list_studies, open_storage, storage_url
+from ablate.scheduler.storage import open_storage, storage_url
+from ablate.scheduler.studies import list_studies
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def ask(swept):
 
 def test_the_studies_are_shown(ask):
     status, body = ask("/api/studies")
-    known = {study.study_name for study in list_studies(open_storage(storage_url()))}
+    known = set(list_studies(open_storage(storage_url())))
     assert status == "200"
     assert {study["study_name"] for study in json.loads(body)["study_summaries"]} == known
 

@@ -12,7 +12,7 @@ from ablate.addons.evaluation.run import Evaluated
 from ablate.cli import main
 from ablate.cli.evaluate import render, resolve_models
 from ablate.experiment.tree import Experiment
-from ablate.sweeps import donors, storage
+from ablate.scheduler import donors, storage
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH, Run
 from ablate.sweeps.spec.sweep import Sweep

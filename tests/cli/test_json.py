@@ -11,7 +11,7 @@ from cli.conftest import TINY
 from ablate.cli import VERBS, build_parser, main
 from ablate.cli.output import print_json
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.storage import open_storage, storage_url
+from ablate.scheduler.storage import open_storage, storage_url
 from ablate.training.procedures import Hooks
 from ablate.training.train import train
 from benchmarks.simulation.sweeps import simulate
@@ -166,7 +166,7 @@ def test_sizes(store, document, tmp_path, monkeypatch):
         print(SAID)
         return simulate(spec, lambda arm, params, seed: 3 + len(arm) + seed / 7, open_storage(storage_url()))
 
-    monkeypatch.setattr("ablate.sweeps.run.sweep", sweep)
+    monkeypatch.setattr("ablate.scheduler.run.sweep", sweep)
     assert set(document("sweep", file, "--json")["over_sizes"]["losses"]) == {"pre", "post"}
     assert SAID in document.err
     assert "a line of progress" in document.err
@@ -176,7 +176,7 @@ def test_sizes(store, document, tmp_path, monkeypatch):
             spec, lambda arm, params, seed: float("inf" if arm == "post" else 3), open_storage(storage_url())
         )
 
-    monkeypatch.setattr("ablate.sweeps.run.sweep", diverge)
+    monkeypatch.setattr("ablate.scheduler.run.sweep", diverge)
     assert set(document("sweep", file, "name=other", "--json")["over_sizes"]["losses"]) == {"pre", "post"}
 
 

@@ -329,7 +329,7 @@ def test_a_file_that_cannot_be_written_or_read_is_told_in_a_sentence(file, monke
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_sigterm_ends_a_sweep_in_order_before_its_first_trial(number, store, tmp_path, monkeypatch, capsys):
     (tmp_path / "early.yaml").write_text("{name: early, sampler: grid, search: {optimizer.lr: [0.001]}}")
-    monkeypatch.setattr("ablate.sweeps.run.sweep", lambda *_, **__: os.kill(os.getpid(), number))
+    monkeypatch.setattr("ablate.scheduler.run.sweep", lambda *_, **__: os.kill(os.getpid(), number))
     before = signal.getsignal(number)
     assert main(["sweep", str(tmp_path / "early.yaml")]) == 130
     assert "Stopped." in capsys.readouterr().err
@@ -351,7 +351,7 @@ def test_sigterm_in_a_callback_of_the_garbage_collection_is_not_lost(store, tmp_
         threading.Event().wait(10)
         pytest.fail("it was lost")
 
-    monkeypatch.setattr("ablate.sweeps.run.sweep", prepare)
+    monkeypatch.setattr("ablate.scheduler.run.sweep", prepare)
     hook = sys.unraisablehook
     assert main(["sweep", str(tmp_path / "early.yaml")]) == 130
     told = capsys.readouterr().err

@@ -9,8 +9,8 @@ from sweeps.small import run_here, spec_tree
 from ablate.addons.ledger.bundles import hash_study, read_bundle
 from ablate.addons.ledger.checks import read_checks
 from ablate.cli import main
+from ablate.scheduler.storage import open_storage, storage_url
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, storage_url
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from ablate import tracking
 from ablate.cli import main
+from ablate.scheduler.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from benchmarks.simulation.sweeps import simulate
 
 
@@ -76,8 +76,8 @@ def test_json_with_a_folder_writes_the_files(told, tmp_path):
 
 
 def test_several_sweeps_have_one_page(told, swept, tmp_path, monkeypatch):
+    from ablate.scheduler.storage import open_storage
     from ablate.sweeps.spec.sweep import Sweep
-    from ablate.sweeps.storage import open_storage
     from benchmarks.simulation.losses import Valley
     from benchmarks.simulation.sweeps import simulate
 

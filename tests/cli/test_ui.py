@@ -17,9 +17,9 @@ from run_table import by_arm
 
 from ablate import tracking
 from ablate.cli import mlflow_view, ui
+from ablate.scheduler.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.spec.parts import Confirm
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None

@@ -24,9 +24,9 @@ from ablate.config.merging import merge
 from ablate.config.schema import json_schema
 from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers, placements
-from ablate.sweeps import run
+from ablate.scheduler import run
+from ablate.scheduler.storage import read_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_sweep
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train

@@ -16,8 +16,8 @@ from fuzz.calls import call
 
 from ablate import tracking
 from ablate.experiment.tree import Experiment
+from ablate.scheduler.storage import open_storage
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage
 from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate
 

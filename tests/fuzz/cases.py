@@ -20,8 +20,8 @@ from run_table import by_arm
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.reports.mlflow_run import name_metrics
+from ablate.scheduler.storage import open_storage, read_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, read_sweep
 from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate
 

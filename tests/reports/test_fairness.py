@@ -8,7 +8,7 @@ from ablate.reports import fairness
 from ablate.reports.fairness import tabulate_confounds
 from ablate.reports.report import assemble
 from ablate.reports.terminal import to_text
-from ablate.sweeps.storage import read_sweep
+from ablate.scheduler.storage import read_sweep
 
 
 def with_facts(record, **facts):

@@ -17,9 +17,9 @@ from ablate.reports import findings
 from ablate.reports.importance import compute_importance
 from ablate.reports.report import Report, assemble, report
 from ablate.reports.terminal import render, to_text
+from ablate.scheduler.storage import read_sweep
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH, SEARCH
-from ablate.sweeps.storage import read_sweep
 
 from .hand_built import TRIVIAL, build_record
 

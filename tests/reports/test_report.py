@@ -15,9 +15,9 @@ from PIL import Image
 from ablate import tracking
 from ablate.config.errors import StoreError, SweepError
 from ablate.reports.report import Report, assemble, report
+from ablate.scheduler.storage import read_sweep
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Scale
-from ablate.sweeps.storage import read_sweep
 
 
 def test_the_best_of_each_arm_is_the_one_found_by_hand(made: Report, expected_loss: Callable[..., float]) -> None:

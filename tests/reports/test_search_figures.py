@@ -12,8 +12,8 @@ from ablate.reports.ranges import choose_view
 from ablate.reports.search_figures import collect_points, draw_curves, draw_parameters
 from ablate.reports.sensitivity import compute_hull
 from ablate.reports.usage import UsageUnit
+from ablate.scheduler.storage import read_sweep
 from ablate.sweeps.comparison import compare_record
-from ablate.sweeps.storage import read_sweep
 
 
 def draw(record):

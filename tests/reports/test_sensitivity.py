@@ -8,7 +8,7 @@ from run_table import by_arm, put
 
 from ablate.reports.report import assemble
 from ablate.reports.sensitivity import compute_mean_excess, compute_sensitivity, tabulate_sensitivities
-from ablate.sweeps.storage import read_sweep
+from ablate.scheduler.storage import read_sweep
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from rich.console import Console
 from run_table import by_arm
 
-from ablate.sweeps import run
-from ablate.sweeps.sessions import begin_session
-from ablate.sweeps.storage import read_sweep, storage_url
-from ablate.sweeps.worker import SPOILED, STOPPED, Worker
+from ablate.scheduler import run
+from ablate.scheduler.sessions import begin_session
+from ablate.scheduler.storage import read_sweep, storage_url
+from ablate.scheduler.worker import SPOILED, STOPPED, Worker
 
 SILENT = Console(quiet=True)
 
@@ -30,7 +30,8 @@ def run_sweep(sweep, workers=2, **more):
 def run_here(sweep, storage=None, fresh=False):
     """By one worker in this process; the sweep's record. Raises KeyboardInterrupt if that was asked to stop."""
     url = storage_url(storage)
-    title, queue, _ = begin_session(sweep, url, fresh, 1)
+    queue, _ = begin_session(sweep, url, fresh, 1)
+    title = queue.full_name
     while (end := Worker(title, url).run()) == SPOILED:
         pass
     if end == STOPPED:
@@ -40,15 +41,15 @@ def run_here(sweep, storage=None, fresh=False):
 
 
 def stop_when(monkeypatch, condition):
-    """Has each worker of this process asked to stop at the first update at which `condition(arm, trial)` holds."""
+    """Has each worker of this process asked to stop at the first update at which `condition(task)` holds."""
     call = Worker._call_train
 
-    def note(self, arm, trial, lease):
-        self.now = arm, trial
-        return call(self, arm, trial, lease)
+    def note(self, task, lease):
+        self.now = task
+        return call(self, task, lease)
 
     monkeypatch.setattr(Worker, "_call_train", note)
-    monkeypatch.setattr(Worker, "_must_stop", lambda self: hasattr(self, "now") and condition(*self.now))
+    monkeypatch.setattr(Worker, "_must_stop", lambda self: hasattr(self, "now") and condition(self.now))
 
 
 def table(record):

@@ -7,9 +7,10 @@ import optuna
 import pytest
 from sweeps.searchers import SAMPLERS
 
-from ablate.sweeps.attempts import open_trial
+from ablate.scheduler.optuna_private import open_trial
+from ablate.scheduler.samplers import build_sampler, to_distributions
 from ablate.sweeps.search.samplers import samplers
-from ablate.sweeps.search.space import Range, to_distributions
+from ablate.sweeps.search.space import Range
 
 SPACE = to_distributions({
     "optimizer.lr": Range(low=1e-4, high=1e-2, log=True), "norm.alpha": [0.25, 0.5, 0.75], "optimizer.warmup": [1, 2],
@@ -53,7 +54,7 @@ def choose(kind, number, kills, fixed):
     deaths = 0
     for left in [*kills, None]:
         study._storage.left = left
-        study.sampler = samplers.parse(SAMPLERS[kind]).build(number)
+        study.sampler = build_sampler(samplers.parse(SAMPLERS[kind]), number)
         try:
             trial = open_trial(study, trial_id, SPACE, study.get_trials())
         except Killed:

@@ -24,9 +24,9 @@ from rich.console import Console
 from run_table import by_arm
 from sweeps.test_nothing_lost import cells, kill, tracked, tree, workers_of
 
-from ablate.sweeps import run
+from ablate.scheduler import run
+from ablate.scheduler.storage import read_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_sweep
 from ablate.training.train import train
 
 SEEDS = [int(seed) for seed in os.environ.get("ABLATE_TEST_SEEDS", "0").split(",")]

@@ -6,10 +6,10 @@ import pytest
 from ablate.cli import main
 from ablate.config.errors import SweepError
 from ablate.reports.report import report
-from ablate.sweeps import dry_run
-from ablate.sweeps.preparation import open_sweep
-from ablate.sweeps.storage import open_storage, read_sweep, storage_url
-from ablate.sweeps.worker import Worker
+from ablate.scheduler import dry_run
+from ablate.scheduler.preparation import open_sweep
+from ablate.scheduler.storage import open_storage, read_sweep, storage_url
+from ablate.scheduler.worker import Worker
 from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate
 
@@ -25,13 +25,12 @@ def ended(store, tiny_settings, spec):
     return sweep
 
 
-@pytest.mark.parametrize("kind", ["the baseline", "candidate", "fresh seeds"])
+@pytest.mark.parametrize("kind", ["the baseline", "further seeds"])
 def test_it_is_told_in_status_and_report_and_ends_the_sweep(kind, ended, capsys):
     names = optuna.get_all_study_names(storage_url())
     ends = {
         "the baseline": "/pre",
-        "candidate": "/post/select-0",
-        "fresh seeds": "/confirm-1",
+        "further seeds": "/post/seeds",
     }
     deleted = next(name for name in names if name.endswith(ends[kind]))
     optuna.delete_study(study_name=deleted, storage=storage_url())
@@ -49,7 +48,7 @@ def test_it_is_told_in_status_and_report_and_ends_the_sweep(kind, ended, capsys)
         with pytest.raises(SweepError, match=rf"{deleted} was deleted .* ablate sweep --fresh .* kept as small@1"):
             start()
     assert deleted not in optuna.get_all_study_names(storage_url())
-    assert open_sweep(ended, storage_url(), True, None)[1] == "small@2"
+    assert open_sweep(ended, storage_url(), True, None)[0].full_name == "small@2"
     assert read_sweep("small@1").deleted == [deleted]
 
 
@@ -68,12 +67,11 @@ def test_a_sweep_that_was_killed_while_its_studies_were_made_goes_on(ended):
             optuna.delete_study(study_name=name, storage=storage_url())
     optuna.load_study(study_name="small@1/pre", storage=storage_url()).set_user_attr("studies", [])
     assert read_sweep("small").deleted == []
-    assert open_sweep(ended, storage_url(), False, None)[1] == "small@1"
+    assert open_sweep(ended, storage_url(), False, None)[0].full_name == "small@1"
 
 
 def test_a_study_that_is_deleted_while_the_sweep_runs_ends_it_with_a_sentence(ended):
-    (pre, _) = open_sweep(ended, storage_url(), False, None)[2]
+    queue, _ = open_sweep(ended, storage_url(), False, None)
     optuna.delete_study(study_name="small@1/pre", storage=storage_url())
-    pre.refresh()
     with pytest.raises(SweepError, match="The study small@1/pre was deleted while the sweep runs"):
-        pre.read_trials()
+        queue.take()

@@ -14,14 +14,14 @@ from sweeps.small import run_sweep, spec_tree
 from ablate.cli.status import render
 from ablate.reports.mlflow_run import label_report
 from ablate.reports.report import assemble
+from ablate.scheduler.status import read_statuses
+from ablate.scheduler.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
 from ablate.sweeps.records import list_rows
 from ablate.sweeps.runs import CROSSED, FRESH
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.status import read_statuses
-from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.verdict_summary import summarise_verdict
 from benchmarks.simulation.losses import Valley, draw_normal
 from benchmarks.simulation.sweeps import replay_design, simulate

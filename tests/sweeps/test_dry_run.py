@@ -13,13 +13,13 @@ from ablate.config.errors import DataError, SweepError
 from ablate.config.formatting import format_duration
 from ablate.estimate.gpus import find_gpu
 from ablate.estimate.plan import Assumed
-from ablate.sweeps.dry_run import outline, plan
+from ablate.scheduler.dry_run import outline, plan
+from ablate.scheduler.run import sweep
+from ablate.scheduler.status import read_statuses
 from ablate.sweeps.gpu_plan import plan_sweep
-from ablate.sweeps.run import sweep
 from ablate.sweeps.seed_plan import describe_power
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.status import read_statuses
 from ablate.verdict.looks import Looks
 from ablate.verdict.power import count_seeds, find_smallest_difference
 

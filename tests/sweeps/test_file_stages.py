@@ -11,8 +11,8 @@ from ablate.addons.post_training.alignment.reward import hash_reward
 from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.config.schema import json_schema
-from ablate.sweeps.dry_run import describe_cost, outline
-from ablate.sweeps.run import sweep
+from ablate.scheduler.dry_run import describe_cost, outline
+from ablate.scheduler.run import sweep
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.references import find_donor, list_earlier_sweeps
 from ablate.sweeps.spec.sweep import Sweep

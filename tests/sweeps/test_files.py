@@ -15,7 +15,7 @@ from ablate.experiment.metrics import list_parts, read_metric
 from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers, placements
 from ablate.optim.optimizers import build_optimizer
-from ablate.sweeps.dry_run import describe_cost, outline
+from ablate.scheduler.dry_run import describe_cost, outline
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.objective_validation import find_reading
 from ablate.sweeps.spec.references import find_donor, list_references, parse_reference

@@ -5,15 +5,15 @@ import math
 import optuna
 import pytest
 from run_table import counts
+from sweeps.queues import open_queue
 from sweeps.searchers import SAMPLERS
 
 from ablate.config.errors import ConfigError
-from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.attempts import open_trial
-from ablate.sweeps.dry_run import plan
+from ablate.scheduler.dry_run import plan
+from ablate.scheduler.optuna_private import open_trial
+from ablate.scheduler.storage import read_generation
 from ablate.sweeps.search.space import Range, count_points, replace_repeated
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import create_study, name_study, read_generation
 from benchmarks.simulation.sweeps import simulate
 
 RATES = [1e-3, 3e-3]
@@ -59,16 +59,14 @@ def test_arms_with_two_and_four_points_are_searched_whole_and_the_plan_says_so(s
 
 def test_a_failed_point_is_tried_again_and_no_other_takes_its_place(store):
     spec, storage = sweep(arms={}, sampler="random", budget={"trials": 6}), optuna.storages.InMemoryStorage()
-    arm = ArmTrials(create_study(storage, name_study("few", 1, "all"), spec), spec, "all", "")
-    arm.begin_session()
-    first, second = arm.ask(), arm.ask()  # two workers
+    queue = open_queue(storage, spec)
+    first, second = queue.take(), queue.take()  # two workers
     assert {first.params["optimizer.lr"], second.params["optimizer.lr"]} == {*RATES}
-    arm.record_failure(first, "it breaks")
-    assert arm.tally().open == 0
-    arm.begin_session()
-    assert arm.recover() == 1
-    assert arm.ask().params == first.params
-    assert len(read_generation(storage, "few", 1).trials["all"]) == 2
+    first.record_failure("it breaks")
+    assert queue.take() is None
+    assert queue.begin_session() == 1
+    assert queue.take().params == first.params
+    assert len(read_generation(storage, "few", 1).search("all")) == 2
 
 
 def test_what_is_trained_is_what_is_written_down():

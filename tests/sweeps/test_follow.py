@@ -5,8 +5,8 @@ import io
 from optuna.storages import InMemoryStorage
 from rich.console import Console
 
-from ablate.sweeps.follow import Follower
-from ablate.sweeps.progress import Display
+from ablate.scheduler.follow import Follower
+from ablate.scheduler.progress import Display
 from ablate.sweeps.spec.sweep import Sweep
 from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate

@@ -6,13 +6,13 @@ from sweeps.small import SILENT
 
 from ablate.config.errors import SweepError
 from ablate.reports.report import report
-from ablate.sweeps import preparation, run
-from ablate.sweeps.follow import Follower
-from ablate.sweeps.preparation import open_sweep
-from ablate.sweeps.progress import Display
-from ablate.sweeps.sessions import begin_session
-from ablate.sweeps.storage import read_sweep, storage_url
-from ablate.sweeps.worker import Worker
+from ablate.scheduler import preparation, run
+from ablate.scheduler.follow import Follower
+from ablate.scheduler.preparation import open_sweep
+from ablate.scheduler.progress import Display
+from ablate.scheduler.sessions import begin_session
+from ablate.scheduler.storage import read_sweep, storage_url
+from ablate.scheduler.worker import Worker
 
 
 class Here:
@@ -46,11 +46,11 @@ def test_a_command_trains_and_returns_its_own_generation_though_a_later_one_has_
 
 def test_who_follows_a_sweep_stays_with_its_generation(store, spec):
     sweep = spec(arms={}, budget={"trials": 1})
-    name, queue, _ = begin_session(sweep, storage_url(), False, 1)
+    queue, _ = begin_session(sweep, storage_url(), False, 1)
     follower = Follower("small", queue.storage, Display(SILENT, "val/loss", 1))
     begin_session(sweep, storage_url(), True, 1)
     follower._count()
-    assert (name, follower.record.full_name) == ("small@1", "small@1")
+    assert (queue.full_name, follower.record.full_name) == ("small@1", "small@1")
     worker = Worker("small@1", storage_url())
     assert (worker.title, worker.full_name) == ("small", "small@1")  # the name in MLflow, and the one that stays
 
@@ -76,9 +76,9 @@ def test_two_that_start_afresh_together_make_two_generations(store, spec, monkey
 
     def lock_after_the_other(storage, step):
         monkeypatch.setattr(preparation, "do_locked", lock)
-        names.append(open_sweep(sweep, storage_url(), True, None)[1])
+        names.append(open_sweep(sweep, storage_url(), True, None)[0].full_name)
         return lock(storage, step)
 
     monkeypatch.setattr(preparation, "do_locked", lock_after_the_other)
-    names.append(open_sweep(sweep, storage_url(), True, None)[1])
+    names.append(open_sweep(sweep, storage_url(), True, None)[0].full_name)
     assert names == ["small@2", "small@3"]

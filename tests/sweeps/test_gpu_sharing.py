@@ -10,7 +10,7 @@ from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.estimate.gpus import GIB
 from ablate.estimate.memory import Memory
-from ablate.sweeps import devices, gpu_sharing, preparation, worker
+from ablate.scheduler import devices, gpu_sharing, preparation, worker
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking import provenance
 from ablate.training.procedures import Result

@@ -11,11 +11,11 @@ from sweeps.small import run_sweep, spec_tree
 from ablate import tracking
 from ablate.config.errors import SweepError
 from ablate.reports.report import assemble
+from ablate.scheduler.donors import find_settled_run, resolve_run
+from ablate.scheduler.status import read_statuses
 from ablate.sweeps.comparison import compare_record
-from ablate.sweeps.donors import find_settled_run, resolve_run
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.status import read_statuses
 from ablate.sweeps.verdict_summary import summarise_verdict
 from ablate.training.runs import measure_checkpoint
 from ablate.verdict.comparison import compare

@@ -15,9 +15,9 @@ from sweeps.small import table
 from ablate import tracking
 from ablate.config.errors import SweepError
 from ablate.distributed import ranks
-from ablate.sweeps import run
+from ablate.scheduler import run
+from ablate.scheduler.storage import read_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_sweep
 
 
 def tree(settings, **more):
@@ -45,7 +45,7 @@ WITHOUT_REPORT = """
 import sys
 
 from ablate.distributed import groups
-from ablate.sweeps.run import sweep
+from ablate.scheduler.run import sweep
 from ablate.sweeps.spec.sweep import Sweep
 
 with groups.lead() as ending:

@@ -15,12 +15,12 @@ from ablate.config.errors import ConfigError
 from ablate.plots.drawing import draw
 from ablate.plots.figure import Entry, Panel, plot
 from ablate.reports.mlflow_run import name_metrics
-from ablate.sweeps.progress import Display, Running
+from ablate.scheduler.progress import Display, Running
+from ablate.scheduler.sessions import begin_session
+from ablate.scheduler.storage import read_sweep, storage_url
 from ablate.sweeps.runs import FRESH
-from ablate.sweeps.sessions import begin_session
 from ablate.sweeps.spec.fields import MOST_LETTERS
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_sweep, storage_url
 
 NAMES = [
     "it's", 'a "quoted" one', "it's \"both\"", "back`tick`", "per%cent _ like", "a\\b", "$a$b", r"$\frac$", "_hidden",
@@ -99,11 +99,11 @@ def test_a_kill_between_the_run_and_its_note(store, tiny_settings, monkeypatch):
     spec = Sweep.from_tree(build(tiny_settings, ["it's", 'and "both"']))
     asked = []
     find = tracking.find_run
-    _, queue, _ = begin_session(spec, storage_url(), False, 1)
-    for arm, trial in (queue.take(), queue.take()):
-        tags = {"ablate.sweep": "named", **arm.tags(trial)}
-        tracking.Tracker.start("named", arm.label(trial), tags, arm.parent)
-        trial.set_user_attr("owner", {**trial.user_attrs["owner"], "started": "earlier"})  # the process has ended
+    queue, _ = begin_session(spec, storage_url(), False, 1)
+    for task in (queue.take(), queue.take()):
+        tags = {"ablate.sweep": "named", **task.tags}
+        tracking.Tracker.start("named", task.label, tags, task.parent)
+        task.note("owner", {**task.owner, "started": "earlier"})  # the process has ended
     monkeypatch.setattr(tracking, "find_run", lambda *given: asked.append(find(*given)) or asked[-1])
     run_here(spec)
     trials = [trial for trials in by_arm(read_sweep("named")).values() for trial in trials]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ablate.sweeps.dry_run import plan
-from ablate.sweeps.initial_gradients import describe_outlying_gradients, measure_initial_gradients
-from ablate.sweeps.preparation import check_sweep
+from ablate.scheduler.dry_run import plan
+from ablate.scheduler.initial_gradients import describe_outlying_gradients, measure_initial_gradients
+from ablate.scheduler.preparation import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training import initial_gradient
 

@@ -9,10 +9,10 @@ from sweeps.small import run_here, stop_when
 
 from ablate.config.errors import ChangedInputsError, SweepError
 from ablate.reports.fairness import describe_surroundings
-from ablate.sweeps import dry_run
-from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.preparation import open_sweep
-from ablate.sweeps.storage import read_sweep, storage_url
+from ablate.scheduler import dry_run
+from ablate.scheduler.preparation import open_sweep
+from ablate.scheduler.queue import Queue
+from ablate.scheduler.storage import read_sweep, storage_url
 from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
 from ablate.training.trained import open_trained
 
@@ -90,21 +90,21 @@ def test_a_sweep_whose_data_has_changed_is_refused_and_fresh_starts_anew(changed
     ):
         with pytest.raises(SweepError, match=CHANGED.format(changed)):
             start()
-    assert open_sweep(on_files(), storage_url(), True, None)[1] == "small@2"
-    assert open_sweep(on_files(), storage_url(), False, None)[1] == "small@2"
+    assert open_sweep(on_files(), storage_url(), True, None)[0].full_name == "small@2"
+    assert open_sweep(on_files(), storage_url(), False, None)[0].full_name == "small@2"
     assert list_changed_inputs(read_sweep("small@1").inputs, read_sweep("small").inputs)
 
 
 def test_data_that_changes_while_a_sweep_runs_is_seen_before_the_next_trial(store, on_files, corpus, monkeypatch):
-    ask = ArmTrials.ask
+    take = Queue.take
 
     def change_at_the_second(self):
-        trial = ask(self)
-        if self.arm == "mix":
+        task = take(self)
+        if task.arm == "mix":
             CHANGES["data text"](corpus)
-        return trial
+        return task
 
-    monkeypatch.setattr(ArmTrials, "ask", change_at_the_second)
+    monkeypatch.setattr(Queue, "take", change_at_the_second)
     with pytest.raises(SweepError, match=r"was changed while small runs:\n  data text .* -> \w{64}\nRestore it"):
         run_here(on_files())
     record = read_sweep("small")
@@ -118,13 +118,13 @@ def test_a_trial_that_was_stopped_is_not_continued_on_other_data(store, on_files
     """By what the sweep has noted or, where its note says nothing, by what the run has."""
     seen = []
     with monkeypatch.context() as patched:
-        stop_when(patched, lambda arm, trial: len(seen) == 3 or seen.append(0))
+        stop_when(patched, lambda task: len(seen) == 3 or seen.append(0))
         with pytest.raises(KeyboardInterrupt):
             run_here(on_files())
     CHANGES["data text"](corpus)
     if not is_known:
         for place in ("worker", "preparation"):
-            monkeypatch.setattr(f"ablate.sweeps.{place}.list_changed_inputs", lambda *_: [])
+            monkeypatch.setattr(f"ablate.scheduler.{place}.list_changed_inputs", lambda *_: [])
     with pytest.raises(
         SweepError if is_known else ChangedInputsError, match=r"What changed:\n  data text .* -> \w{64}"
     ):
@@ -183,6 +183,6 @@ def test_questions_of_downstream_tasks_are_inputs(store, on_files, tmp_path):
 
 
 def test_optuna_keeps_what_was_read_with_the_study(store, on_files):
-    _, name, (pre, _), _ = open_sweep(on_files(), storage_url(), False, None)
-    attributes = optuna.load_study(study_name=f"{name}/pre", storage=pre.study._storage).user_attrs
+    queue, _ = open_sweep(on_files(), storage_url(), False, None)
+    attributes = optuna.load_study(study_name=f"{queue.full_name}/pre", storage=queue.storage).user_attrs
     assert {key.split()[0] for key in attributes["inputs"]} == {"data", "tokenizer"}

@@ -17,25 +17,27 @@ import yaml
 from forked import Forked, fork_worker
 from rich.console import Console
 from run_table import counts
+from sweeps.queues import open_queue, read
 from sweeps.small import run_here, run_sweep, spec_tree, stop_when, table
 
 from ablate import tracking
 from ablate.config.errors import AblateError, StoreError, SweepError, TakenOverError
 from ablate.reports.findings import list_cautions
-from ablate.sweeps import follow, run
-from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.executors import local
-from ablate.sweeps.executors.crashes import Crashes
-from ablate.sweeps.executors.worker_log import WorkerLog, read_error
-from ablate.sweeps.follow import Follower
-from ablate.sweeps.leases import EXPIRY, Lease, Watch, _read_start_time, describe_process
-from ablate.sweeps.progress import Display
-from ablate.sweeps.sessions import begin_session, load_arms
+from ablate.scheduler import follow, run
+from ablate.scheduler.executors import local
+from ablate.scheduler.executors.crashes import Crashes
+from ablate.scheduler.executors.worker_log import WorkerLog, read_error
+from ablate.scheduler.follow import Follower
+from ablate.scheduler.leases import EXPIRY, Lease, Watch, _read_start_time, describe_process
+from ablate.scheduler.progress import Display
+from ablate.scheduler.sessions import begin_session
+from ablate.scheduler.sessions import open_queue as open_queue_of
+from ablate.scheduler.status import read_statuses
+from ablate.scheduler.storage import open_storage, read_sweep, storage_url
+from ablate.scheduler.storage_lock import do_locked
+from ablate.scheduler.worker import STOPPED, Worker
+from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.status import read_statuses
-from ablate.sweeps.storage import create_study, name_study, open_storage, read_sweep, read_trials, storage_url
-from ablate.sweeps.storage_lock import do_locked
-from ablate.sweeps.worker import STOPPED, Worker
 from ablate.tracking.databases import LostConnectionError
 
 
@@ -47,8 +49,8 @@ def test_a_confirmation_that_was_stopped_goes_on(store, spec, monkeypatch):
     settings = {"arms": {"pre": {"norm": "pre"}}, "budget": {"trials": 1}, "confirm": {"seeds": 2}}
     plain = run_here(spec(name="plain", **settings))
 
-    def has_validated(arm, trial):
-        return arm.role == "confirmation" and arm.study.trials[trial.number].intermediate_values
+    def has_validated(task):
+        return task.run.stage == FRESH and task.read().intermediate_values
 
     with monkeypatch.context() as patch:
         stop_when(patch, has_validated)
@@ -59,17 +61,17 @@ def test_a_confirmation_that_was_stopped_goes_on(store, spec, monkeypatch):
     assert [(t.params, t.value, t.curve) for t in record.fresh("pre")] == [
         (t.params, t.value, t.curve) for t in plain.fresh("pre")
     ]
-    assert len(load_trials("small@1/pre/confirm-0")) == 2
+    assert len(load_trials("small@1/pre/seeds")) == 2
 
 
 def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
     settings = {"arms": {}, "budget": {"trials": 1}, "confirm": {"seeds": 1}}
     call = Worker._call_train
 
-    def fail(self, arm, trial, lease):
-        if arm.role == "confirmation":
+    def fail(self, task, lease):
+        if task.run.stage == FRESH:
             raise RuntimeError("it breaks")
-        return call(self, arm, trial, lease)
+        return call(self, task, lease)
 
     monkeypatch.setattr(Worker, "_call_train", fail)
     record = run_here(spec(**settings))
@@ -124,7 +126,7 @@ def test_a_disk_that_fails_stops_the_sweep_and_costs_no_trial(store, undisturbed
 def test_what_a_killed_worker_did_not_write_down_is_made_up_for(store, undisturbed, spec, monkeypatch):
     """The run that it started and its validations are in MLflow, not in Optuna."""
     with monkeypatch.context() as patch:
-        stop_when(patch, lambda arm, trial: len(arm.study.trials[trial.number].intermediate_values) == 2)
+        stop_when(patch, lambda task: len(task.read().intermediate_values) == 2)
         with pytest.raises(KeyboardInterrupt):
             run_here(spec())
     storage = open_storage(storage_url())
@@ -152,75 +154,64 @@ def test_a_trial_that_kills_its_worker_every_time_counts_as_failed(store, spec, 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_trials_of_a_sweep_that_was_killed_are_taken_up(store, spec, how):
     sweep = spec(arms={}, budget={"trials": 1})
-    study = optuna.create_study(study_name=name_study("small", 1, "all"), storage=open_storage(storage_url()))
-    study.set_user_attr("spec", sweep.to_tree())
-    arm = ArmTrials(study, sweep, "all", "")
-    trial = arm.ask()
+    task = open_queue(open_storage(storage_url()), sweep).take()
     gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    trial.set_user_attr("owner", {**describe_process(), "pid": gone.pid, "started": _read_start_time(gone.pid)})
+    task.note("owner", {**describe_process(), "pid": gone.pid, "started": _read_start_time(gone.pid)})
     assert [row["running"] for row in read_statuses("small")] == [1]
     gone.stdin.close()
     os.waitid(os.P_PID, gone.pid, os.WEXITED | how)
     assert [row["interrupted"] for row in read_statuses("small")] == [1]
     record = run_sweep(sweep)
-    assert [(t.status, t.params) for t in record.search("all")] == [("completed", trial.params)]
+    assert [(t.status, t.params) for t in record.search("all")] == [("completed", task.params)]
 
 
 def test_a_trial_of_a_living_sweep_is_left_alone(store, spec):
-    sweep = spec(arms={}, budget={"trials": 1})
-    study = optuna.create_study(study_name=name_study("small", 1, "all"), storage=open_storage(storage_url()))
-    study.set_user_attr("spec", sweep.to_tree())
-    arm = ArmTrials(study, sweep, "all", "")
-    arm.ask()
-    assert arm.recover() == 0
-    assert [r.status for r in read_trials(study.get_trials(), "all")] == ["running"]
-    assert arm.tally().open == 0
+    queue = open_queue(open_storage(storage_url()), spec(arms={}, budget={"trials": 1}))
+    queue.take()
+    assert queue.begin_session() == 0
+    assert [run.status for run in read(queue).search("all")] == ["running"]
+    assert queue.take() is None
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock of the leases that the test moves: clock[0] seconds."""
     now = [0.0]
-    monkeypatch.setattr("ablate.sweeps.leases.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("ablate.scheduler.leases.time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
 def test_a_trial_of_a_machine_that_fell_silent_is_taken_up_once(store, spec, clock):
     """By whoever has watched it for long enough; whoever comes later sees signs of the new owner."""
-    sweep = spec(arms={}, budget={"trials": 1})
-    study = create_study(open_storage(storage_url()), name_study("small", 1, "all"), sweep)
-    arm, other = ArmTrials(study, sweep, "all", ""), ArmTrials(study, sweep, "all", "")
-    trial = arm.ask()
+    sweep, storage = spec(arms={}, budget={"trials": 1}), open_storage(storage_url())
+    queue, other = (open_queue(storage, sweep) for _ in range(2))
+    task = queue.take()
     elsewhere = {"host": "elsewhere", "pid": 1, "started": "1"}
-    trial.set_user_attr("owner", {**trial.user_attrs["owner"], **elsewhere, "parent": elsewhere})
+    task.note("owner", {**task.owner, **elsewhere, "parent": elsewhere})
     for beat in range(3):  # as long as there are signs of life
         clock[0] += 0.9 * EXPIRY
-        trial.set_user_attr("signs", {"beat": beat})
-        arm.refresh()
-        other.refresh()
-        assert arm.recover() == other.recover() == 0
+        task.note("signs", {"beat": beat})
+        assert queue.begin_session() == other.begin_session() == 0
     clock[0] += 1.1 * EXPIRY
-    again = arm.ask()
-    other.refresh()
-    assert (again.number, again.params) == (trial.number, trial.params)
-    assert again.user_attrs["owner"]["claim"] == 2
-    assert other.recover() == 0
-    assert [read.status for read in other.read_trials()] == ["running"]
+    again = queue.take()
+    assert (again.number, again.params) == (task.number, task.params)
+    assert again.owner["claim"] == 2
+    assert other.begin_session() == 0
+    assert [run.status for run in read(other).search("all")] == ["running"]
     with pytest.raises(TakenOverError):
-        arm.record_failure(trial, "too late")
-    arm.record_failure(again, "it breaks")
+        task.record_failure("too late")
+    again.record_failure("it breaks")
 
 
 def test_a_process_that_stood_still_notices_that_its_trial_was_taken_over(store, spec, clock):
-    sweep = spec(arms={}, budget={"trials": 1})
-    study = create_study(open_storage(storage_url()), name_study("small", 1, "all"), sweep)
-    arm = ArmTrials(study, sweep, "all", "")
-    lease = Lease(arm.ask())
+    sweep, storage = spec(arms={}, budget={"trials": 1}), open_storage(storage_url())
+    task = open_queue(storage, sweep).take()
+    lease = Lease(task.storage, task.id, task.owner)
     lease.check_if_old()
     lease.check()
-    other = ArmTrials(study, sweep, "all", "")
-    other._watch = SimpleNamespace(is_silent=lambda trial: True)
-    other.ask()
+    other = open_queue(storage, sweep)
+    other._watch = SimpleNamespace(is_silent=lambda key, trial: True)
+    other.take()
     lease.check_if_old()  # it was heard of a moment ago
     clock[0] += EXPIRY
     with pytest.raises(TakenOverError):
@@ -228,43 +219,41 @@ def test_a_process_that_stood_still_notices_that_its_trial_was_taken_over(store,
 
 
 def test_signs_of_life_are_seen_by_the_clock_of_the_observer(store, spec, clock):
-    sweep = spec(arms={}, budget={"trials": 1})
-    study = create_study(open_storage(storage_url()), name_study("small", 1, "all"), sweep)
-    lease, watch = Lease(ArmTrials(study, sweep, "all", "").ask()), Watch()
+    task = open_queue(open_storage(storage_url()), spec(arms={}, budget={"trials": 1})).take()
+    lease, watch, key = Lease(task.storage, task.id, task.owner), Watch(), (task.study, task.number)
     for _ in range(4):
         lease.give_sign()
-        assert not watch.is_silent(study.trials[0])
+        assert not watch.is_silent(key, task.read())
         clock[0] += 0.9 * EXPIRY
-    assert not watch.is_silent(study.trials[0])
+    assert not watch.is_silent(key, task.read())
     clock[0] += 0.2 * EXPIRY
-    assert watch.is_silent(study.trials[0])
-    assert not Watch().is_silent(study.trials[0])  # which has not watched it
+    assert watch.is_silent(key, task.read())
+    assert not Watch().is_silent(key, task.read())  # which has not watched it
 
 
 def test_a_trial_that_lost_its_group_is_not_taken_from_a_process_that_stands_still(store, spec):
     """Its lock is not broken: the process has let it go by itself."""
-    sweep = spec(arms={}, budget={"trials": 1})
-    study = create_study(open_storage(storage_url()), name_study("small", 1, "all"), sweep)
-    arm = ArmTrials(study, sweep, "all", "")
-    arm.record_loss(arm.ask())
-    assert study.trials[0].user_attrs["owner"]["reason"] == "other ranks of its group were lost"
-    again = arm.ask()
-    assert (again.user_attrs["owner"]["claim"], again.user_attrs["owner"]["taken over"]) == (2, False)
+    queue = open_queue(open_storage(storage_url()), spec(arms={}, budget={"trials": 1}))
+    task = queue.take()
+    task.record_loss()
+    assert task.read().user_attrs["owner"]["reason"] == "other ranks of its group were lost"
+    again = queue.take()
+    assert (again.owner["claim"], again.owner["taken over"]) == (2, False)
 
 
 def test_who_follows_a_sweep_sees_its_end_also_where_a_trial_failed(store, spec, monkeypatch):
     call, begun = Worker._call_train, []
 
-    def fail_first(self, arm, trial, lease):
-        begun.append(trial.number)
+    def fail_first(self, task, lease):
+        begun.append(task.number)
         if len(begun) == 1:
             raise RuntimeError("it breaks")
-        return call(self, arm, trial, lease)
+        return call(self, task, lease)
 
-    title, queue, _ = begin_session(spec(arms={}), storage_url(), False, 1)
+    queue, _ = begin_session(spec(arms={}), storage_url(), False, 1)
     shown = Console(file=io.StringIO(), width=200)
     with Display(shown, "val/loss", 1) as display:
-        follower = Follower(title, queue.storage, display)
+        follower = Follower(queue.full_name, queue.storage, display)
         assert not follower.is_over()
         monkeypatch.setattr(Worker, "_call_train", fail_first)
         record = run_here(spec(arms={}))
@@ -275,17 +264,17 @@ def test_who_follows_a_sweep_sees_its_end_also_where_a_trial_failed(store, spec,
 
 
 def test_results_that_a_killed_command_did_not_write_to_mlflow_are_written_by_the_next(store, spec, monkeypatch):
-    def kill(arms):
+    def kill(record, arm):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "_close_parents", kill)
+        patch.setattr(run, "_close_parent", kill)
         with pytest.raises(KeyboardInterrupt):
             run_here(spec(arms={}))
     record = run_here(spec(arms={}))
     parent = tracking.client().get_run(record.parents["all"])
     assert (parent.info.status, parent.data.tags["ablate.best.run_id"]) == ("FINISHED", record.best("all").run_id)
-    monkeypatch.setattr(run, "_close_parents", kill)
+    monkeypatch.setattr(run, "_close_parent", kill)
     run_here(spec(arms={}))  # once is enough
 
 
@@ -318,11 +307,11 @@ def test_a_full_disk_is_named_where_a_worker_could_write_nothing(store, monkeypa
 def test_what_was_taken_over_is_dropped_and_the_worker_goes_on(store, spec, monkeypatch):
     call, taken = Worker._call_train, []
 
-    def take_over(self, arm, trial, lease):
-        result = call(self, arm, trial, lease)
+    def take_over(self, task, lease):
+        result = call(self, task, lease)
         if not taken:
-            taken.append(trial.number)
-            do_locked(self.queue.storage, lambda: arm._free(trial, "its machine fell silent", {}))
+            taken.append(task.number)
+            do_locked(task.storage, lambda: self.queue.free(task.study, task.read(), "its machine fell silent", {}))
         return result
 
     monkeypatch.setattr(Worker, "_call_train", take_over)
@@ -335,12 +324,12 @@ def test_what_was_taken_over_is_dropped_and_the_worker_goes_on(store, spec, monk
 def test_a_worker_that_stood_still_writes_nothing_when_it_comes_back(store, spec, deadly, monkeypatch):
     """Another trains its trial to the end meanwhile."""
     settings = {"arms": {}, "search": {"norm.layer.kind": ["deadly"]}, "sampler": "grid", "plugins": [deadly("STOP")]}
-    title, _, _ = begin_session(spec(**settings), storage_url(), False, 1)
+    title = begin_session(spec(**settings), storage_url(), False, 1)[0].full_name
     log = store / "worker.log"
     worker = fork_worker(["work", title], os.environ, log)
     wait_for(lambda: "T (stopped)" in Path(f"/proc/{worker.pid}/status").read_text(), worker)
     try:
-        monkeypatch.setattr("ablate.sweeps.leases.EXPIRY", 0.0)  # of this process
+        monkeypatch.setattr("ablate.scheduler.leases.EXPIRY", 0.0)  # of this process
         record = run_here(spec(**settings))
     finally:
         os.kill(worker.pid, signal.SIGCONT)
@@ -458,8 +447,8 @@ def test_a_tracking_server_that_is_away_is_waited_for_by_one_more_trial(store, s
     """A server may come back while that trial waits for it; a full disk does not mend itself."""
     begun = []
 
-    def refuse(self, arm, trial, lease):
-        begun.append(trial.number)
+    def refuse(self, task, lease):
+        begun.append(task.number)
         raise StoreError("No answer.")
 
     monkeypatch.setattr(Worker, "_call_train", refuse)
@@ -472,7 +461,7 @@ def test_a_tracking_server_that_is_away_is_waited_for_by_one_more_trial(store, s
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_worker_whose_parent_was_gone_before_it_began_trains_nothing(store, spec):
-    title, _, _ = begin_session(spec(arms={}), storage_url(), False, 1)
+    title = begin_session(spec(arms={}), storage_url(), False, 1)[0].full_name
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert Worker(title, storage_url(), gone.pid).run() == STOPPED
@@ -480,8 +469,8 @@ def test_a_worker_whose_parent_was_gone_before_it_began_trains_nothing(store, sp
 
 
 def test_a_worker_that_begins_while_the_server_is_away_waits_for_it(store, spec, monkeypatch):
-    title, _, _ = begin_session(spec(arms={}), storage_url(), False, 1)
-    load, away = load_arms, [1, 1, 1]
+    title = begin_session(spec(arms={}), storage_url(), False, 1)[0].full_name
+    load, away = open_queue_of, [1, 1, 1]
 
     def fail_at_first(*given):
         if away:
@@ -489,12 +478,12 @@ def test_a_worker_that_begins_while_the_server_is_away_waits_for_it(store, spec,
             raise StoreError("cannot be used") from LostConnectionError("refused")
         return load(*given)
 
-    monkeypatch.setattr("ablate.sweeps.worker.load_arms", fail_at_first)
+    monkeypatch.setattr("ablate.scheduler.worker.open_queue", fail_at_first)
     with pytest.raises(StoreError):  # a file is there or not
         Worker(title, storage_url())
-    monkeypatch.setattr("ablate.sweeps.worker.find_file", lambda url: None)
+    monkeypatch.setattr("ablate.scheduler.worker.find_file", lambda url: None)
     monkeypatch.setattr("ablate.tracking.databases.AGAIN", 0.0)
-    assert Worker(title, storage_url()).queue.arms[0].arm == "all"
+    assert Worker(title, storage_url()).full_name == title
     assert not away
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ablate.sweeps import leases
+from ablate.scheduler import leases
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

@@ -14,10 +14,9 @@ from rich.console import Console
 from run_table import by_arm
 
 from ablate import tracking
-from ablate.sweeps import run
-from ablate.sweeps.runs import SEARCH
+from ablate.scheduler import run
+from ablate.scheduler.storage import read_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_sweep
 
 SEEDS = [int(seed) for seed in os.environ.get("ABLATE_TEST_SEEDS", "0").split(",")]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds workers in /proc")
@@ -104,7 +103,7 @@ def cells(record):
         (part, arm): [(t.number, t.status, t.params, t.value, t.curve, t.metrics) for t in trials]
         for part, arms in (
             ("search", by_arm(record)),
-            ("after it", {a: [run for run in record.runs.select(a) if run.stage != SEARCH] for a in by_arm(record)}),
+            ("after it", {a: record.list_seed_runs(a) for a in by_arm(record)}),
         )
         for arm, trials in arms.items()
     }

@@ -8,10 +8,11 @@ import pytest
 from ablate import tracking
 from ablate.config.errors import AblateError
 from ablate.data import Corpus, Topics
-from ablate.sweeps.preparation import open_sweep
+from ablate.scheduler.preparation import open_sweep
+from ablate.scheduler.storage import open_storage, read_sweep, storage_url
+from ablate.scheduler.studies import name_study
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import name_study, open_storage, read_sweep, storage_url
 
 
 @pytest.fixture

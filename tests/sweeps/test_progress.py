@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from ablate.sweeps import progress
+from ablate.scheduler import progress
 
 
 def test_a_long_trial_shows_in_a_log_file_that_it_goes_on(monkeypatch):

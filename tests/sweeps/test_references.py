@@ -3,9 +3,11 @@
 import pytest
 
 from ablate.config.errors import SweepError
-from ablate.sweeps.donors import resolve_run
+from ablate.scheduler.donors import resolve_run
+from ablate.scheduler.storage import open_storage, storage_url
+from ablate.scheduler.studies import name_study
+from ablate.scheduler.writer import create_study
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import create_study, name_study, open_storage, storage_url
 
 
 @pytest.fixture

@@ -8,21 +8,23 @@ import pytest
 from rich.console import Console
 from run_table import by_arm, counts
 from stored_facts import read_facts
+from sweeps.queues import open_queue, read
 from sweeps.small import run_here, run_sweep, stop_when, table
 
 from ablate import tracking
 from ablate.config.errors import ConfigError, DataError, StoreError, SweepError
-from ablate.sweeps import devices, run
-from ablate.sweeps.arms import ArmTrials
+from ablate.scheduler import devices, run
+from ablate.scheduler.status import read_statuses
+from ablate.scheduler.storage import open_storage, read_sweep, storage_url
+from ablate.scheduler.studies import name_study
 from ablate.sweeps.comparison import cross_params
 from ablate.sweeps.runs import CROSSED, FRESH, SELECTION
-from ablate.sweeps.seed_runs import SeedRuns
-from ablate.sweeps.status import read_statuses
-from ablate.sweeps.storage import create_study, name_study, open_storage, read_sweep, storage_url
+from ablate.sweeps.stages import Wanted
 
 BROKEN = """
 from typing import Literal
 from ablate.norms import NormLayer, norm_layers
+from ablate.sweeps.stages import Wanted
 from ablate.sweeps.runs import CROSSED, FRESH, SELECTION
 
 @norm_layers.register
@@ -86,7 +88,7 @@ def test_threads_that_the_user_asks_for(monkeypatch):
 def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch):
     """Sums over another number of threads are rounded elsewhere."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("ablate.sweeps.devices.count_cores", lambda: 4)
+    monkeypatch.setattr("ablate.scheduler.devices.count_cores", lambda: 4)
     shown = Console(file=io.StringIO(), width=200)
     for trials, workers in ((1, 4), (2, 1)):
         record = run.sweep(spec(arms={}, budget={"trials": trials}), workers=workers, console=shown)
@@ -134,7 +136,7 @@ def test_the_checkpoints_that_are_kept_are_those_that_were_asked_for(store, spec
     """And of a trial that was interrupted always; `ablate status` says what they take."""
     settings = {"arms": {}, "checkpoints": keep, "confirm": {"seeds": 2}}
     with monkeypatch.context() as patch:
-        stop_when(patch, lambda arm, trial: trial.number == 1 and len(arm.study.trials[1].intermediate_values) > 0)
+        stop_when(patch, lambda task: task.number == 1 and len(task.read().intermediate_values) > 0)
         with pytest.raises(KeyboardInterrupt):
             run_here(spec(**settings))
     found = optuna.load_study(study_name="small@1/all", storage=open_storage(storage_url())).trials
@@ -179,24 +181,23 @@ def test_candidates_are_compared_on_seeds_of_their_own_before_one_is_tested(stor
 
 def test_crossed_runs_are_the_losers_arm_at_the_winners_settings(store, spec):
     sweep = spec(confirm={"seeds": 3})
-    study = create_study(open_storage(storage_url()), "small@1/mix/cross-0-1-pre", sweep)
+    queue = open_queue(open_storage(storage_url()), sweep)
     settings = cross_params(sweep, {"optimizer.lr": 1e-3, "norm.alpha": 0.5}, {"optimizer.lr": 2e-3})
-    search = ArmTrials(study, sweep, "mix", "parent")
-    part = SeedRuns(study, sweep, "mix", "parent", CROSSED, settings, "pre", search)
-    assert part.want([1, 2])
-    trial = part.ask()
-    experiment = part.build_experiment(trial)
+    wanted = Wanted("mix", CROSSED, 0, settings, 1, "pre")
+    task = queue._begin(wanted)
+    experiment = task.build_experiment()
     assert (experiment.norm.alpha, experiment.optimizer.lr, experiment.seed) == (0.5, 2e-3, 1)
-    assert part.label(trial) == "mix at settings of pre seed 1"
-    assert part.tags(trial) == {
-        "ablate.role": "crossed", "ablate.arm": "mix", "ablate.trial": "0", "ablate.settings_of": "pre"
+    assert task.label == "mix at settings of pre seed 1"
+    assert task.tags == {
+        "ablate.role": "crossed", "ablate.arm": "mix", "ablate.trial": "0", "ablate.seed": "1",
+        "ablate.settings_of": "pre",
     }  # fmt: skip
-    part.record_failure(trial, "it crashed")
-    assert (part.tally().open, part.tally().running) == (1, 0)  # the failed one is for the next session
-    assert part.recover() == 0
-    search.begin_session()
-    assert part.recover() == 1
-    assert part.tally().open == 2
+    task.record_failure("it crashed")
+    (run,) = read(queue).runs.select("mix", CROSSED)
+    assert (run.status, run.seed, run.params, run.at) == ("failed", 1, settings, "pre")
+    queue.begin_session()
+    assert read(queue).runs.select("mix", CROSSED)[0].status == "interrupted"  # for this session
+    assert queue._begin(wanted).read().user_attrs["continues"] == 0
 
 
 def test_fresh_seeds_lie_above_all_that_were_tuned_on(spec):

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import optuna
 import pytest
 from run_table import by_arm
+from sweeps.queues import open_queue, read
 
 from ablate.reports.findings import list_cautions
+from ablate.scheduler.leases import OWNER
+from ablate.scheduler.studies import name_study
 from ablate.sweeps.comparison import compare_record
-from ablate.sweeps.leases import OWNER
-from ablate.sweeps.rung_trials import build_arm
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import create_study
-from ablate.sweeps.trial_queue import TrialQueue
 from ablate.training.procedures import Result
 from benchmarks.simulation.losses import Valley, draw_uniform
 from benchmarks.simulation.sweeps import replay, simulate
@@ -100,29 +99,24 @@ def test_the_engine_concludes_what_the_replay_does(name, failing):
 def test_the_order_of_rungs_and_who_is_waited_for():
     """By hand: the losses of nine settings; three of them go on, and then one."""
     losses = [2.9, 2.1, 2.5, 2.2, 2.8, 2.4, 2.7, 2.6, 2.3]
-    arm, _ = open_arms()
+    queue, _ = open_queues()
     order = []
-    while arm.tally().open > arm.tally().held:
-        trial = arm.ask()
-        order.append((trial.number, arm.find_length(trial)))
-        loss = losses[trial.number] - len(trial.user_attrs.get("rungs", ()))
-        arm.record_result(trial, result(loss, "paused" if arm.find_length(trial) else "completed"))
-        arm.free_orphans()
+    while task := queue.take():
+        order.append((task.run.number, task.run.updates))
+        loss = losses[task.run.number] - len(task.read().user_attrs.get("rungs", ()))
+        task.record_result(result(loss, "paused" if task.run.updates else "completed"))
     assert [number for number, length in order if length == 33] == list(range(9))
     assert [number for number, length in order if length == 99] == [1, 3, 8]
     assert [number for number, length in order if length is None] == [1]
-    statuses = [trial.status for trial in arm.read_trials()]
-    assert statuses == ["pruned", "completed", *["pruned"] * 7]
-    assert arm.tally().finished == 9
+    found = read(queue).search("all")
+    assert [trial.status for trial in found] == ["pruned", "completed", *["pruned"] * 7]
+    assert found.finished == 9
 
 
 def test_two_processes_agree_and_nobody_goes_on_early():
     spec = sweep()
     storage = optuna.storages.InMemoryStorage()
-    queues = [
-        TrialQueue([build_arm(create_study(storage, arm, spec), spec, arm, "") for arm in spec.all_arms], storage)
-        for _ in range(2)
-    ]
+    queues = [open_queue(storage, spec) for _ in range(2)]
     running = []
     for queue in itertools.cycle(queues):
         if len(running) < 4 and (taken := queue.take()):
@@ -130,50 +124,45 @@ def test_two_processes_agree_and_nobody_goes_on_early():
             continue
         if not running:
             break
-        arm, trial = running.pop(0)
-        length = arm.find_length(trial)
+        task = running.pop(0)
+        length = task.run.updates
         if length == 99:
-            first = [t for t in arm.read_trials() if t.rungs]
-            assert len(first) == 9
-        loss = Valley({"pre": 2.0, "post": 2.0}).at((length or 300) / 300, arm.arm, trial.params, 0)
-        arm.record_result(trial, result(loss, "paused" if length else "completed"))
-    for arm in queues[0].arms:
-        arm.refresh()
-        assert sorted(t.status for t in arm.read_trials()) == ["completed", *["pruned"] * 8]
-        assert len(arm._read_attempts()) == 9  # one trial of Optuna each
+            assert len([t for t in read(queue).search(task.arm) if t.rungs]) == 9
+        loss = Valley({"pre": 2.0, "post": 2.0}).at((length or 300) / 300, task.arm, task.params, 0)
+        task.record_result(result(loss, "paused" if length else "completed"))
+    record = read(queues[0])
+    for arm in record.arms:
+        assert sorted(t.status for t in record.search(arm)) == ["completed", *["pruned"] * 8]
+        assert len(queues[0].studies.list_attempts(name_study("climbed", 1, arm))) == 9  # one trial of Optuna each
     assert not queues[0].must_wait()
 
 
 def test_a_trial_whose_process_was_killed_goes_on_at_its_rung():
-    arm, other = open_arms()
+    queue, other = open_queues()
     for _ in range(8):
-        arm.record_result(arm.ask(), result(2.5, "paused"))
-    last = arm.ask()
-    assert arm.tally().held == 8
-    arm.study._storage.set_trial_user_attr(last._trial_id, OWNER, {"claim": 1})  # its process is gone
-    other.refresh()
-    again = other.ask()
-    assert again.number == last.number
-    assert other.find_length(again) == 33
-    other.record_result(again, result(2.0, "paused"))
-    other.refresh()
-    assert other.find_length(other.ask()) == 99
+        queue.take().record_result(result(2.5, "paused"))
+    last = queue.take()
+    assert other.take() is None  # eight wait
+    last.note(OWNER, {"claim": 1})  # its process is gone
+    again = other.take()
+    assert (again.run.number, again.run.updates) == (last.run.number, 33)
+    again.record_result(result(2.0, "paused"))
+    assert other.take().run.updates == 99
 
 
 def test_a_failed_trial_is_not_waited_for_and_is_retried_from_the_beginning():
-    arm, _ = open_arms()
+    queue, _ = open_queues()
     for number in range(9):
-        trial = arm.ask()
+        task = queue.take()
         if number == 4:
-            arm.record_failure(trial, "out of memory")
+            task.record_failure("out of memory")
         else:
-            arm.record_result(trial, result(2.0 + 0.1 * number, "paused"))
-    taken = arm.ask()
-    assert (taken.number, arm.find_length(taken)) == (0, 99)
-    arm.begin_session()
-    arm.recover()
-    again = next(t for t in (arm.ask() for _ in range(3)) if t.user_attrs.get("continues") == 4)
-    assert arm.find_length(again) == 33
+            task.record_result(result(2.0 + 0.1 * number, "paused"))
+    taken = queue.take()
+    assert (taken.run.number, taken.run.updates) == (0, 99)
+    queue.begin_session()
+    again = next(task for task in (queue.take() for _ in range(3)) if task.read().user_attrs.get("continues") == 4)
+    assert again.run.updates == 33
     assert again.params["optimizer.lr"] == RATES[4]
 
 
@@ -194,27 +183,27 @@ def test_a_report_says_where_more_went_on_than_planned():
 
 
 def test_a_validation_without_the_objective_is_a_failure():
-    arm, _ = open_arms()
-    arm.record_result(arm.ask(), Result("paused", {}, 30, None, 0.0))
-    assert arm.read_trials()[0].status == "failed"
+    queue, _ = open_queues()
+    queue.take().record_result(Result("paused", {}, 30, None, 0.0))
+    assert read(queue).search("all")[0].status == "failed"
 
 
 def test_tokens_of_the_copies_are_counted():
-    arm, _ = open_arms()
+    queue, _ = open_queues()
     copied = Result(
         "paused", {"val/loss": 2.0}, 30, None, 1.0, facts={"ablate.branched_updates": 3}, items_per_update=10
     )
     for _ in range(9):
-        arm.record_result(arm.ask(), copied)
-    arm.free_orphans()
-    assert [trial.items for trial in arm.read_trials() if trial.status == "pruned"] == [330] * 6
+        queue.take().record_result(copied)
+    queue.take()
+    assert [trial.items for trial in read(queue).search("all") if trial.status == "pruned"] == [330] * 6
 
 
-def open_arms():
+def open_queues():
     """One arm in the hands of two processes."""
     spec = sweep(arms={})
     storage = optuna.storages.InMemoryStorage()
-    return [build_arm(create_study(storage, "all", spec), spec, "all", "") for _ in range(2)]
+    return [open_queue(storage, spec) for _ in range(2)]
 
 
 def result(loss, status):

@@ -45,7 +45,7 @@ def test_a_sweep_that_is_stopped_and_continued_finds_the_same(store, build, monk
     whole = table(run_here(build(WSD, name="whole")))
     asked = iter(range(1000))
     with monkeypatch.context() as patch:
-        stop_when(patch, lambda arm, trial: next(asked) >= looks)
+        stop_when(patch, lambda task: next(asked) >= looks)
         with pytest.raises(KeyboardInterrupt):
             run_here(build(WSD))
     assert {"interrupted", "waiting"} & {trial.status for trial in read_trials()}
@@ -54,6 +54,6 @@ def test_a_sweep_that_is_stopped_and_continued_finds_the_same(store, build, monk
 
 def read_trials():
     """The trials of the sweep."""
-    from ablate.sweeps.storage import read_sweep, storage_url
+    from ablate.scheduler.storage import read_sweep, storage_url
 
     return read_sweep("climbed", storage_url(None)).search("all")

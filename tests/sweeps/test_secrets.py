@@ -18,7 +18,7 @@ from forked import start_server
 from ablate import tracking
 from ablate.cli import main
 from ablate.cli.output import repeat_command
-from ablate.sweeps.storage import open_storage
+from ablate.scheduler.storage import open_storage
 from ablate.tracking.databases import add_driver
 
 PASSWORD = "ge%40heimlich%20wort"  # an @ and a blank, as an address has them

@@ -7,9 +7,9 @@ import pytest
 import ablate
 from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
-from ablate.sweeps.settings_from import take_over
+from ablate.scheduler.settings_from import take_over
+from ablate.scheduler.storage import open_storage, storage_url
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, storage_url
 from benchmarks.simulation.sweeps import simulate
 
 SMALL = {

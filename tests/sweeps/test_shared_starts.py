@@ -3,7 +3,7 @@
 import pytest
 from run_table import by_arm
 
-from ablate.sweeps.donors import describe_shared_start, state_shared_starts
+from ablate.scheduler.donors import describe_shared_start, state_shared_starts
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Runs
 from ablate.sweeps.spec.parts import Arm

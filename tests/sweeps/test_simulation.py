@@ -2,19 +2,19 @@
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import optuna
 import pytest
 from run_table import by_arm
+from sweeps.queues import open_queue, read
 from sweeps.searchers import PRUNERS, SAMPLERS
 
 from ablate.reports.confirmation import explain_comparison
-from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import compare_record, list_candidates, list_earlier_pairs
-from ablate.sweeps.runs import CROSSED, FRESH, SELECTION
+from ablate.sweeps.runs import CROSSED, FRESH, SEARCH, SELECTION
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import name_study, read_trial
+from ablate.sweeps.stages import find_kept
 from ablate.training.procedures import Result
 from benchmarks.simulation.losses import Valley, draw_uniform
 from benchmarks.simulation.sweeps import replay, simulate
@@ -302,17 +302,16 @@ def test_what_is_interrupted_or_diverges_does_not_move_the_later_points(kind):
     """Interrupted trials are continued; of every six runs one diverges, which samplers have to learn from."""
     spec, points = build_search(kind), []
     for stopped in ((), (1, 3, 4)):
-        arm, number = arms_of(spec)[0], 0
-        while arm.tally().open:
-            trial = arm.ask()
-            if number in stopped:
-                arm.let_go(trial, "stopped")
-                trial = arm.ask()
-            value = math.log10(trial.params["optimizer.lr"] / 3e-3) ** 2 + trial.params["optimizer.weight_decay"]
-            status = "diverged" if number == 2 else "completed"
-            arm.record_result(trial, Result(status, {"val/loss": value}, step=1, run_id=None, seconds=0.0))
-            number += 1
-        points.append([record.params for record in arm.read_trials()])
+        queue, number = open_queue(optuna.storages.InMemoryStorage(), spec), 0
+        while (task := queue.take()) and task.run.stage == SEARCH:
+            if task.arm == "pre" and number in stopped:
+                task.let_go("stopped")
+                task = queue.take()
+            value = math.log10(task.params["optimizer.lr"] / 3e-3) ** 2 + task.params["optimizer.weight_decay"]
+            status = "diverged" if task.run.number == 2 else "completed"
+            task.record_result(Result(status, {"val/loss": value}, step=1, run_id=None, seconds=0.0))
+            number += task.arm == "pre"
+        points.append([run.params for run in read(queue).search("pre")])
     assert points[0] == points[1]
     assert len(points[0]) == 6
 
@@ -347,60 +346,44 @@ def test_pruning_leaves_every_arm_a_trial_that_ends():
     is removed."""
     spec = sweep(budget={"trials": 6}, pruner="median", sampler="random", experiment={"trainer.max_steps": 90})
     for direction in (1, -1):
-        for arm in arms_of(spec):
-            statuses = []
-            for number in range(6):
-                trial = arm.ask()
-                for step in range(10, 91, 10):
-                    trial.report(2.0 + direction * 0.1 * number + (100 if arm.arm == "post" else 0), step)
-                    pruned = arm.should_prune(trial)
-                    assert not (pruned and step < 30)
-                    if pruned:
-                        break
-                statuses.append("pruned" if pruned else "completed")
-                arm.study.tell(trial.number, None if pruned else 2.0, state=None if not pruned else PRUNED)
-            assert statuses[0] == "completed"
-            assert [read_trial(t, arm.arm).status for t in arm.study.trials] == statuses
-            if direction == 1:
-                assert "pruned" in statuses
-
-
-PRUNED = optuna.trial.TrialState.PRUNED
-
-
-def arms_of(spec):
-    from ablate.sweeps.arms import ArmTrials
-    from ablate.sweeps.storage import create_study
-
-    storage = optuna.storages.InMemoryStorage()
-    return [ArmTrials(create_study(storage, arm, spec), spec, arm, "") for arm in spec.all_arms]
+        queue = open_queue(optuna.storages.InMemoryStorage(), spec)
+        while task := queue.take():
+            for step in range(10, 91, 10):
+                task.report({step: {"val/loss": 2.0 + direction * 0.1 * task.run.number + 100 * (task.arm == "post")}})
+                pruned = task.should_prune()
+                assert not (pruned and step < 30)
+                if pruned:
+                    break
+            task.record_result(Result("pruned" if pruned else "completed", {"val/loss": 2.0}, step, None, 0.0))
+        for arm, trials in by_arm(read(queue)).items():
+            assert trials[0].status == "completed", arm
+            assert direction == -1 or "pruned" in {trial.status for trial in trials}
 
 
 def pruned_sweep(spec, interrupts=None):
     """(status, params, value, curve) of each trial of both arms, with a validation every 10 of 90 updates. Before each
     new validation the trial is interrupted where the generator `interrupts` says so, and goes on from there."""
-    for arm in (arms := arms_of(spec)):
-        while arm.tally().open:
-            trial = arm.ask()
-            known = arm._read_frozen(trial.number).intermediate_values
-            lr = trial.params["optimizer.lr"]
-            status, value = "completed", None
-            for step in range(10, 91, 10):
-                if step in known:
-                    continue
-                if interrupts is not None and interrupts.random() < 0.3:
-                    arm.let_go(trial, "stopped")
-                    break
-                value = 2 + math.log10(lr / 3e-3) ** 2 * (1 - 5 / step) + 10 / step
-                trial.report(value, step)
-                if arm.should_prune(trial):
-                    status = "pruned"
-                    break
-            else:
-                step = 90
-            if arm.tally().running:
-                arm.record_result(trial, Result(status, {"val/loss": value}, step, None, 0.0))
-    return [[(r.status, r.params, r.value, r.curve) for r in arm.read_trials()] for arm in arms]
+    queue = open_queue(optuna.storages.InMemoryStorage(), spec)
+    while task := queue.take():
+        known = task.read().intermediate_values
+        lr = task.params["optimizer.lr"]
+        status, value = "completed", None
+        for step in range(10, 91, 10):
+            if step in known:
+                continue
+            if interrupts is not None and interrupts.random() < 0.3:
+                task.let_go("stopped")
+                break
+            value = 2 + math.log10(lr / 3e-3) ** 2 * (1 - 5 / step) + 10 / step
+            task.report({step: {"val/loss": value}})
+            if task.should_prune():
+                status = "pruned"
+                break
+        else:
+            step = 90
+        if read(queue).search(task.arm).select(status="running"):
+            task.record_result(Result(status, {"val/loss": value}, step, None, 0.0))
+    return [[(r.status, r.params, r.value, r.curve) for r in runs] for runs in by_arm(read(queue)).values()]
 
 
 @pytest.mark.parametrize("kind", PRUNERS)
@@ -441,16 +424,17 @@ def test_the_trial_that_stands_for_an_arm_is_the_chosen_one_and_its_checkpoint_s
         lucky = arm == "post" and params["optimizer.lr"] == 1e-2
         return (1.5 if seed == 0 else TRIVIAL) if lucky else Valley(EQUAL)(arm, params, seed)
 
-    def open_arm():
-        study = optuna.load_study(study_name=name_study("simulated", 1, "post"), storage=storage)
-        return ArmTrials(study, spec, "post", parent="")
+    def kept(record):
+        runs = find_kept(replace(record, runs=record.runs.replace(map(name, record.runs))), "post")
+        return {int(run.partition(" ")[2]) for run in runs if run.startswith("search")}
+
+    def name(run):
+        return replace(run, run_id=f"{run.stage} {run.number}")
 
     searched = sum(map(spec.trials, spec.all_arms))
-    simulate(spec, objective, storage, trials=searched, trivial_loss=TRIVIAL)
-    arm = open_arm()
-    assert arm.find_settled() == arm.find_best()
-    assert arm._list_kept() == {trial.number for trial, _ in list_candidates(spec, arm.read_trials())}
-    record, arm = simulate(spec, objective, storage, trivial_loss=TRIVIAL), open_arm()
-    assert arm.find_best().params == {"optimizer.lr": 1e-2} != record.find_settings("post")
-    assert arm.find_settled() == record.settled("post")
-    assert arm._list_kept() == {record.chosen["post"]}
+    record = simulate(spec, objective, storage, trials=searched, trivial_loss=TRIVIAL)
+    assert record.settled("post") == record.best("post")
+    assert kept(record) == {trial.number for trial, _ in list_candidates(spec, record.search("post"))}
+    record = simulate(spec, objective, storage, trivial_loss=TRIVIAL)
+    assert record.best("post").params == {"optimizer.lr": 1e-2} != record.find_settings("post")
+    assert kept(record) == {record.chosen["post"]}

@@ -8,11 +8,11 @@ from run_table import by_arm
 from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
 from ablate.experiment.lora import Lora
-from ablate.sweeps.run import sweep
+from ablate.scheduler.run import sweep
+from ablate.scheduler.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps, select_passed_on
 from ablate.sweeps.spec.references import find_donor, list_earlier_sweeps
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.training.checkpoints import hash_weights
 from ablate.training.trained import open_trained
 from benchmarks.simulation.sweeps import simulate

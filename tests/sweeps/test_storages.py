@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from sweeps.test_processes import spec_of, together
 
-from ablate.sweeps.storage import read_sweep
+from ablate.scheduler.storage import read_sweep
 
 TRIALS, PROCESSES, KILLED = 200, 8, 2  # of the whole test; the default run has a small one
 

@@ -4,13 +4,12 @@ import itertools
 
 import optuna
 import pytest
+from sweeps.queues import open_queue
 from sweeps.test_processes import spec_of
 
-from ablate.sweeps import arms
-from ablate.sweeps import storage as sweep_storage
-from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.storage import create_study, name_study, open_storage
-from ablate.sweeps.trial_queue import TrialQueue
+from ablate.scheduler import queue as queues
+from ablate.scheduler import studies
+from ablate.scheduler.storage import open_storage
 from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate
 
@@ -21,15 +20,10 @@ def test_no_candidate_is_listed_while_a_trial_is_missing(looks, tmp_path, monkey
     for or started again, and no candidates are listed without it."""
     storage, spec = open_storage(f"sqlite:///{tmp_path / 'optuna.db'}"), spec_of(4)
     simulate(spec, Valley({"a": 2.0, "b": 2.1}), storage, trials=7)
-
-    def open_queue():
-        names = {arm: name_study(spec.name, 1, arm) for arm in spec.all_arms}
-        return TrialQueue([ArmTrials(create_study(storage, n, spec), spec, a, "") for a, n in names.items()], storage)
-
-    arm, trial = open_queue().take()
+    task = open_queue(storage, spec, session=False).take()
     count = itertools.count()
-    for module in (arms, sweep_storage):
+    for module in (queues, studies):
         monkeypatch.setattr(module, "is_orphan", lambda frozen: next(count) >= looks)
-    taken = open_queue().take()
-    assert taken is None or (taken[0].arm == arm.arm and taken[1].user_attrs["number"] == trial.user_attrs["number"])
+    taken = open_queue(storage, spec, session=False).take()
+    assert taken is None or (taken.arm, taken.run.number) == (task.arm, task.run.number)
     assert len(optuna.get_all_study_names(storage)) == 2

@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from ablate.sweeps.progress import Display
+from ablate.scheduler.progress import Display
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, is_open, summarise_verdict
 from benchmarks.simulation.losses import Valley

@@ -12,8 +12,8 @@ from run_table import by_arm
 from ablate.config.errors import ConfigError
 from ablate.reports.report import assemble
 from ablate.reports.verdict_figures import draw_failures
+from ablate.scheduler.dry_run import outline
 from ablate.sweeps.comparison import compare_record, compare_record_effects
-from ablate.sweeps.dry_run import outline
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep

@@ -16,8 +16,8 @@ from ablate.estimate.gpus import GPUS
 from ablate.estimate.plan import Assumed, plan
 from ablate.experiment.tree import Experiment
 from ablate.reports.labels import label_metric, name_items, name_validation_item
+from ablate.scheduler.storage import read_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_sweep
 from ablate.sweeps.verdict_summary import find_bounds, name_unit
 from ablate.tasks import tasks
 from ablate.training.module import TrainingModule

@@ -12,7 +12,7 @@ from ablate.config.errors import ConfigError
 from ablate.data import IGNORED
 from ablate.experiment.metrics import list_metrics
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.preparation import check_sweep
+from ablate.scheduler.preparation import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks, Place

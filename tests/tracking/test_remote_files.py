@@ -13,7 +13,7 @@ from ablate import tracking
 from ablate.addons.export.run import export
 from ablate.config.errors import ConfigError, DataError, StoreError
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.run import sweep
+from ablate.scheduler.run import sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking import remote_files
 from ablate.training.train import train

@@ -22,9 +22,9 @@ from forked import Forked
 from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import AblateError, StoreError
-from ablate.sweeps.storage import list_sweeps, open_storage, storage_url
-from ablate.sweeps.storage_errors import translate_storage_errors
-from ablate.sweeps.worker import await_store
+from ablate.scheduler.storage import list_sweeps, open_storage, storage_url
+from ablate.scheduler.storage_errors import translate_storage_errors
+from ablate.scheduler.worker import await_store
 from ablate.tracking.databases import sqlite_file
 
 
@@ -313,7 +313,7 @@ def test_a_database_that_is_locked_for_seconds_is_waited_for(store):
 
 def test_a_database_that_stays_locked_is_told(store, monkeypatch):
     monkeypatch.setattr("ablate.tracking.connection.LOCKED", 0.3)
-    monkeypatch.setattr("ablate.sweeps.storages.databases.LOCKED", 0.3)
+    monkeypatch.setattr("ablate.scheduler.storages.databases.LOCKED", 0.3)
     plain = sqlalchemy.text  # MLflow itself has each session wait 20 seconds
     monkeypatch.setattr("mlflow.store.db.utils.sql.text", lambda words: plain(words.replace("20000", "300")))
     tracking.client.cache_clear()
@@ -341,7 +341,7 @@ def test_a_server_that_is_away_is_waited_for_with_a_note(monkeypatch):
             raise error
 
     monkeypatch.setattr(tracking, "check_store", ask)
-    monkeypatch.setattr("ablate.sweeps.worker.time.sleep", lambda _: None)
+    monkeypatch.setattr("ablate.scheduler.worker.time.sleep", lambda _: None)
     notes = []
     await_store(notes.append, lambda: False)
     assert notes == ["No answer. Waiting for it up to 2.0 min."]

@@ -13,9 +13,9 @@ from ablate.cli import main
 from ablate.config import plugins
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.sweeps import run
+from ablate.scheduler import run
+from ablate.scheduler.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
 from ablate.training.trained import open_trained

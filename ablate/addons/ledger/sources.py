@@ -20,9 +20,9 @@ from ablate.config.merging import iterate_leaves
 from ablate.experiment.metrics import is_score, list_parts, read_metric
 from ablate.reports.literature import PublishedTable, compare_published
 from ablate.reports.stored_scores import add_scores, collect_scores, find_scored_runs
+from ablate.scheduler.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.comparison import collect_outcomes
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.verdict.outcomes import LOSS, Outcome, classify
 
 _RUN = re.compile(r"[0-9a-f]{32}")

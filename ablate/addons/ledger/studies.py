@@ -14,13 +14,13 @@ from ablate.config.errors import ConfigError, DataError, SweepError
 from ablate.config.formatting import join_words
 from ablate.config.yaml import read_yaml
 from ablate.reports.stored_scores import add_scores
-from ablate.sweeps.preparation import list_differences
+from ablate.scheduler.preparation import list_differences
+from ablate.scheduler.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.fields import count_others
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.library import find_sweep_file, list_parts
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 
 
 @dataclass(frozen=True)

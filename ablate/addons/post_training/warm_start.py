@@ -25,7 +25,7 @@ from ablate.experiment.warm_start import WarmStart
 from ablate.models.base import Model, freeze, list_filled_parts, list_tensors, list_tensors_in, match_parts
 from ablate.models.config import ALL
 from ablate.parallel.deferred import Recipes
-from ablate.sweeps.donors import resolve_donors
+from ablate.scheduler.donors import resolve_donors
 from ablate.training.checkpoints import hash_weights
 from ablate.training.trained import TrainedModel, open_trained
 

@@ -12,7 +12,7 @@ from ablate.config.yaml import SUFFIXES, read_yaml
 from ablate.diagnostics.opening import split_label
 from ablate.experiment.tree import Experiment
 from ablate.models import models
-from ablate.sweeps.donors import resolve_run
+from ablate.scheduler.donors import resolve_run
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.references import PREFIX
 from ablate.training.trained import open_trained

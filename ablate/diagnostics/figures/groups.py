@@ -10,11 +10,11 @@ from ablate import tracking
 from ablate.config.errors import AblateError
 from ablate.config.formatting import count_noun, join_words
 from ablate.diagnostics.opening import OPENERS, split_label
-from ablate.sweeps.donors import find_arm
+from ablate.scheduler.donors import find_arm
+from ablate.scheduler.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Run
 from ablate.sweeps.spec.references import parse_reference
-from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.training.runs import has_checkpoint
 
 

@@ -17,7 +17,7 @@ from ablate.diagnostics.measures import Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.data import load_data
-from ablate.sweeps.donors import resolve_run
+from ablate.scheduler.donors import resolve_run
 from ablate.sweeps.spec.references import PREFIX
 from ablate.training.runs import describe_plugins
 from ablate.training.trained import TrainedModel, open_trained

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from ablate.config.base import Kind
 from ablate.config.bounds import MOST_TRIALS
 from ablate.config.registry import Registry
-
-if TYPE_CHECKING:
-    from optuna.pruners import BasePruner
 
 
 class PrunerConfig(Kind):
@@ -28,10 +25,6 @@ class PrunerConfig(Kind):
         comparisons favour high learning rates."""
         return max(math.ceil(max_steps / 3), warmup + 1)
 
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        """Return Optuna's pruner for runs of `max_steps` updates."""
-        raise NotImplementedError
-
 
 pruners: Registry[PrunerConfig] = Registry("pruner", PrunerConfig, default="none")
 
@@ -43,11 +36,6 @@ class NoPruner(PrunerConfig):
     kind: Literal["none"] = "none"
     stops_trials: ClassVar[bool] = False
 
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        from optuna.pruners import NopPruner
-
-        return NopPruner()
-
 
 @pruners.register
 class Median(PrunerConfig):
@@ -57,8 +45,3 @@ class Median(PrunerConfig):
     kind: Literal["median"] = "median"
     n_startup_trials: int = Field(4, ge=0, le=MOST_TRIALS)
     """Trials of the arm that run to their end before any is pruned."""
-
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        from optuna.pruners import MedianPruner
-
-        return MedianPruner(self.n_startup_trials, self.find_first_step(max_steps, warmup))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -13,9 +13,6 @@ from ablate.config.bounds import MOST_SEED, MOST_TRIALS
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 from ablate.sweeps.search.space import Space, list_cells
-
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
 
 
 class SamplerConfig(Kind):
@@ -32,11 +29,6 @@ class SamplerConfig(Kind):
     def derive_seed(self, number: int) -> int:
         """Return a random seed for the trial `number`."""
         return int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
-
-    def build(self, number: int) -> BaseSampler:
-        """Return Optuna's sampler for the trial `number` of an arm. Seeding by number makes a continued sweep propose
-        the same points as an uninterrupted one."""
-        raise NotImplementedError
 
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
         """Return the reason that this sampler cannot search `space`."""
@@ -66,11 +58,6 @@ class Tpe(LearningSampler):
 
     kind: Literal["tpe"] = "tpe"
 
-    def build(self, number: int) -> BaseSampler:
-        from ablate.sweeps.search.adapted_samplers import ThriftyTpe
-
-        return ThriftyTpe(n_startup_trials=self.n_startup_trials, seed=self.derive_seed(number))
-
 
 @samplers.register
 class Gp(LearningSampler):
@@ -80,11 +67,6 @@ class Gp(LearningSampler):
     kind: Literal["gp"] = "gp"
     learns_from_pruned: ClassVar[bool] = False
 
-    def build(self, number: int) -> BaseSampler:
-        from ablate.sweeps.search.adapted_samplers import CarefulGp
-
-        return CarefulGp(n_startup_trials=self.n_startup_trials, seed=self.derive_seed(number))
-
 
 @samplers.register
 class Random(SamplerConfig):
@@ -92,11 +74,6 @@ class Random(SamplerConfig):
 
     kind: Literal["random"] = "random"
     learns: ClassVar[bool] = False
-
-    def build(self, number: int) -> BaseSampler:
-        from optuna.samplers import RandomSampler
-
-        return RandomSampler(seed=self.derive_seed(number))
 
 
 @samplers.register

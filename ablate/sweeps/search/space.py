@@ -6,16 +6,13 @@ import itertools
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_TRIALS
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
 
 Choice = bool | int | float | str | None
 
@@ -44,14 +41,6 @@ class Range(Config):
     def whole(self) -> bool:
         """True where the values are integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
-
-    def distribution(self) -> BaseDistribution:
-        """Return Optuna's distribution for the range."""
-        from optuna.distributions import FloatDistribution, IntDistribution
-
-        if self.whole:
-            return IntDistribution(int(self.low), int(self.high), log=self.log)
-        return FloatDistribution(float(self.low), float(self.high), log=self.log)
 
     def ends(self) -> list[Choice]:
         """Return the two ends, for validation."""
@@ -98,16 +87,6 @@ Entry = Annotated[
     PlainSerializer(_dump_entry, return_type=Any),
 ]
 Space = Mapping[str, Range | Sequence[Choice]]
-
-
-def to_distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Return Optuna's distributions by dotted path."""
-    from optuna.distributions import CategoricalDistribution
-
-    return {
-        path: entry.distribution() if isinstance(entry, Range) else CategoricalDistribution(tuple(entry))
-        for path, entry in space.items()
-    }
 
 
 def contains(entry: Range | Sequence[Choice], value: Choice) -> bool:

@@ -12,8 +12,8 @@ from optuna.storages import InMemoryStorage
 from ablate.addons.ledger import publish as publishing
 from ablate.addons.ledger.bundles import compute_digest
 from ablate.addons.ledger.schema import FILE
+from ablate.scheduler.storage import open_storage, storage_url
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, storage_url
 from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate
 

@@ -20,7 +20,7 @@ from ablate.addons.ledger.publish import publish, publish_anew
 from ablate.addons.ledger.verify import verify
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError, DataError
-from ablate.sweeps.storage import open_storage, storage_url
+from ablate.scheduler.storage import open_storage, storage_url
 
 EVIL = "from pathlib import Path\nPath('ran').touch()\n" + PLUGIN
 

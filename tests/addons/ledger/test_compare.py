@@ -10,8 +10,8 @@ from sweeps.small import run_here, spec_tree
 
 from ablate.addons.ledger.compare import compare
 from ablate.config.errors import SweepError
+from ablate.scheduler.storage import open_storage, storage_url
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, storage_url
 from benchmarks.simulation.sweeps import simulate
 
 

@@ -21,10 +21,10 @@ from ablate.addons.ledger.verify import verify
 from ablate.config import plugins
 from ablate.config.errors import DataError, StoreError, SweepError
 from ablate.reports.section import Section, Table
+from ablate.scheduler.storage import open_storage, storage_url
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.runs import FRESH, Runs
 from ablate.sweeps.spec.files import load_sweeps
-from ablate.sweeps.storage import open_storage, storage_url
 from ablate.sweeps.verdict_summary import summarise_verdict
 from benchmarks.simulation.sweeps import simulate
 

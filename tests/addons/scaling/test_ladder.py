@@ -19,9 +19,9 @@ from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
 from ablate.models import models
 from ablate.plots.marks import Text
+from ablate.scheduler.storage import open_storage, storage_url
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.files import load_sweeps
-from ablate.sweeps.storage import open_storage, storage_url
 from benchmarks.simulation.sweeps import simulate
 
 FILE = {

@@ -19,15 +19,15 @@ from sweeps.small import SILENT, run_sweep, table
 from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError
-from ablate.sweeps import run
-from ablate.sweeps.devices import SHARING
-from ablate.sweeps.executors import ray as ray_executor
-from ablate.sweeps.executors import ray_cluster
-from ablate.sweeps.executors.ray import LOST, RayCluster, RayWorkers, open_cluster
-from ablate.sweeps.executors.ray_task import _KEEPER, WorkerEnd, WorkerOrder, read_version, run_worker
-from ablate.sweeps.leases import read_claim, read_owner
-from ablate.sweeps.runs import SEARCH
-from ablate.sweeps.storage import list_studies, open_storage, storage_url
+from ablate.scheduler import run
+from ablate.scheduler.devices import SHARING
+from ablate.scheduler.executors import ray as ray_executor
+from ablate.scheduler.executors import ray_cluster
+from ablate.scheduler.executors.ray import LOST, RayCluster, RayWorkers, open_cluster
+from ablate.scheduler.executors.ray_task import _KEEPER, WorkerEnd, WorkerOrder, read_version, run_worker
+from ablate.scheduler.leases import read_claim, read_owner
+from ablate.scheduler.storage import open_storage, storage_url
+from ablate.scheduler.studies import list_studies
 
 in_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
 
@@ -80,8 +80,8 @@ def two_nodes(monkeypatch):
 
 def list_trials(storage):
     """The trials of the sweep, of all its studies."""
-    studies = [study for study in list_studies(storage) if study.study_name.startswith("small@")]
-    return [trial for study in studies for trial in storage.get_all_trials(study._study_id)]
+    studies = [study for study in list_studies(storage) if study.startswith("small@")]
+    return [trial for study in studies for trial in storage.get_all_trials(storage.get_study_id_from_name(study))]
 
 
 def find_training(storage):
@@ -124,7 +124,7 @@ def run_on(nodes, spec):
 
 def list_seeds(record, arm):
     """The runs of an arm on further seeds."""
-    return [(run.status, run.params, run.value, run.curve) for run in record.runs.select(arm) if run.stage != SEARCH]
+    return [(run.status, run.params, run.value, run.curve) for run in record.runs.select(arm) if run.stage != "search"]
 
 
 def count_runs(name):
@@ -465,7 +465,7 @@ def test_addresses_at_which_there_is_no_cluster(monkeypatch, capsys):
 LISTENER = """
 import sys
 from ablate.cli import main
-from ablate.sweeps.executors import ray_cluster
+from ablate.scheduler.executors import ray_cluster
 ray_cluster.START = 0.5
 sys.exit(main(["sweep", "demo", "--executor", "ray", "--address", sys.argv[1]]))
 """

@@ -16,11 +16,11 @@ from run_table import counts
 
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError, SweepError
-from ablate.sweeps import devices
-from ablate.sweeps.executors import slurm as submitting
-from ablate.sweeps.executors.slurm import SweepJob, check_parameters, submit
+from ablate.scheduler import devices
+from ablate.scheduler.executors import slurm as submitting
+from ablate.scheduler.executors.slurm import SweepJob, check_parameters, submit
+from ablate.scheduler.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 
 submitit = pytest.importorskip("submitit")
 ROOT = Path(__file__).parents[3]

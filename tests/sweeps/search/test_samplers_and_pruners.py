@@ -6,11 +6,12 @@ import optuna
 import pytest
 from sweeps.searchers import SAMPLERS
 
-from ablate.sweeps.dry_run import outline
-from ablate.sweeps.search.adapted_samplers import replace_infinite
+from ablate.scheduler.dry_run import outline
+from ablate.scheduler.optuna_private import replace_infinite
+from ablate.scheduler.samplers import build_pruner, build_sampler, to_distributions
 from ablate.sweeps.search.pruners import pruners
 from ablate.sweeps.search.samplers import samplers
-from ablate.sweeps.search.space import Range, to_distributions
+from ablate.sweeps.search.space import Range
 from ablate.sweeps.spec.sweep import Sweep
 
 LR = Range(low=1e-4, high=1e-2, log=True)
@@ -37,7 +38,7 @@ def propose(kind, space, count, seed=0):
 def search(study, kind, space, numbers, seed=0):
     """The trials of `study` once those of `numbers` are asked and told."""
     for number in numbers:
-        study.sampler = samplers.parse({**SAMPLERS[kind], "seed": seed}).build(number)
+        study.sampler = build_sampler(samplers.parse({**SAMPLERS[kind], "seed": seed}), number)
         trial = study.ask(to_distributions(space))
         study.tell(trial, sum(math.log(v) if v > 0 else v for v in trial.params.values()))
     return study.trials
@@ -102,7 +103,7 @@ def test_a_gaussian_process_learns_where_runs_diverge(sign):
     """Its three random trials diverge; Optuna's own, to which the first that trains is no better, stays at that."""
     study = optuna.create_study(direction="minimize" if sign == 1 else "maximize")
     for number in range(12):
-        study.sampler = samplers["gp"](n_startup_trials=3).build(number)
+        study.sampler = build_sampler(samplers["gp"](n_startup_trials=3), number)
         trial = study.ask(to_distributions({"optimizer.lr": Range(low=1e-4, high=1e-1, log=True)}))
         lr = trial.params["optimizer.lr"]
         study.tell(trial, sign * (math.inf if lr > 3e-3 else math.log10(lr / 1e-3) ** 2))
@@ -152,7 +153,7 @@ def test_the_first_step(max_steps, warmup, expected):
 
 def pruned_at(kind, max_steps, warmup):
     """The updates at which trials that are worse than 30 good ones are pruned."""
-    study = optuna.create_study(pruner=pruners[kind]().build(max_steps, warmup))
+    study = optuna.create_study(pruner=build_pruner(pruners[kind](), max_steps, warmup))
     found = []
     for number in range(45):
         trial = study.ask()
@@ -180,9 +181,9 @@ def test_bad_trials_are_pruned_from_the_first_step_on(warmup, first):
 
 
 def test_arguments_reach_optuna():
-    assert samplers["tpe"](n_startup_trials=3).build(0)._n_startup_trials == 3
-    assert samplers["gp"](n_startup_trials=3).build(0)._n_startup_trials == 3
-    pruner = pruners["median"](n_startup_trials=2).build(300, 30)
+    assert build_sampler(samplers["tpe"](n_startup_trials=3), 0)._n_startup_trials == 3
+    assert build_sampler(samplers["gp"](n_startup_trials=3), 0)._n_startup_trials == 3
+    pruner = build_pruner(pruners["median"](n_startup_trials=2), 300, 30)
     assert (pruner._n_warmup_steps, pruner._n_startup_trials) == (100, 2)
 
 

@@ -4,7 +4,8 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic import ValidationError
 
-from ablate.sweeps.search.space import Range, list_cells, to_distributions
+from ablate.scheduler.samplers import to_distributions
+from ablate.sweeps.search.space import Range, list_cells
 
 LR = Range(low=1e-4, high=1e-2, log=True)
 ALPHA = Range(low=0.1, high=0.5)

@@ -11,7 +11,7 @@ from optuna.distributions import FloatDistribution
 from optuna.samplers import GPSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
-from ablate.sweeps.search.adapted_samplers import CarefulGp, ThinnedStudy, ThriftyTpe, thin_trials
+from ablate.scheduler.optuna_private import CarefulGp, ThinnedStudy, ThriftyTpe, thin_trials
 
 SPACE = {"lr": FloatDistribution(1e-4, 1e-1, log=True), "decay": FloatDistribution(0.0, 0.3)}
 

@@ -4,11 +4,11 @@ import pytest
 from optuna.storages import InMemoryStorage
 
 from ablate.config.errors import ConfigError
+from ablate.scheduler.storage import read_generation
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_generation
 from benchmarks.simulation.sweeps import simulate
 
 TWO = {"norm": ["pre", "lns"], "final_norm": {"setting": "norm.final_norm", "levels": [True, False]}}

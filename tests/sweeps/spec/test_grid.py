@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from ablate.config.errors import ConfigError
-from ablate.sweeps.dry_run import describe_cost, outline
-from ablate.sweeps.preparation import list_differences
+from ablate.scheduler.dry_run import describe_cost, outline
+from ablate.scheduler.preparation import list_differences
 from ablate.sweeps.seed_plan import count_comparisons, count_crossed_runs
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep

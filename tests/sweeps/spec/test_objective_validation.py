@@ -3,7 +3,7 @@
 import pytest
 
 from ablate.config.errors import ConfigError
-from ablate.sweeps.dry_run import outline
+from ablate.scheduler.dry_run import outline
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 

@@ -8,8 +8,8 @@ import signal
 
 import pytest
 
-from ablate.sweeps.storages import file_lock
-from ablate.sweeps.storages.file_lock import find_lock_failure, hold_file_lock, read_mount
+from ablate.scheduler.storages import file_lock
+from ablate.scheduler.storages.file_lock import find_lock_failure, hold_file_lock, read_mount
 
 FORK = multiprocessing.get_context("fork")
 MOUNTS = """\

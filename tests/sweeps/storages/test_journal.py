@@ -7,15 +7,14 @@ import stat
 
 import optuna
 import pytest
-from run_table import by_arm
+from sweeps.queues import open_queue
 from sweeps.test_processes import spec_of
 
 from ablate.config.errors import StoreError, TakenOverError
-from ablate.sweeps import leases
-from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.storage import create_study, list_sweeps, name_study, open_existing, open_storage
-from ablate.sweeps.storage_errors import explain_damage
-from ablate.sweeps.storages import journal
+from ablate.scheduler import leases
+from ablate.scheduler.storage import list_sweeps, open_existing, open_storage
+from ablate.scheduler.storage_errors import explain_damage
+from ablate.scheduler.storages import journal
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def test_what_a_killed_process_left_of_a_line_harms_nobody(torn, file, url):
     whole = file.read_bytes()
     file.write_bytes(whole + torn)
     other = optuna.load_study(storage=open_storage(url), study_name="s")
-    assert len(by_arm(other)) == 1
+    assert len(other.trials) == 1
     other.enqueue_trial({"x": 2})
     assert file.read_bytes().startswith(whole)
     assert [json.loads(line)["op_code"] for line in file.read_text().splitlines()] == [0, 4, 4]
@@ -114,21 +113,20 @@ def test_a_trial_of_a_machine_that_fell_silent_is_taken_over(url, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
     spec = spec_of(1)
-    here, there = (
-        ArmTrials(create_study(open_storage(url), name_study("many", 1, "a"), spec), spec, "a", "") for _ in range(2)
-    )
-    trial = there.ask()
-    trial.set_user_attr(leases.OWNER, {**trial.user_attrs[leases.OWNER], "host": "elsewhere"})
-    lease = leases.Lease(trial)
+    here, there = (open_queue(open_storage(url), spec) for _ in range(2))
+    task = there.take()
+    owner = {**task.owner, "host": "elsewhere"}
+    task.note(leases.OWNER, owner)
+    lease = leases.Lease(task.storage, task.id, owner)
     for _ in range(3):
         lease.give_sign()
-        here.refresh()
+        here.studies.refresh()
         assert here.free_orphans() == 0
         now[0] += leases.EXPIRY - 1
-    here.refresh()
+    here.studies.refresh()
     assert here.free_orphans() == 0
     now[0] += 2
     assert here.free_orphans() == 1
-    assert here.ask().number == trial.number
+    assert here.take().number == task.number
     with pytest.raises(TakenOverError):
         lease.check()

@@ -1,0 +1,1 @@
+"""Running a sweep: the storage of its runs, claims on them, workers and where these run."""

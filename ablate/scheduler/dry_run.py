@@ -1,0 +1,336 @@
+"""The plan of a sweep and its cost, before it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.config.errors import AblateError, ConfigError, DataError, Problem
+from ablate.config.formatting import (
+    count_noun,
+    format_count,
+    format_duration,
+    format_range,
+    format_settings,
+    join_words,
+)
+from ablate.config.lazy import postpone_collection
+from ablate.data import Corpus
+from ablate.distributed.ranks import count_cores
+from ablate.estimate.advice import detect_capacity
+from ablate.estimate.flops import count_by_formula, estimate_work
+from ablate.estimate.skeleton import build_blank
+from ablate.experiment.tree import Experiment
+from ablate.scheduler.devices import pick_devices, share_cores
+from ablate.scheduler.initial_gradients import describe_outlying_gradients, measure_initial_gradients
+from ablate.scheduler.preparation import check_sweep, fingerprint_sweep, pick_generation
+from ablate.scheduler.settings_from import apply_settings, take_over
+from ablate.scheduler.storage import list_generations, open_existing, read_sweep, storage_url
+from ablate.scheduler.storage_errors import explain_damage
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.search.methods import Rung
+from ablate.sweeps.search.space import format_entry
+from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
+from ablate.sweeps.spec import audit
+from ablate.sweeps.spec.design import list_levels
+from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.spec.objective_validation import describe_readings
+from ablate.sweeps.spec.parts import TakenOver
+from ablate.sweeps.spec.scale import describe_scale
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import Left, count_left
+
+_MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
+_MOST_FLOPS, _MOST_WEIGHTS = 2e11, 4e8  # an update, and drawing weights, that take a CPU seconds
+
+
+def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> str:
+    """Return the resolved plan as text: arms, trials, tokens, estimated time. Trains a few updates to estimate the
+    time. Raises the errors that `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for
+    a changed file.
+    """
+    spec = take_over(spec, storage_url(storage))
+    corpora = check_sweep(spec)
+    inputs = fingerprint_sweep(spec, corpora)
+    record = None if fresh else _read_record(spec, storage, inputs)
+    base = spec.base(next(iter(spec.all_arms)))
+    busy = _describe_load()
+    times = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
+    items = {arm: spec.base(arm).items for arm in spec.all_arms}
+    left = count_left(spec, items, record)
+    todo = {arm: runs.whole for arm, runs in left.items()}
+    trials, whole = sum(runs.sure for runs in left.values()), sum(todo.values())
+    if base.procedure != "training":
+        total = _describe_gpu_hours(spec, todo)
+    elif times is None:
+        total = f"too large to be timed here; {_describe_gpu_hours(spec, todo)}"
+    else:
+        ends = (format_duration(whole * time / min(workers, max(1, trials))) for time in times)
+        total = f"about {format_range(*ends)} with {workers} at a time"
+        if torch.cuda.is_available():  # what workers that share one take from each other is not known
+            total += f", by updates of one trial alone on {torch.cuda.get_device_name()}"
+        total += busy
+    sizes = corpora[base.data].count_validation_items()
+    warnings = list(describe_outlying_gradients(measure_initial_gradients(spec, corpora)))
+    return _format_plan(spec, corpora[base.data].description, sizes, items, record, left, total, warnings)
+
+
+def plan_or_outline(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> tuple[str, str]:
+    """Return the plan and ''; where the data of a sweep is missing, its outline and what is missing."""
+    try:
+        with postpone_collection():
+            return plan(spec, workers, storage, fresh), ""
+    except DataError as error:
+        return outline(spec), str(error)
+
+
+def outline(spec: Sweep) -> str:
+    """Return the plan of a new sweep as text, without its data and on any machine: the cost is in GPU hours."""
+    if spec.settings_from and not spec.taken_over:
+        nothing: dict[str, Any] = {arm: {} for arm in spec.own_arms}
+        spec = apply_settings(spec, TakenOver(sweep=spec.settings_from, settings=nothing, seeds=[]))
+    items = {arm: spec.base(arm).items for arm in spec.all_arms}
+    left = count_left(spec, items)
+    todo = {arm: runs.whole for arm, runs in left.items()}
+    data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
+    needed = "; ".join(
+        f"{d.kind} {format_settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
+    )
+    return _format_plan(
+        spec, f"{needed} (needed; not checked here)", None, items, None, left, _describe_gpu_hours(spec, todo)
+    )
+
+
+def plan_files(
+    folder: str, overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
+) -> Iterator[tuple[Path, list[str], AblateError | None]]:
+    """Return (file, the outline of each of its sweeps, its error) for every sweep file in `folder`. Raises ConfigError
+    if there is none."""
+    files = sorted(Path(folder).glob("*.yaml"))
+    if not files:
+        raise ConfigError([Problem("--all", f"this folder has no YAML file in {folder}/")], "the command line")
+    for file in files:
+        try:
+            yield file, [*map(outline, load_sweeps(file, overrides, factor=factor, model=model))], None
+        except AblateError as error:
+            yield file, [], error
+
+
+def describe_cost(spec: Sweep) -> str:
+    """Return the cost of a new sweep, in the format of the headers of sweeps/, without pruning: the minimum, and the
+    maximum with all seeds that may be added and all runs at each other's settings."""
+    items = {arm: spec.base(arm).items for arm in spec.all_arms}
+    left = count_left(spec, items)
+    least = {arm: runs.whole for arm, runs in left.items()}
+    most = {arm: runs.whole + runs.more for arm, runs in left.items()}
+    each, unit = max(items.values()), spec.base(next(iter(spec.all_arms))).unit
+    dearest, crossed = max(spec.all_arms, key=lambda arm: items[arm]), count_crossed_runs(spec)
+    most[dearest] += crossed
+    sure = sum(runs.sure for runs in left.values())
+    trainings = format_range(str(sure), str(sure + sum(runs.more for runs in left.values()) + crossed))
+    hours = format_range(_format_hours(spec, least), _format_hours(spec, most))
+    estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"
+    return f"{trainings} trainings of {format_count(each)} {unit}, {estimate}"
+
+
+def _format_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
+    """Return the hours of an H100 as text; '' if no formula gives them."""
+    hours = 0.0
+    for arm, number in todo.items():
+        if (one := estimate_work(spec.base(arm))) is None:
+            return ""
+        hours += number * one.gpu_hours
+    return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
+
+
+def _describe_gpu_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
+    one = estimate_work(spec.base(next(iter(spec.all_arms))))
+    if one is None:
+        return "the time of an alignment is not estimated"
+    hours = _format_hours(spec, todo)
+    return f"{hours} hours of an H100 at {one.utilisation:.0%} of its peak (assumed), without validation"
+
+
+def _format_plan(
+    spec: Sweep,
+    data: str,
+    sizes: Sequence[int] | None,
+    items: Mapping[str, int],
+    record: SweepRecord | None,
+    left: Mapping[str, Left],
+    total: str,
+    warnings: Sequence[str] = (),
+) -> str:
+    base = spec.base(next(iter(spec.all_arms)))
+    unit = base.unit
+    lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
+    if base.procedure == "training":
+        lines.append(f"validation  {base.validation.describe(sizes or base.data.most_val_sizes)}")
+    lines += [text] if (text := describe_readings(spec.without_grid())) else []
+    lines += [describe_scale(spec)] if spec.scale else []
+    lines += [spec.taken_over.describe()] if spec.taken_over else []
+    if spec.designed:
+        levels = {name: list_levels(name, component) for name, component in (spec.components or {}).items()}
+        parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in levels.items())
+        lines.append(f"design {spec.design}: {parts}")
+    lines.append("")
+    for arm in () if spec.at_grid else spec.all_arms:
+        config = spec.base(arm).trainer
+        done = record.search(arm).finished if record else 0
+        searched = ", ".join(f"{path} {format_entry(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
+        already = f" ({done} done)" if done else ""
+        updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"
+        most = "at most " if spec.method.staged else ""
+        lines.append(f"arm {arm}: {count_noun(done + left[arm].search, 'trial')}{already} of {most}{updates} each")
+        lines.append(f"    searches {searched}{_describe_points(spec, arm)}")
+        lines += _describe_rungs(spec, arm)
+        if spec.fixed:
+            lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in spec.fixed)}")
+    lines += _describe_grid(spec, items) if spec.at_grid else _describe_unequal(spec)
+    if len(spec.own_arms) > 1:
+        factor = join_words(audit.find_factor(spec))
+        others = "; ".join(str(confound) for confound in audit.find_confounds(spec))
+        lines.append(
+            f"the arms differ in {factor}, and also in {others}" if others else f"the arms differ only in {factor}"
+        )
+        lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
+        lines += [f"    {text}" for text in warnings]
+    lines += describe_seeds(spec)
+    works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
+    seed_hours = None if None in works else sum(work.gpu_hours for work in works if work)  # of one seed of all arms
+    lines += [f"    {line}" for line in describe_power(spec, seed_hours)]
+    if spec.budget.tokens:
+        lines.append(
+            f"each arm ends at {spec.budget.tokens:,g} {unit} if that is earlier; its first trial is always run"
+        )
+    trials = sum(runs.sure for runs in left.values())
+    all_items = round(sum(runs.whole * items[arm] for arm, runs in left.items()))
+    method = [spec.method.describe()] if spec.method.staged else [f"pruner {spec.pruner.kind}"]
+    lines += ["", ", ".join([f"sampler {spec.sampler.kind}", *method])]
+    if spec.pruner.stops_trials and not spec.sampler.learns_from_pruned:
+        lines.append("    this sampler does not learn from pruned trials; tpe does")
+    lines += [f"to do: {count_noun(trials, 'trial')}, {all_items:,} {unit}; {total}"]
+    if selection := sum(runs.selection for runs in left.values()):
+        lines[-1] += f"; {selection} of them to choose among candidates"
+    more = {"further fresh seeds": sum(runs.more for runs in left.values()), "crossed": count_crossed_runs(spec)}
+    if any(more.values()):
+        parts = ", ".join(f"{count} {what}" for what, count in more.items() if count)
+        lines.append(f"at most {sum(more.values())} more: {parts}")
+    return "\n".join(lines)
+
+
+def _describe_rungs(spec: Sweep, arm: str) -> Iterator[str]:
+    """Yield the lines of a plan on the rungs of `arm`: who trains to each, and the share of the grid's tokens."""
+    rungs = spec.plan_rungs(arm)
+    if not rungs:
+        return
+    base = spec.base(arm)
+    for number, rung in enumerate(rungs, 1):
+        items = rung.trained * base.items_per_update
+        runs = f"{count_noun(rung.settings, 'setting')} to update {rung.updates:,}"
+        yield f"    rung {number}: {runs}, {items:,} {base.unit}{_describe_decay(rung, rungs[-1])}"
+    if spec.confirm.most_seeds and rungs[-2].settings > rungs[-1].settings:
+        more = (rungs[-1].updates - rungs[-2].shared) * base.items_per_update
+        yield f"    {more:,} {base.unit} more if another setting of rung {len(rungs) - 1} is chosen, which then goes on"
+    total = sum(rung.trained for rung in rungs) * base.items_per_update
+    yield (
+        f"    in all {total:,} {base.unit}, {spec.find_share(arm):.1%} of those of training all "
+        f"{count_noun(rungs[0].settings, 'setting')} to the end; more if few have learned at a rung, where all go on"
+    )
+
+
+def _describe_decay(rung: Rung, last: Rung) -> str:
+    """Return how the runs of a rung end before they are compared; the last is the whole run itself."""
+    if rung is last:
+        return ""
+    if not rung.shared:
+        return ", each a whole short run"
+    return f", compared after a decay of {count_noun(rung.updates - rung.shared, 'update')}"
+
+
+def _describe_points(spec: Sweep, arm: str) -> str:
+    """Return how many points a sampler chooses from; '' of a grid, which tries all, and of a continuous range."""
+    if spec.sampler.kind == "grid" or (points := spec.count_points(arm)) is None:
+        return ""
+    told = f": {count_noun(points, 'point')}"
+    if (budget := spec.budget.trials) and budget > points:
+        told += f", fewer than the budget of {budget} trials"
+    return f"{told}; each is trained once" if spec.trials(arm) == points else told
+
+
+def _describe_unequal(spec: Sweep) -> Iterator[str]:
+    """Yield a line where arms get different numbers of trials, as some have fewer points than the budget allows."""
+    counts = {arm: count for arm in spec.all_arms if (count := spec.trials(arm))}
+    if len({*counts.values()}) > 1:
+        told = join_words(f"{count} for {arm}" for arm, count in counts.items())
+        yield f"trials: {told}; the search of an arm ends when all of its points are tried, as none is trained twice"
+
+
+def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
+    """Yield lines on each arm of the file, which is trained at every point of its grid."""
+    plain = spec.without_grid()
+    for arm in plain.all_arms:
+        cells = [name for name, cell in spec.cells.items() if cell.arm == arm]
+        each = sorted({(spec.base(name).trainer.max_steps, items[name]) for name in cells})
+        lengths = join_words(f"{steps} updates = {count:,} {spec.base(cells[0]).unit}" for steps, count in each)
+        yield f"arm {arm}: {count_noun(len(cells), 'point')} of {lengths} each seed"
+        if searched := plain.space(arm):
+            yield f"    at {', '.join(f'{path} {format_entry(entry)}' for path, entry in searched.items())}"
+
+
+def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
+    """Return arm -> points of its search: each end or value of each entry, the others at their first value."""
+    points, spec = {}, spec.without_grid()
+    for arm in spec.all_arms:
+        corners = spec.corners(arm)
+        first = {path: values[0] for path, values in corners.items()}
+        points[arm] = [{**first, path: value} for path, values in corners.items() for value in values] or [first]
+    return points
+
+
+def _read_record(spec: Sweep, storage: str | None, inputs: Mapping[str, str]) -> SweepRecord | None:
+    """Return the record of a sweep; None for a new one. Raises SweepError if it was started with another file or other
+    `inputs`."""
+    if (opened := open_existing(storage_url(storage))) is None:
+        return None
+    with explain_damage(opened):
+        if spec.name not in list_generations(opened):
+            return None
+        pick_generation(spec, opened, False, inputs)
+    return read_sweep(spec.name, storage)
+
+
+def _describe_load() -> str:
+    """Return a note for a time that was measured while other processes used a core or more; otherwise ''."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load < 1:
+        return ""
+    return f"; longer beside what runs on this machine now (load {load:.1f} on {count_noun(count_cores(), 'core')})"
+
+
+def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> tuple[float, float] | None:
+    """Return the least and the most seconds of a trial, by a few updates here; None if it would not fit in memory, or
+    if an update takes long."""
+    from ablate.training.timing import time_update  # imports Lightning
+
+    inputs = corpus.classes, corpus.shape
+    cost, work = count_by_formula(build_blank(experiment, *inputs)), estimate_work(experiment, inputs)
+    on_gpu, memory = detect_capacity()
+    at_once = pick_devices(0, workers).sharing if on_gpu else workers
+    if work is None or cost.bytes * at_once > 0.8 * memory:
+        return None
+    if not on_gpu and (work.flops / experiment.trainer.max_steps > _MOST_FLOPS or cost.trained > _MOST_WEIGHTS):
+        return None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(share_cores(workers))
+    try:
+        updates = time_update(experiment, corpus, _MEASURED_STEPS, _MEASURING_SECONDS)
+    finally:
+        torch.set_num_threads(threads)
+    share = experiment.validation.compute_share(corpus.count_validation_items())
+    least, most = (1.5 + update * experiment.trainer.max_steps / (1 - share) for update in updates)
+    return least, most

@@ -1,0 +1,232 @@
+"""Workers as tasks of a Ray cluster, with their share of its CPUs and GPUs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ablate import tracking
+from ablate.config.errors import AblateError
+from ablate.config.formatting import count_noun
+from ablate.distributed.launching import SAFE_PATH
+from ablate.scheduler.devices import SHARING, THREADS
+from ablate.scheduler.executors.addresses import list_addresses, validate_databases
+from ablate.scheduler.executors.crashes import Crashes
+from ablate.scheduler.executors.ray_cluster import (
+    check_request,
+    connect,
+    count_room,
+    explain_errors,
+    list_nodes,
+)
+from ablate.scheduler.executors.ray_task import STOPPING, WorkerEnd, WorkerOrder, read_version, run_worker
+from ablate.scheduler.executors.worker_log import WorkerLog
+
+RETRIES = 3  # how often Ray itself starts a worker again whose node was lost; after that it counts as one that crashed
+LOST = -1  # the status of such a worker
+LOOK = 5.0  # seconds between two looks at the nodes
+
+
+class RayCluster:
+    """The executor of workers on the Ray cluster that this process is connected to.
+
+    Args:
+        cpus: CPUs of each worker.
+        gpus: GPUs of each; a part of 1 where several share one.
+    """
+
+    def __init__(self, cpus: float, gpus: float) -> None:
+        self.cpus, self.gpus = cpus, gpus
+
+    def pick_threads(self, workers: int) -> int:
+        """Return the CPUs of each worker."""
+        return max(1, int(self.cpus))
+
+    def build_workers(self, title: str, url: str, count: int, threads: int) -> RayWorkers:
+        """Return `count` workers, not yet started."""
+        return RayWorkers(self, title, url, count, threads)
+
+    def submit(self, order: WorkerOrder) -> Any:
+        """Return Ray's reference to a task that carries out `order`, on any node."""
+        import ray
+
+        with explain_errors():
+            task = ray.remote(run_worker).options(
+                num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES, name=f"ablate work {order.title}"
+            )
+            return task.remote(order)
+
+
+@contextmanager
+def open_cluster(
+    address: str | None, cpus: float | None, gpus: float | None, storage: str | None
+) -> Iterator[RayCluster]:
+    """Return the cluster at `address`, as of `connect`, as an executor; the connection ends with this context. A worker
+    has one CPU and, in a cluster with GPUs, one GPU, unless that is given. Raises ConfigError for workers that no node
+    has room for, and for databases that the nodes cannot share."""
+    with connect(address):
+        nodes = list_nodes()
+        has_gpus = any(node["Resources"].get("GPU") for node in nodes)
+        cluster = RayCluster(cpus or 1.0, float(has_gpus) if gpus is None else gpus)
+        check_request(nodes, cluster.cpus, cluster.gpus, storage)
+        yield cluster
+
+
+@dataclass
+class _Slot:
+    """A worker, on whatever node it runs."""
+
+    number: int
+    task: Any
+    """Ray's reference."""
+    log: WorkerLog
+    since: float
+    is_over: bool = False
+    """Whether its end was handled."""
+
+
+class RayWorkers:
+    """So many workers of a sweep, each a task of Ray. Ray starts one again whose node was lost; one that crashed is
+    replaced here.
+
+    Args:
+        cluster: where.
+        title: the sweep.
+        url: its storage.
+        count: number of workers.
+        threads: threads of each.
+    """
+
+    patience = STOPPING + 5.0
+
+    def __init__(self, cluster: RayCluster, title: str, url: str, count: int, threads: int) -> None:
+        self.cluster, self.title, self.count = cluster, title, count
+        sharing = {SHARING: str(int(1 / cluster.gpus + 1e-6))} if 0 < cluster.gpus < 1 else {}
+        self._environment = {**dict.fromkeys(THREADS, str(threads)), **SAFE_PATH, **list_addresses(url), **sharing}
+        self._host = socket.gethostname() if validate_databases(url) else None
+        self._crashes = Crashes()
+        self._slots: list[_Slot] = []
+        self._is_done = False  # a worker has found nothing left to do
+        self._nodes = _Nodes()
+
+    def start(self, count: int) -> None:
+        """Start the first `count` of them, as soon as the cluster has room for each."""
+        self._slots = [self._start(number, WorkerLog(self.title, number)) for number in range(count)]
+
+    def _start(self, number: int, log: WorkerLog) -> _Slot:
+        order = WorkerOrder(self.title, os.getcwd(), self._environment, str(log.path), read_version(), self._host)
+        return _Slot(number, self.cluster.submit(order), log, time.monotonic())
+
+    def have_work(self) -> bool:
+        """Return whether any of them has not come to its end, and none has found that the sweep is done: then those
+        that wait for room are not needed."""
+        return not self._is_done and any(not slot.is_over for slot in self._slots)
+
+    def is_running(self) -> bool:
+        """Return whether any of them has not ended."""
+        return any(not _has_ended(slot) for slot in self._slots)
+
+    def read_lines(self) -> list[str]:
+        """Return the lines that they have written since the last call, where the nodes share the store."""
+        return [line for slot in self._slots for line in slot.log.read_lines()]
+
+    def replace_killed(self) -> list[str]:
+        """Replace those that crashed, and return a sentence for each and for each node that was lost. Raises
+        AblateError with the message of one that ended with an error, or if none can start."""
+        sentences = self._nodes.describe_changes(len(self._slots), self.cluster)
+        for i, slot in enumerate(self._slots):
+            if slot.is_over or not _has_ended(slot):
+                continue
+            slot.is_over, end = True, _read_end(slot)
+            if end.status == 2:
+                raise AblateError(end.error)
+            if end.status in (0, 130):
+                self._is_done = self._is_done or end.status == 0
+                continue
+            sentences.append(self._describe_crash(slot, end))
+            self._slots[i] = self._start(slot.number, slot.log)
+        return sentences
+
+    def _describe_crash(self, slot: _Slot, end: WorkerEnd) -> str:
+        """Return a sentence on a worker that was killed or crashed. Raises AblateError if none can start."""
+        seconds, log = time.monotonic() - slot.since, slot.log.path
+        if end.status == LOST:
+            self._crashes.add(seconds, "was lost with its node or its process of Ray", log)
+            return f"Worker {slot.number} was lost {RETRIES + 1} times ({end.error}) and is replaced."
+        if end.status > 128:
+            self._crashes.reset()
+            return f"Worker {slot.number} was killed by signal {end.status - 128} on {end.node} and is replaced."
+        self._crashes.add(seconds, f"ends with exit status {end.status}, the last on {end.node}", log)
+        how = f"ended with exit status {end.status} on {end.node}"
+        return f"Worker {slot.number} {how} and is replaced. Its output: {log}"
+
+    def stop(self) -> None:
+        """Cancel the tasks: those that run ask their workers to write checkpoints and end."""
+        self._cancel(force=False)
+
+    def kill(self) -> None:
+        """End all tasks at once. Workers that are still there write their checkpoints and end by themselves."""
+        self._cancel(force=True)
+
+    def _cancel(self, force: bool) -> None:
+        import ray
+
+        for slot in self._slots:
+            if not _has_ended(slot):
+                with explain_errors():
+                    ray.cancel(slot.task, force=force)
+
+
+def _has_ended(slot: _Slot) -> bool:
+    """Return whether Ray has come to the end of a task, retries included."""
+    import ray
+
+    with explain_errors():
+        return bool(ray.wait([slot.task], timeout=0)[0])
+
+
+def _read_end(slot: _Slot) -> WorkerEnd:
+    """Return how a worker ended. Raises AblateError if its task could not be run."""
+    import ray
+
+    try:
+        end: WorkerEnd = ray.get(slot.task)
+        return end
+    except ray.exceptions.TaskCancelledError:
+        return WorkerEnd(130, "")
+    except ray.exceptions.RayTaskError as error:
+        text = tracking.shorten(getattr(error, "cause", None) or error)
+        raise AblateError(
+            f"A node of the cluster cannot run Ablate: {text}. Install Ablate {read_version()} on all nodes."
+        ) from None
+    except ray.exceptions.RayError as error:
+        return WorkerEnd(LOST, "", tracking.shorten(error))
+
+
+class _Nodes:
+    """The nodes of the cluster, looked at every few seconds."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] | None = None  # of those that were alive
+        self._next = 0.0
+
+    def describe_changes(self, workers: int, cluster: RayCluster) -> list[str]:
+        """Return sentences on nodes that were lost since the last call and, the first time and after that, on room that
+        lacks for so many workers."""
+        if time.monotonic() < self._next:
+            return []
+        nodes = list_nodes()
+        self._next = time.monotonic() + LOOK
+        names = {node["NodeID"]: f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})" for node in nodes}
+        before, self._names = self._names, names
+        lost = [name for node, name in (before or {}).items() if node not in names]
+        sentences = [f"The node {name} was lost. Ray starts its workers again where there is room." for name in lost]
+        room = count_room(nodes, cluster.cpus, cluster.gpus)
+        if (lost or before is None) and room < workers:
+            sentences.append(f"The cluster has room for {room} of {count_noun(workers, 'worker')}; the others wait.")
+        return sentences

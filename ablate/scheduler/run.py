@@ -1,0 +1,195 @@
+"""Running a sweep: preparing it, starting its workers, and showing what they do."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ablate import tracking
+from ablate.config.errors import AblateError, StoreError, SweepError
+from ablate.config.logs import open_console
+from ablate.distributed import ranks
+from ablate.distributed.signals import handle_signals
+from ablate.scheduler.executors.executor import Executor, Workers
+from ablate.scheduler.executors.local import ThisMachine
+from ablate.scheduler.follow import Follower
+from ablate.scheduler.progress import Display
+from ablate.scheduler.queue import Queue
+from ablate.scheduler.sessions import begin_session
+from ablate.scheduler.storage import read_sweep, storage_url
+from ablate.scheduler.storage_errors import translate_storage_errors
+from ablate.scheduler.storage_lock import do_locked
+from ablate.scheduler.worker import SPOILED, STOPPED, Worker
+from ablate.scheduler.writer import end_run
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import count_runs
+from ablate.training.runs import copy_run, measure_checkpoint
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+logger = logging.getLogger(__name__)
+
+CLOSED = "closed"  # of the study of the first arm: ended runs when the results were last written to MLflow
+POLL = 0.2  # seconds between two looks at the worker processes
+LINGER = 60.0  # seconds that a worker has to end by itself once all runs have ended
+
+
+def sweep(
+    spec: Sweep,
+    *,
+    workers: int = 1,
+    storage: str | None = None,
+    fresh: bool = False,
+    console: Console | None = None,
+    executor: Executor | None = None,
+) -> SweepRecord:
+    """Run or continue `spec` as `ablate.scheduler.shown.sweep` does, and show its progress on `console` alone.
+    `executor`: where its workers run; by default on this machine."""
+    executor = executor or ThisMachine()
+    warnings.filterwarnings("ignore", module="optuna")
+    if workers > 1 and ranks.world_size() > 1:
+        raise SweepError(
+            f"--workers {workers} in a group of {ranks.world_size()} ranks: a group trains one trial at a time. Omit "
+            "it, and start more groups on the same storage."
+        )
+    tracking.open_store()  # before anything is prepared
+    url = storage_url(storage)
+    display = Display(console or open_console(), spec.objective.metric, workers)
+    wanted = executor.pick_threads(max(workers, ranks.local_size()))
+    queue, threads = begin_session(spec, url, fresh, wanted, display.note)
+    name = queue.full_name
+    with translate_storage_errors(url):
+        follower = Follower(name, queue.storage, display)
+        if queue.must_wait():
+            stop = _Stop()
+            with display, handle_signals(stop.note):
+                if ranks.world_size() > 1:
+                    _work_in_group(Worker(name, url), follower, stop)
+                else:
+                    _run_workers(executor.build_workers(name, url, workers, threads), follower, stop)
+            if stop.signals:
+                _end_orphaned_runs(queue)
+                raise KeyboardInterrupt(*stop.signals)
+        close(queue)
+    return read_sweep(name, url)
+
+
+class _Stop:
+    """The signals that asked to stop."""
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+        self.presses = 0
+        """How often Ctrl-C was pressed; another signal counts once, as `timeout` sends SIGTERM to us and our group."""
+
+    def note(self, number: int, frame: object) -> None:
+        self.signals.append(number)
+        self.presses += number == signal.SIGINT or not self.presses
+
+
+def _run_workers(workers: Workers, follower: Follower, stop: _Stop) -> None:
+    """Run `workers` until the sweep is done or a signal comes, and show what they do."""
+    done, total = count_runs(follower.record)
+    try:
+        workers.start(min(workers.count, max(1, total - done)))
+        over: float | None = None  # since when nothing is left to do
+        while workers.have_work() and not stop.signals:
+            _show(workers, follower, workers.replace_killed())
+            over = (over or time.monotonic()) if follower.is_over() else None
+            if over and time.monotonic() - over > LINGER:
+                follower.display.note("All is done. A worker that does not end is stopped.")
+                break
+            time.sleep(POLL)
+    finally:
+        workers.stop()
+        deadline = time.monotonic() + workers.patience
+        while workers.is_running() and time.monotonic() < deadline and stop.presses < 2:
+            time.sleep(POLL)
+        workers.kill()
+        with contextlib.suppress(StoreError):
+            _show(workers, follower, [])
+            follower.close()
+
+
+def _show(workers: Workers, follower: Follower, sentences: Sequence[str]) -> None:
+    for line in [*workers.read_lines(), *sentences]:
+        follower.display.note(line)
+    follower.look_if_due()
+
+
+def _work_in_group(worker: Worker, follower: Follower, stop: _Stop) -> None:
+    """Let the ranks of this group train the trials, and show meanwhile what they do."""
+    with _follow_aside(follower):
+        while (end := worker.run()) == SPOILED:
+            pass
+    if end == STOPPED:
+        stop.signals += worker.signals
+
+
+@contextlib.contextmanager
+def _follow_aside(follower: Follower) -> Iterator[None]:
+    """Show what happens, in a thread, within this context."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(POLL):
+            with contextlib.suppress(StoreError):  # the worker says so itself
+                follower.look_if_due()
+
+    thread = threading.Thread(target=follow, name="display", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with contextlib.suppress(StoreError):
+            follower.close()
+
+
+def _end_orphaned_runs(queue: Queue) -> None:
+    """Mark the MLflow runs of workers that were killed as interrupted."""
+    for run in queue.list_orphans():
+        with contextlib.suppress(StoreError):
+            end_run(run.run_id, "interrupted", "stopped")
+
+
+def close(queue: Queue) -> bool:
+    """Write the results to the runs of the arms in MLflow; return False if that was done already since the last run
+    ended."""
+    queue.studies.refresh()
+    record = do_locked(queue.storage, queue.studies.read)
+    first, ended = record.arms[0], record.runs.finished
+    if queue.read_notes(first).get(CLOSED) == ended:
+        return False
+    for arm in record.arms:
+        _close_parent(record, arm)
+    queue.write_note(first, CLOSED, ended)  # afterwards: who is killed before it leaves this to the next
+    return True
+
+
+def _close_parent(record: SweepRecord, arm: str) -> None:
+    """Write which trial represents an arm to the arm's run in MLflow, as tags, and end that run: a metric of the search
+    would be compared as a result. Copy its checkpoint to the configured address, if it is kept."""
+    try:
+        tracker = tracking.Tracker.resume(record.parents[arm])
+        found = record.search(arm).select(number=record.chosen.get(arm)) if arm in record.chosen else [record.best(arm)]
+        run = found[0] if found else None
+        if run:
+            chosen = {f"ablate.best.{path}": value for path, value in run.params.items()}
+            tracker.set_tags({"ablate.best.run_id": run.run_id, **chosen})
+        tracker.end("completed")
+        if run:
+            experiment = record.spec.at(arm, run.params)
+            if experiment.trainer.copy_to and run.run_id and measure_checkpoint(run.run_id):
+                tracker.set_tags({"ablate.copy": copy_run(experiment, run.run_id)})
+    except AblateError as error:
+        logger.warning(str(error))

@@ -1,0 +1,249 @@
+"""One generation of a sweep as Optuna's storage keeps it: the search of each arm is a study, SWEEP@GENERATION/ARM, and
+the arm's other runs are one more, SWEEP@GENERATION/ARM/seeds. What is known of an arm is attributes of its search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from ablate.config import plugins
+from ablate.config.errors import SweepError
+from ablate.scheduler.leases import is_free, is_orphan, is_paused
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import SEARCH, STAGES, Run, RungEnd, Runs
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import CHOICE, LOOKS, Wanted
+from ablate.verdict.looks import Looks
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
+
+STUDIES = "studies"  # of the search of an arm: the studies that were made for the arm, and the searches of all arms
+INPUTS = "inputs"  # of the search of an arm: what its runs read besides their settings -> SHA-256
+SESSION = "session"  # of the search of an arm: the number of times that a command began or continued the sweep
+RUN = "run"  # of a trial of SEEDS: stage, number, params and at of its run
+ENDING = "ending"  # of a trial: how it ended
+RUNGS = "rungs"  # of a trial: the rungs that it has ended
+SEEDS = "seeds"  # the end of the name of the study of an arm's runs beside its search
+_FINISHED_STATES = ("COMPLETE", "PRUNED", "FAIL")
+
+
+def name_study(name: str, generation: int, arm: str) -> str:
+    """Return the name of the study of the search of an arm."""
+    return f"{name}@{generation}/{arm}"
+
+
+def parse_study_name(study: str) -> tuple[str, int] | None:
+    """Return the sweep and the generation that a study belongs to; None for a study of somebody else."""
+    head, slash, _ = study.partition("/")
+    name, _, generation = head.rpartition("@")
+    return (name, int(generation)) if slash and name and generation.isdigit() else None
+
+
+def list_studies(storage: BaseStorage) -> dict[str, Mapping[str, Any]]:
+    """Return study -> its attributes, except those whose process was killed before it wrote the sweep file."""
+    return {study.study_name: study.user_attrs for study in storage.get_all_studies() if "spec" in study.user_attrs}
+
+
+def load_spec(name: str, attributes: Mapping[str, Any]) -> Sweep:
+    """Return the sweep file that a study was last continued with. Its plugins are loaded only if they provide the
+    sampler or the pruner: results can be read without them. Only the plugin files of its trials are run."""
+    tree, hashes = attributes["spec"], frozenset(attributes.get("plugins", {}).values())
+    source = f"the stored sweep {name}"
+    with plugins.restrict(hashes.__contains__, source):
+        try:
+            spec = Sweep.model_validate(tree)
+        except ValidationError:
+            spec = Sweep.from_tree(tree, source)
+    return spec.mark_stored(hashes)
+
+
+class Studies:
+    """Reads a generation of a sweep again and again, as a process does that takes runs. Runs that have ended change no
+    more, and are translated once.
+
+    Args:
+        storage: Optuna's.
+        name: of the sweep.
+        generation: of the sweep.
+        spec: the sweep; None: as it was last continued.
+    """
+
+    def __init__(self, storage: BaseStorage, name: str, generation: int, spec: Sweep | None = None) -> None:
+        self.storage, self.name, self.generation, self.spec = storage, name, generation, spec
+        self.prefix = f"{name}@{generation}/"
+        self._ended: dict[tuple[str, int], Run] = {}
+        self._ids: dict[str, int] = {}
+        self._seeds: dict[str, int] = {}  # arm -> the seed of its search
+        self.session = 0
+        """The number of times that a command began or continued the sweep."""
+        self._record: SweepRecord | None = None
+        self._trials: dict[str, list[FrozenTrial]] = {}
+
+    def refresh(self) -> None:
+        """Read the storage again. What was read is kept until then: each reading needs several queries."""
+        self._record = None
+
+    def find_id(self, study: str) -> int:
+        """Return Optuna's id of a study."""
+        if study not in self._ids:
+            self._ids[study] = self.storage.get_study_id_from_name(study)
+        return self._ids[study]
+
+    def find_trial_id(self, study: str, number: int) -> int:
+        """Return Optuna's id of a trial."""
+        return self.storage.get_trial_id_from_study_id_trial_number(self.find_id(study), number)
+
+    def read(self) -> SweepRecord:
+        """Return what the storage holds of the sweep."""
+        if self._record is None:
+            self._record = self._read()
+        return self._record
+
+    def list_attempts(self, study: str) -> list[FrozenTrial]:
+        """Return all trials of a study as they were last read, also those that a later one continues."""
+        self.read()
+        return self._trials.get(study, [])
+
+    def list_last_attempts(self, study: str) -> list[FrozenTrial]:
+        """Return the trials of a study without those that a later one continues."""
+        self.read()
+        return self._list_last(study)
+
+    def _list_last(self, study: str) -> list[FrozenTrial]:
+        trials = self._trials.get(study, [])
+        continued = {trial.user_attrs["continues"] for trial in trials if "continues" in trial.user_attrs}
+        return [trial for trial in trials if trial.number not in continued]
+
+    def find_attempt(self, wanted: Wanted) -> FrozenTrial | None:
+        """Return the last trial of a run that was begun."""
+        for trial in self.list_last_attempts(self.name_of(wanted)):
+            run = self.translate(self.name_of(wanted), trial)
+            is_same = (run.stage, run.number, run.at) == (wanted.stage, wanted.number, wanted.at)
+            if is_same and (wanted.stage == SEARCH or run.seed == wanted.seed):
+                return trial
+        return None
+
+    def name_of(self, wanted: Wanted) -> str:
+        """Return the study of a run."""
+        search = f"{self.prefix}{wanted.arm}"
+        return search if wanted.stage == SEARCH else f"{search}/{SEEDS}"
+
+    @property
+    def studies(self) -> list[str]:
+        """Those of the sweep, as they were last read."""
+        self.read()
+        return list(self._trials)
+
+    def translate(self, study: str, trial: FrozenTrial) -> Run:
+        """Return a trial as a run."""
+        key = study, trial.number
+        if key not in self._ended:
+            arm = study.removeprefix(self.prefix).partition("/")[0]
+            run = read_trial(trial, arm, self._seeds.get(arm, 0))
+            if trial.state.name not in _FINISHED_STATES:
+                return run
+            self._ended[key] = run
+        return self._ended[key]
+
+    def _translate_again(self, study: str, trial: FrozenTrial) -> Run:
+        """Return a trial as a run; one that failed in an earlier session as one that is to be tried again."""
+        run = self.translate(study, trial)
+        if run.status != "failed" or trial.user_attrs.get(ENDING, {}).get(SESSION, self.session) >= self.session:
+            return run
+        return replace(run, status="interrupted", reason="", run_id=None, seconds=None)
+
+    def _read(self) -> SweepRecord:
+        notes = {name: own for name, own in list_studies(self.storage).items() if name.startswith(self.prefix)}
+        self._trials = {name: self.storage.get_all_trials(self.find_id(name), deepcopy=False) for name in notes}
+        if not notes:
+            raise SweepError(f"The sweep {self.prefix[:-1]} was deleted from the storage.")
+        first = min(notes, key=lambda name: name.count("/"))  # of a search, if one is left
+        spec = self.spec or load_spec(first, notes[first])
+        made = {study for own in notes.values() for study in own.get(STUDIES, ())}
+        made |= {"/".join(name.split("/")[:2]) for name in notes}  # a study of further seeds follows one of a search
+        arms = list(spec.all_arms)
+        known = {arm: notes.get(self.prefix + arm, {}) for arm in arms}
+        fixed = spec.experiment.get("seed", 0)
+        self._seeds = {arm: spec.all_arms[arm].settings.get("seed", fixed) for arm in arms}
+        names = [name for arm in arms for name in (self.prefix + arm, f"{self.prefix}{arm}/{SEEDS}")]
+        self.session = max((int(own.get(SESSION, 0)) for own in known.values()), default=0)
+        rows = [self._translate_again(name, trial) for name in names for trial in self._list_last(name)]
+        rows.sort(key=lambda run: STAGES.index(run.stage))  # stable: the arms stay in their order
+        any_notes = next((own for own in known.values() if own), {})
+        counts = [own.get("score_items", {}) for own in known.values()]
+        losses = [own.get("trivial_loss") for own in known.values() if own]
+        trivial = None if None in losses else max((loss for loss in losses if loss is not None), default=None)
+        looks = {arm: own[LOOKS] for arm, own in known.items() if LOOKS in own}
+        chosen = {arm: own[CHOICE]["trial"] for arm, own in known.items() if CHOICE in own}
+        return SweepRecord(
+            self.name,
+            self.generation,
+            spec,
+            Runs(tuple(rows), trivial),
+            parents={arm: own["parent"] for arm, own in known.items() if "parent" in own},
+            validation_items=min((n for own in known.values() if (n := own.get("validation_items"))), default=None),
+            score_items={score: min(own[score] for own in counts if score in own) for own in counts for score in own},
+            chosen={arm: 0 if arm in spec.cells else chosen[arm] for arm in arms if arm in chosen or arm in spec.cells},
+            looks={arm: Looks(tuple(own["sizes"]), int(own["planned"])) for arm, own in looks.items()},
+            first_effects={arm: own["effect"] for arm, own in looks.items()},
+            against={arm: list(own["against"]) for arm, own in looks.items()},
+            plugins=any_notes.get("plugins", {}),
+            inputs={name: digest for own in known.values() for name, digest in own.get(INPUTS, {}).items()},
+            trial_items={arm: int(own.get("trial_items", 1)) for arm, own in known.items()},
+            initial_loss=any_notes.get("initial_loss"),
+            deleted=sorted(made - notes.keys()),
+        )
+
+
+def read_trials(trials: Sequence[FrozenTrial], arm: str) -> list[Run]:
+    """Return the trials of a study of `arm`; for an interrupted and resumed trial only the last attempt."""
+    continued = {trial.user_attrs["continues"] for trial in trials if "continues" in trial.user_attrs}
+    return [read_trial(trial, arm) for trial in trials if trial.number not in continued]
+
+
+def read_trial(trial: FrozenTrial, arm: str, seed: int = 0) -> Run:
+    """Return a trial of Optuna as a run; `seed`: that of its arm."""
+    notes = {**trial.user_attrs, **trial.user_attrs.get(ENDING, {})}
+    known = notes.get(RUN, {})
+    params = known.get("params", {**trial.system_attrs.get("fixed_params", {}), **trial.params})
+    value = trial.value if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0.0) else None
+    return Run(
+        arm=arm,
+        number=int(known.get("number", notes.get("number", trial.number))),
+        status=trial_status(trial),
+        params=params,
+        value=value,
+        metrics=notes.get("metrics", {}),
+        curve=dict(sorted(trial.intermediate_values.items())),
+        step=notes.get("step", max(trial.intermediate_values, default=0)),
+        seconds=notes.get("seconds"),
+        run_id=notes.get("run_id"),
+        reason=notes.get("reason", ""),
+        items_per_update=notes.get("items_per_update", 1),
+        stage=known.get("stage", SEARCH),
+        seed=trial.params.get("seed", seed),
+        at=known.get("at", ""),
+        facts=notes.get("facts", {}),
+        costs=notes.get("costs", {}),
+        layers=notes.get("layers", {}),
+        rungs=tuple(RungEnd(**rung) for rung in notes.get(RUNGS, ())),
+    )
+
+
+def trial_status(trial: FrozenTrial) -> str:
+    """Return one of STATUSES. A begun trial without a process is interrupted, also where its process has just ended; at
+    a rung it waits."""
+    state = trial.state.name
+    if state == "RUNNING":
+        if is_paused(trial):
+            return "waiting"
+        return "interrupted" if is_free(trial) or is_orphan(trial) else "running"
+    told = {"COMPLETE": "completed", "PRUNED": "pruned", "WAITING": "waiting"}.get(state, "failed")
+    return str(trial.user_attrs.get(ENDING, {}).get("status", told))
