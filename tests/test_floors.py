@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -127,3 +128,33 @@ def imports_in_functions(file):
 def test_modules_are_imported_at_the_top_but_for_heavy_ones():
     lines = [line for file in sorted(PACKAGE.rglob("*.py")) for line in imports_in_functions(file)]
     assert len(lines) <= MOST_IN_FUNCTIONS, "\n".join(lines)
+
+
+def private_names_of_optuna(file):
+    """The lines of `file` that import a private module of Optuna, or use a private attribute of its objects."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and re.match(r"optuna\b.*\._", node.module or ""):
+            yield node.lineno
+        if isinstance(node, ast.Attribute) and node.attr in PRIVATE:
+            yield node.lineno
+
+
+PRIVATE = {"_storage", "_study_id", "_trial_id", "_backend", "_cached_frozen_trial", "_fixed_params", "_suggest"}
+
+
+def test_what_optuna_calls_private_is_used_in_one_file():
+    own = PACKAGE / "scheduler"
+    files = {file.name for file in own.rglob("*.py") if {*private_names_of_optuna(file)} - own_attributes(file)}
+    files |= {
+        file.name
+        for file in PACKAGE.rglob("*.py")
+        if re.search(r"optuna\.\S*\._|optuna\.\S+ import _", file.read_text())
+    }
+    assert files == {"optuna_private.py"}
+
+
+def own_attributes(file):
+    """The lines of attributes that objects of ours have of the same name."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {n.lineno for n in ast.walk(tree) if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "self"}

@@ -207,13 +207,26 @@ def _run(
     from."""
     worst = 0
     reports: dict[str, Report] = {}
+    console, command = build_console(stderr=options.json), repeat_command(options.verb)
     for spec in specs:
         if spec.name not in requested:
             print(_announce(spec, specs, options))
-        status = _run_one(spec, options, options.fresh and spec.name in requested, reports, executor)
-        worst = max(worst, status)
-        if worst == 130:
+        workers = _count_workers(spec, options)
+        print_wrapped(console, progress.describe_sweep(spec, workers))
+        fresh = options.fresh and spec.name in requested
+        try:
+            record = sweep_run.sweep(
+                spec, workers=workers, storage=options.storage, fresh=fresh, console=console, executor=executor
+            )
+        except KeyboardInterrupt as stop:
+            _tell_stopped(spec, command, stop)
+            worst = 130
             break
+        reports[spec.name] = ablate.report(record, storage=options.storage)
+        terminal.render(reports[spec.name].document, console)
+        if failed := len(record.runs.select(status="failed")):
+            print(f"{count_noun(failed, 'trial')} failed. The same command retries them:\n  {command}", file=sys.stderr)
+            worst = 1
     records = {requested[name]: content.record for name, content in reports.items() if requested.get(name)}
     together = _report_sizes(title, records, options) if len(records) > 1 and worst != 130 else None
     if options.json:
@@ -248,30 +261,13 @@ def _announce(spec: Sweep, specs: Sequence[Sweep], options: argparse.Namespace) 
     return "\n".join(lines)
 
 
-def _run_one(
-    spec: Sweep, options: argparse.Namespace, fresh: bool, reports: dict[str, Report], executor: Executor | None
-) -> int:
-    """Run or continue one sweep, print its report and add it to `reports`, and return the exit status."""
-    console, command = build_console(stderr=options.json), repeat_command(options.verb)
-    workers = _count_workers(spec, options)
-    print_wrapped(console, progress.describe_sweep(spec, workers))
-    try:
-        record = sweep_run.sweep(
-            spec, workers=workers, storage=options.storage, fresh=fresh, console=console, executor=executor
-        )
-    except KeyboardInterrupt as stop:
-        aligned = any(spec.base(arm).procedure == "alignment" for arm in spec.all_arms)  # which has no checkpoints
-        way_on = "start again" if aligned else "resume from their last checkpoints"
-        print(f"\nStopped. Running trials will {way_on} with:\n  {command}", file=sys.stderr)
-        if message := slurm.requeue(stop.args):
-            print(message, file=sys.stderr)
-        return 130
-    failed = len(record.runs.select(status="failed"))
-    reports[spec.name] = ablate.report(record, storage=options.storage)
-    terminal.render(reports[spec.name].document, console)
-    if failed:
-        print(f"{count_noun(failed, 'trial')} failed. The same command retries them:\n  {command}", file=sys.stderr)
-    return 1 if failed else 0
+def _tell_stopped(spec: Sweep, command: str, stop: KeyboardInterrupt) -> None:
+    """Print how a sweep that was stopped goes on."""
+    aligned = any(spec.base(arm).procedure == "alignment" for arm in spec.all_arms)  # which has no checkpoints
+    way_on = "start again" if aligned else "resume from their last checkpoints"
+    print(f"\nStopped. Running trials will {way_on} with:\n  {command}", file=sys.stderr)
+    if message := slurm.requeue(stop.args):
+        print(message, file=sys.stderr)
 
 
 def _count_workers(spec: Sweep, options: argparse.Namespace) -> int:

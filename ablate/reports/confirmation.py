@@ -45,7 +45,7 @@ def _state_starts(record: SweepRecord) -> str:
 
 def name_baseline(record: SweepRecord) -> str:
     """Return the name of the baseline: 'pre', or 'pre at the same point' of a grid."""
-    return f"{record.spec.compared_with}{' at the same point' if record.spec.at_grid else ''}"
+    return f"{record.spec.compared_with}{' at the same point' if record.spec.cells else ''}"
 
 
 def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _note_waiting(compared: Mapping[str, Compared]) -> Iterator[str]:
 def _note_unselected(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
     """Yield a note on settings that were not chosen on selection seeds: the search found only one, or only one was
     requested."""
-    if record.spec.at_grid:
+    if record.spec.cells:
         return
     if unselected := [arm for arm, c in compared.items() if c.outcomes and not record.list_candidates(arm)]:
         yield (
@@ -142,7 +142,7 @@ def describe_unreproduced(record: SweepRecord, compared: Mapping[str, Compared])
     seeds confirm: it is better than the whole interval of their mean, or no fresh seed trained."""
     sign = 1 if record.spec.objective.direction == "maximize" else -1
     bounds = find_bounds(record.spec.objective.metric)
-    for arm, c in () if record.spec.at_grid else compared.items():
+    for arm, c in () if record.spec.cells else compared.items():
         settled = record.settled(arm)
         if settled is None or settled.value is None or record.is_stuck(settled) or c.failures is None:
             continue

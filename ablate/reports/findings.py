@@ -175,7 +175,7 @@ def _note_unequal(record: SweepRecord) -> Iterator[str]:
 
 
 def _note_coinciding(record: SweepRecord) -> Iterator[str]:
-    if record.spec.at_grid:  # no point of which is the best
+    if record.spec.cells:  # no point of which is the best
         return
     settled = {arm: [trial.params] for arm in record.arms if (trial := record.settled(arm))}
     with contextlib.suppress(ConfigError):  # of a plugin that is gone

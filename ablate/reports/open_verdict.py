@@ -62,7 +62,7 @@ def _note_seeds(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterat
     if not all(effect.decided for effect in compare_record_effects(record).values()):
         undecided = {*seeds}
     lost = {arm for arm in seeds if arm in compared and compared[arm].kind == "could not be trained"}
-    for baseline in () if record.spec.at_grid else {*baselines.values()}:
+    for baseline in () if record.spec.cells else {*baselines.values()}:
         if record.best(baseline) is None and record.target(baseline) <= record.search(baseline).finished:
             lost.add(baseline)
     wanted = {
@@ -122,7 +122,7 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
     other's: their results there are unknown. And claims that the choice of a loser's settings may explain."""
     compared, base = compare_record(record), record.settled(record.spec.compared_with)
     yield from _describe_luck_of_cells(record)
-    if record.spec.at_grid:
+    if record.spec.cells:
         return
     yield from _describe_luck_of_losers(record, compared)
     for arm, c in compared.items():

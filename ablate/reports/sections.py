@@ -34,7 +34,7 @@ RARE = ("pruned", "diverged", "failed")
 def tabulate_search(record: SweepRecord) -> list[Section]:
     """Return the best trial of each arm; nothing if every point of a grid is tested without a search."""
     metric = record.spec.objective.metric
-    if record.spec.at_grid:
+    if record.spec.cells:
         return []
     best = {arm: record.best(arm) for arm in record.arms}
     parts = list_parts(metric)
@@ -79,7 +79,7 @@ def _name_search(record: SweepRecord) -> str:
 def tabulate_trials(record: SweepRecord) -> list[Section]:
     """Return every trial, those of an arm best first, and the reasons for diverged and failed trials."""
     sign = findings.objective_sign(record)
-    if record.spec.at_grid:
+    if record.spec.cells:
         return []
     ordered = [
         t
@@ -167,7 +167,7 @@ PARTS = (
             "confirmations": [trial_to_plain(run) for run in r.record.runs.select(stage=FRESH)],
         },
     ),
-    Part(lambda r: tabulate_usage(r.usage_unit.noun, {} if r.record.spec.at_grid else r.usage, r.usage_after), COST),
+    Part(lambda r: tabulate_usage(r.usage_unit.noun, {} if r.record.spec.cells else r.usage, r.usage_after), COST),
     Part(
         lambda r: tabulate_savings(
             r.savings, r.tokens_to_baseline, r.record.spec.compared_with, r.record.spec.objective.title

@@ -55,7 +55,7 @@ def find_scored_runs(record: SweepRecord) -> Runs:
             for run in record.fresh(arm)
             if run.scores and (outcome := record.runs.find_outcome(run)) and outcome.trained
         }
-        settled = None if record.spec.at_grid else record.settled(arm)
+        settled = None if record.spec.cells else record.settled(arm)
         if not own and settled and settled.scores:
             own[None] = settled.scores
         if own:

@@ -48,7 +48,7 @@ def find_arm(name: str, sweep: SweepRecord, arm: str) -> str:
     SweepError, which begins with `name`, for an unknown one."""
     arm = sweep.pick_point(arm)
     if arm not in sweep.arms:
-        arms = list(dict.fromkeys([*(sweep.spec.own_arms if sweep.spec.at_grid else ()), *sweep.arms]))
+        arms = list(dict.fromkeys([*(sweep.spec.own_arms if sweep.spec.cells else ()), *sweep.arms]))
         raise SweepError(f"{name}: {sweep.title} has the arms {', '.join(arms)}.{did_you_mean(arm, arms)}")
     return arm
 
@@ -94,7 +94,7 @@ def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str,
     except SweepError as error:
         raise SweepError(f"Trials start from {name}, which does not exist yet. {error}") from None
     arm = sweep.pick_point(arm)
-    if sweep.spec.at_grid and sweep.fresh(arm).finished < sweep.spec.confirm.first_seeds:
+    if sweep.spec.cells and sweep.fresh(arm).finished < sweep.spec.confirm.first_seeds:
         raise SweepError(f"Trials start from {name}, whose fresh seeds have not ended: run that sweep first.")
     counts = sweep.search(arm).count_statuses()
     missing = sweep.target(arm) - sum(counts[status] for status in (*FINISHED, "failed"))

@@ -178,7 +178,7 @@ def _format_plan(
         parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in levels.items())
         lines.append(f"design {spec.design}: {parts}")
     lines.append("")
-    for arm in () if spec.at_grid else spec.all_arms:
+    for arm in () if spec.cells else spec.all_arms:
         config = spec.base(arm).trainer
         done = record.search(arm).finished if record else 0
         searched = ", ".join(f"{path} {format_entry(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
@@ -190,7 +190,7 @@ def _format_plan(
         lines += _describe_rungs(spec, arm)
         if spec.fixed:
             lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in spec.fixed)}")
-    lines += _describe_grid(spec, items) if spec.at_grid else _describe_unequal(spec)
+    lines += _describe_grid(spec, items) if spec.cells else _describe_unequal(spec)
     if len(spec.own_arms) > 1:
         factor = join_words(audit.find_factor(spec))
         others = "; ".join(str(confound) for confound in audit.find_confounds(spec))

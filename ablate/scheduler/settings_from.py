@@ -56,7 +56,7 @@ def _list_seeds(record: SweepRecord) -> list[int]:
     spec, taken = record.spec, record.spec.taken_over
     if taken:
         return taken.seeds
-    if spec.at_grid:
+    if spec.cells:
         return spec.fresh_seeds()
     return sorted({*(spec.base(arm).seed for arm in spec.all_arms), *spec.selection_seeds()})
 
@@ -87,7 +87,7 @@ def _pick_settings_of_arm(record: SweepRecord, arm: str) -> Settings:
     from which it took them over itself."""
     taken = record.spec.taken_over
     before = taken.settings[arm] if taken else {}
-    if record.spec.at_grid:
+    if record.spec.cells:
         cell = record.pick_point(arm)
         return {**before, **(record.spec.cells[cell].point if cell in record.spec.cells else {})}
     settled = record.settled(arm)

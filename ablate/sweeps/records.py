@@ -193,7 +193,7 @@ def count_remaining(spec: Sweep, arm: str, trials: Iterable[Run], trial_items: i
     `trials`. A pruned or diverged trial counts with the tokens that it used, a running trial counts as a whole trial.
     `trial_items` are the tokens or images of one whole trial. The first trial may always start.
     """
-    if spec.at_grid:  # nothing is searched
+    if arm in spec.cells:  # nothing is searched
         return 0
     budget, trials = spec.budget, list(trials)
     done = [t for t in trials if t.status in FINISHED]

@@ -26,7 +26,7 @@ def count_comparisons(spec: Sweep) -> int:
 def count_crossed_runs(spec: Sweep) -> int:
     """Return the runs that crossed comparisons take at most: in each pair the loser, on every fresh seed. Two cells of
     a factorial may be behind each other in different effects."""
-    enough = spec.confirm.most_seeds >= LEAST and spec.search and not spec.at_grid
+    enough = spec.confirm.most_seeds >= LEAST and spec.search and not spec.cells
     if spec.contrasts:
         pairs = {pair for contrast in spec.contrasts.values() for pair in contrast.list_pairs()}
         both = any(not contrast.is_main for contrast in spec.contrasts.values())
@@ -61,7 +61,7 @@ def describe_seeds(spec: Sweep) -> list[str]:
 
 def _describe_tested(spec: Sweep, first: str) -> str:
     """Return what is trained on the `first` fresh seeds."""
-    if spec.at_grid:
+    if spec.cells:
         return f"each arm {spec.tested} on the fresh {first}: nothing is searched or chosen"
     if spec.contrasts:
         return f"then the best of each cell on the fresh {first}, the same for all"
@@ -72,7 +72,7 @@ def _describe_end(spec: Sweep) -> str:
     """Return when no more seeds are added."""
     if spec.contrasts:
         return f"each effect is shown, or within {spec.confirm.effect:g} of none"
-    where = ", at each point" if spec.at_grid else ""
+    where = ", at each point" if spec.cells else ""
     return f"each arm is better, worse or within {spec.confirm.effect:g} of the baseline{where}"
 
 
@@ -184,7 +184,7 @@ def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None, s
                 continue
             cost = f", {_format_hours(more * hours)} hours of a GPU" if hours else ""
             arms = len(spec.all_arms)
-            of = f"{arms} arms and points" if spec.at_grid else count_noun(arms, "arm")
+            of = f"{arms} arms and points" if spec.cells else count_noun(arms, "arm")
             yield f"{text}: it would need {needed} ({more * arms} more runs of {of}{cost})"
 
 

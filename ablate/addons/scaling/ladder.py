@@ -93,5 +93,5 @@ def read_losses(record: SweepRecord, arm: str) -> FreshOutcomes:
         if outcome is not None and (outcome.value is None or LOSS in trial.metrics):
             loss = None if outcome.value is None else trial.metrics[LOSS]
             outcomes[trial.seed] = replace(outcome, value=loss)
-    found = record.spec.at_grid or record.best(arm) is not None
+    found = bool(record.spec.cells) or record.best(arm) is not None
     return FreshOutcomes(dict(sorted(outcomes.items())), looks=record.looks.get(arm), found=found)

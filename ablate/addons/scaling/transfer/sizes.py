@@ -90,7 +90,7 @@ def _check_sizes(chosen: Mapping[str, Sweep]) -> list[Problem]:
 def _check_search(name: str, spec: Sweep) -> list[Problem]:
     """Return what keeps one size from showing a best learning rate."""
     problems = []
-    if not spec.at_grid or spec.sampler.kind != "grid":
+    if not spec.cells or spec.sampler.kind != "grid":
         text = (
             f"{name}: every learning rate is trained on every seed, so that the best one has an interval. Set sampler: "
             f"grid and confirm: {{at: grid, seeds: {LEAST}}}"
