@@ -75,7 +75,7 @@ def test_a_single_score_is_an_objective_and_read_where_it_is_there(store, scored
 def test_a_trial_without_the_score_that_it_is_compared_by_fails_with_the_reason(scored, monkeypatch):
     """As one that was begun before its checkpoints had scores."""
     monkeypatch.setattr("ablate.scheduler.tasks.read_metric", lambda values, metric: None)
-    (trial,) = simulate(scored(), lambda arm, params, seed: 0.5, InMemoryStorage(), trials=1).trials["pre"]
+    (trial,) = simulate(scored(), lambda arm, params, seed: 0.5, InMemoryStorage(), trials=1).search("pre")
     assert (trial.status, trial.reason) == ("failed", f"its last validation has no {MEAN}")
 
 

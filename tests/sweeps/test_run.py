@@ -281,7 +281,7 @@ def test_a_budget_in_tokens_gives_every_arm_the_same_tokens(store, spec, tiny_se
 
 
 def test_a_trial_says_with_what_it_was_made(store, spec):
-    (trial,) = run_here(spec(arms={}, budget={"trials": 1})).trials["all"]
+    (trial,) = run_here(spec(arms={}, budget={"trials": 1})).search("all")
     facts = read_facts(trial.run_id)
     assert {"ablate.corpus", "ablate.hardware", "ablate.precision", "version.torch"} <= set(trial.facts)
     assert trial.facts == {key: facts[key] for key in trial.facts}
