@@ -68,12 +68,13 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
         f"trained{interval}."
     )
     bounds = find_bounds(spec.objective.metric)
-    if any(
-        c.estimate and c.estimate.interval and not _lies_inside(c.estimate.interval, bounds) for c in compared.values()
-    ):
+    low, high = bounds
+    ends = [c.estimate.interval for c in compared.values() if c.estimate and c.estimate.interval]
+    if any(left < low or right > high for left, right in ends):
+        above = f" or above {high:g}" if math.isfinite(high) else ""
         yield (
-            f"In brackets: an interval clipped to possible values of {spec.objective.title}, not "
-            f"{_name_bounds(bounds)}. It covers the true mean as often as the unclipped interval."
+            f"In brackets: an interval clipped to possible values of {spec.objective.title}, not below {low:g}{above}. "
+            "It covers the true mean as often as the unclipped interval."
         )
     if any(c.kind not in UNCOMPARED for c in compared.values()):
         sharing = "one comparison" if any_arm.family == 1 else f"{any_arm.family} comparisons together"
@@ -91,15 +92,6 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
             yield "No confirm.effect is given, so no arms are called equivalent."
     yield from _note_waiting(compared)
     yield from _note_unselected(record, compared)
-
-
-def _lies_inside(interval: tuple[float, float], bounds: tuple[float, float]) -> bool:
-    return bounds[0] <= interval[0] and interval[1] <= bounds[1]
-
-
-def _name_bounds(bounds: tuple[float, float]) -> str:
-    low, high = bounds
-    return f"below {low:g}" + (f" or above {high:g}" if math.isfinite(high) else "")
 
 
 def _note_waiting(compared: Mapping[str, Compared]) -> Iterator[str]:

@@ -17,7 +17,6 @@ from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.looks import Looks, find_last_level
-from ablate.verdict.outcomes import Outcome
 from ablate.verdict.questions import (
     Parts,
     Score,
@@ -104,7 +103,7 @@ def compare_downstream(record: SweepRecord) -> Downstream:
     runs = find_scored_runs(record)
     if not runs:
         return Downstream([], {})
-    outcomes = {arm: _read_outcomes(record, arm) for arm in record.arms}
+    outcomes = {arm: record.fresh(arm).outcomes() for arm in record.arms}
     baselines = {arm: base for arm, base in record.spec.baselines.items() if base != arm}
     pairs = {
         arm: [seed for seed in own if seed in runs.get(baselines[arm], {})]
@@ -132,13 +131,6 @@ def compare_downstream(record: SweepRecord) -> Downstream:
         baselines,
         collect_scores(runs),
     )
-
-
-def _read_outcomes(record: SweepRecord, arm: str) -> dict[int, Outcome]:
-    """Return seed -> how it ended, of the fresh seeds of `arm`, ascending."""
-    trials = sorted(record.fresh(arm), key=lambda trial: trial.seed)
-    ended = ((trial.seed, record.runs.find_outcome(trial)) for trial in trials)
-    return {seed: outcome for seed, outcome in ended if outcome is not None}
 
 
 def _find_level(record: SweepRecord, arm: str, ended: Sequence[int], pairs: Sequence[Seed], alpha: float) -> float:

@@ -27,7 +27,7 @@ def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> lis
     crossing = [e for e in rows if e.agrees is not None]
     columns = [
         words("effect", [e.contrast.name for e in rows]),
-        words("against", [_name_reference(e) for e in rows]),
+        words("against", [join_words(f"{one.component}={one.reference}" for one in e.contrast.levels) for e in rows]),
         words("verdict", [name_effect(e) for e in rows]),
         Column(name, [_format_effect(e, e.versus, metric) for e in rows]),
         *([Column("crossed", [_format_effect(e, e.crossed, metric) for e in rows])] if crossing else []),
@@ -36,11 +36,6 @@ def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> lis
     better = "lower" if objective.direction == "minimize" else "higher"
     title = f"Effects of the components on fresh seeds ({name}, {better} is better)"
     return [Section(title, Table(columns), list(_explain(effects)))]
-
-
-def _name_reference(effect: Effect) -> str:
-    levels = effect.contrast.levels
-    return join_words(f"{level.component}={level.reference}" for level in levels)
 
 
 def _format_effect(effect: Effect, versus: Versus | None, metric: str) -> str:

@@ -17,7 +17,6 @@ from ablate.reports.labels import LEARNING_RATE
 from ablate.reports.section import Column, Section, Table, words
 from ablate.reports.sensitivity import MEANING, METRIC, MINIMUM_RATES, TITLE, cap_loss, compute_mean_excess
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.grid import Cell
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import Estimate, bound_mean
 from ablate.verdict.looks import find_lowest_level
@@ -86,7 +85,8 @@ def compare_sensitivities(record: SweepRecord) -> SeedSensitivities | None:
         rate = cell.point.get(LEARNING_RATE)
         if not is_number(rate) or rate <= 0:
             return None
-        table.setdefault(_find_row(cell), {})[float(rate)] = name
+        others = tuple((path, value) for path, value in cell.point.items() if path != LEARNING_RATE)
+        table.setdefault((cell.arm, others), {})[float(rate)] = name
     rates = [sorted(cells) for cells in table.values()]
     if spec.objective.metric != METRIC or cap is None or not rates or len(rates[0]) < MINIMUM_RATES:
         return None
@@ -101,10 +101,6 @@ def compare_sensitivities(record: SweepRecord) -> SeedSensitivities | None:
         SensitivityDifference(row, other, _bound_difference(rows[row], rows[other], level)) for row, other in pairs
     ]
     return SeedSensitivities(rows, differences, rates[0][0], rates[0][-1])
-
-
-def _find_row(cell: Cell) -> Row:
-    return cell.arm, tuple((path, value) for path, value in cell.point.items() if path != LEARNING_RATE)
 
 
 def _read_row(record: SweepRecord, cells: Mapping[float, str], cap: float) -> RowSensitivity:

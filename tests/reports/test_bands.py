@@ -1,7 +1,6 @@
 """The course of fresh seeds: mean and range."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from optuna.storages import InMemoryStorage
@@ -52,7 +51,7 @@ def test_the_figure_has_a_line_and_a_range_for_each_arm_and_a_dotted_line_for_ea
 
 
 def test_the_axis_ends_a_little_above_the_loss_of_frequencies():
-    record = replace(add_curves(build_record({"pre": PRE, "post": POST})), trivial_loss=2.5)
+    record = put(add_curves(build_record({"pre": PRE, "post": POST})), trivial_loss=2.5)
     low, high = draw_bands(record, compare_record(record)).panels[0].y.limits
     assert high == pytest.approx(1.05 * 2.5)
     assert low < min(PRE)

@@ -92,7 +92,10 @@ def state_findings(transfer: Transfer) -> list[str]:
     rates."""
     if len(transfer.chain.rungs) < 2:
         return [*(_state_best(transfer, arm, one.optima[0]) for arm, one in transfer.arms.items()), _SECOND]
-    return [*(_state_arm(transfer, arm, one) for arm, one in transfer.arms.items()), _state_savings(transfer)]
+    arms = [
+        f"{arm}: {_state_slope(transfer, one)}. {_state_cost(transfer, one)}." for arm, one in transfer.arms.items()
+    ]
+    return [*arms, _state_savings(transfer)]
 
 
 def _state_best(transfer: Transfer, arm: str, optimum: Optimum) -> str:
@@ -106,10 +109,6 @@ def _state_best(transfer: Transfer, arm: str, optimum: Optimum) -> str:
 
 def _list_beyond(optimum: Optimum) -> str:
     return join_words(_BEYOND[edge] for edge in optimum.edges)
-
-
-def _state_arm(transfer: Transfer, arm: str, one: ArmTransfer) -> str:
-    return f"{arm}: {_state_slope(transfer, one)}. {_state_cost(transfer, one)}."
 
 
 def _state_slope(transfer: Transfer, one: ArmTransfer) -> str:
@@ -158,18 +157,14 @@ def _state_cost(transfer: Transfer, one: ArmTransfer) -> str:
 
 
 def _state_savings(transfer: Transfer) -> str:
-    chain = transfer.chain
+    chain, spec = transfer.chain, transfer.chain.rungs[0].spec
+    unit = spec.base(next(iter(spec.all_arms))).task.unit
     rest = join_words(rung.size for rung in chain.rungs[1:])
     return (
-        f"A search at {chain.rungs[0].size} alone saves {format_count(transfer.saved_items)} {_find_unit(transfer)} "
+        f"A search at {chain.rungs[0].size} alone saves {format_count(transfer.saved_items)} {unit} "
         f"for each arm and seed, the searches at {rest}: {100 * transfer.saved_operations:.1f} % of the operations of "
         "all searches."
     )
-
-
-def _find_unit(transfer: Transfer) -> str:
-    spec = transfer.chain.rungs[0].spec
-    return spec.base(next(iter(spec.all_arms))).task.unit
 
 
 def list_caveats(transfer: Transfer) -> list[str]:
