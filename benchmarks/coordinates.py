@@ -17,8 +17,7 @@ import torch
 
 from ablate.cli.arguments import parse_positive, parse_sizes
 from ablate.config.errors import ConfigError
-from ablate.diagnostics.coordinates.check import CheckSettings, Coordinates, check_coordinates
-from ablate.diagnostics.coordinates.flatness import LAYERS
+from ablate.diagnostics.coordinates.check import LAYERS, CheckSettings, Coordinates, check_coordinates
 from ablate.diagnostics.coordinates.recipes import Recipe
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements

@@ -11,7 +11,7 @@ import ablate
 from ablate.cli.tables import build_table
 from ablate.config.formatting import count_noun, format_number, join_words
 from ablate.config.lazy import postpone_imports
-from ablate.diagnostics.thirds import THIRDS, average_thirds
+from ablate.diagnostics.measures.base import THIRDS, average_thirds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 with postpone_imports():
     from ablate.diagnostics import figures, measures
-    from ablate.diagnostics.coordinates import flatness
+    from ablate.diagnostics.coordinates import check
 
 
 def render(found: Diagnosis | Drawing, console: Console) -> None:
@@ -64,7 +64,7 @@ def _render_coordinates(checks: Mapping[str, Coordinates], console: Console) -> 
     for model, own in checks.items():
         judged = {(one.axis, one.quantity, one.group): one for one in own.judged}
         for axis, quantity in dict.fromkeys((one.axis, one.quantity) for one in own.judged):
-            layers, *others = (judged.get((axis, quantity, group)) for group in flatness.GROUPS)
+            layers, *others = (judged.get((axis, quantity, group)) for group in check.GROUPS)
             assert layers is not None
             rest = ["-" if one is None else _format_ratio(one.ratio) for one in others]
             numbers = [_format_ratio(layers.ratio), layers.part, _format_ratio(layers.ratio_without_smallest)]
@@ -80,7 +80,7 @@ def _render_coordinates(checks: Mapping[str, Coordinates], console: Console) -> 
             console.print(own.note, markup=False)
     console.print(
         f"Activations are those at initialisation, and change that of {count_noun(facts['updates'], 'update')}. Flat: "
-        f"all layers within {flatness.FLAT - 1:.0%}, sublayers and logits aside."
+        f"all layers within {check.FLAT - 1:.0%}, sublayers and logits aside."
     )
 
 

@@ -1,10 +1,9 @@
-"""The order in which items are read: a function of (seed, epoch) only, so that training resumes exactly at any batch.
-
-A batch here is a list of indices. `build_loader` turns the indices into tensors.
-"""
+"""The order of items and all other random numbers of the data: functions of a seed, whatever reads them."""
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -146,3 +145,27 @@ def build_loader(dataset: Any, batches: Iterable[list[int]] | None, workers: int
         # Otherwise each start of an iteration draws from the global generator, and a resumed run would differ.
         generator=torch.Generator(),
     )
+
+
+IMAGE, PAIR, SAMPLE = 2, 3, 4
+"""The streams of random numbers below a seed; the order of the data is stream 1."""
+
+
+def seed_generators(seed: int, *stream: int) -> None:
+    """Seed the global generators of Python, numpy and PyTorch (on the CPU) for each (seed, stream)."""
+    python, numpy, pytorch = np.random.SeedSequence(seed, spawn_key=stream).generate_state(3)
+    random.seed(int(python))
+    np.random.seed(numpy)
+    torch.default_generator.manual_seed(int(pytorch))
+
+
+@contextlib.contextmanager
+def keep_generators() -> Iterator[None]:
+    """Restore the states of the three generators afterwards."""
+    python, numpy, pytorch = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(pytorch)

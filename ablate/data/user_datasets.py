@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
 from ablate.config.lazy import pytree, torch
-from ablate.data.base import IGNORED, Batch, Corpus, DataConfig, Samples
-from ablate.data.generators import SAMPLE, keep_generators, seed_generators
+from ablate.data.base import IGNORED, Batch, Corpus, DataConfig, Samples, choose_blocks
+from ablate.data.order import SAMPLE, keep_generators, seed_generators
 from ablate.data.overlap import Overlap, check_overlap, measure_items
 from ablate.data.progress import show_progress
 from ablate.data.splits import split
-from ablate.data.trivial_loss import choose_blocks
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningDataModule

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.models import llama_config, vit_config  # noqa: F401 - registers the families
 
 # isort: split
-from ablate.models import by_name, published, sizes  # noqa: F401
+from ablate.models import by_name, published  # noqa: F401
 from ablate.models.config import ModelConfig, TensorPlan, list_families, models, validate_asks, validate_wiring
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.models.config import ALL, ModelConfig
-from ablate.norms import Placement, Projection, Site, Stack
+from ablate.norms import Initialization, Placement, Projection, Site, Stack
+from ablate.norms.residuals import Multiplier
 
 _WRAPPED = "_checkpoint_wrapped_module."  # what torch puts into the names of parameters of a checkpointed block
 
@@ -236,3 +237,22 @@ def freeze(model: Model, parts: Iterable[str]) -> None:
 def list_tensors_in(model: Model, parts: Iterable[str]) -> set[str]:
     """Return the names of the tensors of `parts`."""
     return {name for part in parts for name in list_tensors(model, part)}
+
+
+class EmbeddingScale(nn.Module):
+    """`scale * x` with one learnable number, [1]."""
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((1,), initial))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x
+
+
+def build_embedding_scale(norm: Placement, init: Initialization, stack: Stack) -> nn.Module:
+    """Return the factor of the embedding that the norm layer or the initialisation asks for."""
+    if norm.layer.scales_embedding:
+        return EmbeddingScale(stack.hidden**0.5)
+    factor = init.embedding_multiplier(stack)
+    return nn.Identity() if factor == 1 else Multiplier(factor)

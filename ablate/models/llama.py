@@ -13,8 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.models.base import Model, build_qkv_norm, build_site, make_norm_factory, name_sublayers, unwrap
-from ablate.models.embedding import build_embedding_scale
+from ablate.models.base import (
+    Model,
+    build_embedding_scale,
+    build_qkv_norm,
+    build_site,
+    make_norm_factory,
+    name_sublayers,
+    unwrap,
+)
 from ablate.models.head import CrossEntropy
 from ablate.models.llama_config import Llama
 from ablate.norms import Initialization, Placement, Projection, initialize

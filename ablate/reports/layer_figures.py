@@ -10,8 +10,7 @@ from typing import Any
 
 from ablate.config.errors import StoreError
 from ablate.diagnostics.measures import Result, measurements
-from ablate.diagnostics.measures.base import MEASURED, TRAINING
-from ablate.diagnostics.stored import parse_history, read_measurements
+from ablate.diagnostics.measures.base import MEASURED, TRAINING, parse_history, read_measurements
 from ablate.plots.figure import Figure
 from ablate.plots.layers import draw_courses
 from ablate.sweeps.records import SweepRecord

@@ -15,7 +15,7 @@ from typing import Any
 
 from ablate.config.formatting import count_noun, format_number
 from ablate.diagnostics.measures import measurements
-from ablate.diagnostics.thirds import THIRDS, average_thirds
+from ablate.diagnostics.measures.base import THIRDS, average_thirds
 from ablate.plots.figure import Axis, Entry, Figure, Panel, Part
 from ablate.plots.marks import Band, Line, Mark
 from ablate.reports.labels import choose_looks

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 
 from ablate.config.errors import DataError
-from ablate.data import IGNORED, BatchDataset, Corpus, Text, data_kinds, trivial_loss
+from ablate.data import IGNORED, BatchDataset, Corpus, Text, base, data_kinds
+from ablate.data.base import choose_blocks, compute_trivial_loss
 from ablate.data.text.layouts import Windows
 from ablate.data.text.stream import Stream
-from ablate.data.trivial_loss import choose_blocks, compute_trivial_loss
 
 CLASSES = {"blue": 7, "green": 2, "red": 1}  # -> images of it
 QUESTIONS = [{"instruction": f"Add {n} and {n}", "output": f"it is {2 * n}"} for n in range(20)]
@@ -206,7 +206,7 @@ def test_of_a_large_text_parts_from_all_over_it_are_read(monkeypatch):
     monkeypatch.setattr("ablate.data.base.MOST", 31 * 640)
     assert corpus.measure_trivial_loss() == pytest.approx(math.log(8), rel=0.01)
     assert sum(read) == 2 * (640 + 1)  # and an item to see how large one is
-    assert len(read) == 2 * (trivial_loss.BLOCKS + 1)
+    assert len(read) == 2 * (base.BLOCKS + 1)
 
 
 class Vectors(BatchDataset):

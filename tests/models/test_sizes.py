@@ -94,7 +94,7 @@ def saving(name, of):
 def test_the_width_of_the_mlp_explains_what_the_two_stage_paper_saves():
     assert saving("llama-570m-e", "compute") == pytest.approx(11.52, abs=0.01)
     assert saving("llama-570m-e", "memory") == pytest.approx(16.1, abs=0.05)
-    assert saving("llama-1b-e", "compute") == pytest.approx(28.33, abs=0.8)  # not to the digit: see models/sizes.py
+    assert saving("llama-1b-e", "compute") == pytest.approx(28.33, abs=0.8)  # not to the digit: see models/published.py
 
 
 CONVPOOL = ("convpool-digits", "convpool-cnn-c")  # tests/models/test_convpool.py

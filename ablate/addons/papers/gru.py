@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.addons.papers.gru_config import GRU
-from ablate.models.base import Model, build_bias, make_norm_factory, unwrap
-from ablate.models.embedding import build_embedding_scale
+from ablate.models.base import Model, build_bias, build_embedding_scale, make_norm_factory, unwrap
 from ablate.models.head import CrossEntropy
 from ablate.norms import Initialization, NormLayer, Placement, Projection, initialize
 

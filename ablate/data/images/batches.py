@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from ablate.config.lazy import torch
 from ablate.data.base import Batch, BatchDataset
-from ablate.data.generators import IMAGE, PAIR, keep_generators, seed_generators
 from ablate.data.images.augment import Augmentation
 from ablate.data.images.pixels import Pixels, Transform
 from ablate.data.images.sources import ImageSource
 from ablate.data.images.tables import TableLabelSets
+from ablate.data.order import IMAGE, PAIR, keep_generators, seed_generators
 
 if TYPE_CHECKING:
     from torch import Tensor

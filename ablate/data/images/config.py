@@ -28,7 +28,7 @@ from ablate.data.images.masks import (
     validate_masks,
 )
 from ablate.data.images.pixels import Pixels
-from ablate.data.images.sources import ImageSource, check_same_classes, fingerprint_images
+from ablate.data.images.sources import TASKS, ImageSource, Targets, check_same_classes, fingerprint_images
 from ablate.data.images.tables import (
     SUFFIXES,
     TableImages,
@@ -39,7 +39,6 @@ from ablate.data.images.tables import (
     load_files,
     load_splits,
 )
-from ablate.data.images.targets import TASKS, Targets
 from ablate.data.overlap import check_overlap, measure_items
 from ablate.data.splits import find_splits, split
 from ablate.tracking.remote_files import fetch_all, is_url

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,12 @@ from ablate.config.formatting import join_first
 from ablate.data.cache import remember
 from ablate.data.images.pixels import decode
 from ablate.data.progress import show_progress
+
+Targets = Literal["class", "labels", "mask"]
+
+TASKS = {"class": "image_classification", "labels": "multilabel_classification", "mask": "image_segmentation"}
+"""Targets -> the task that they are for."""
+
 
 BLOCK = 4096
 """Number of images that are queued for the thread pool at a time."""

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
 from ablate.config.lazy import LazyModule, torch
-from ablate.data.base import Batch
+from ablate.data.base import MOST_STREAMED, Batch
 from ablate.data.files import expand_path
 from ablate.data.order import build_loader, share_batch
-from ablate.data.text.encoding import cut_row, encode_pieces, keep_first_pieces
 from ablate.data.text.layouts import pad_rows
 from ablate.data.text.sources import Source
+from ablate.data.text.token_writer import cut_row, encode_pieces, keep_first_pieces
 from ablate.data.text.tokenizers import Tokenizer
-from ablate.data.trivial_loss import MOST_STREAMED
 
 if TYPE_CHECKING:
     from torch import Tensor

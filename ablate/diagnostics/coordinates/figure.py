@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ablate.diagnostics.coordinates import NAME
-from ablate.diagnostics.coordinates.check import Coordinates
-from ablate.diagnostics.coordinates.flatness import LOGITS, align, find_group
-from ablate.diagnostics.coordinates.sizes import AXES
+from ablate.diagnostics.coordinates.check import LOGITS, Coordinates, align, find_group
+from ablate.diagnostics.coordinates.recipes import AXES
 from ablate.plots.figure import Axis, Entry, Figure, Panel, Part
 from ablate.plots.marks import Line
 from ablate.plots.style import pick_shade

@@ -9,8 +9,7 @@ from typing import Any
 from ablate.config.errors import AblateError
 from ablate.diagnostics.figures.groups import Group
 from ablate.diagnostics.measures import Measurement, Result
-from ablate.diagnostics.measures.base import TRAINING
-from ablate.diagnostics.stored import parse_history, read_measurements
+from ablate.diagnostics.measures.base import TRAINING, parse_history, read_measurements
 from ablate.sweeps.runs import Run
 
 

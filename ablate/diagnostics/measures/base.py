@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from ablate import tracking
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.config.registry import Catalogue
 from ablate.diagnostics.measures.subject import Batch, Subject
@@ -157,3 +161,32 @@ def select(names: list[str], others: Sequence[str] = ()) -> list[type[Measuremen
         if name not in known:
             raise AblateError(f"unknown measurement {name!r}. Accepted: {', '.join(known)}.{did_you_mean(name, known)}")
     return [cls for name, cls in measurements.items() if not names or name in names]
+
+
+THIRDS = ("first third", "middle", "last third")
+
+
+def average_thirds(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the means of three parts of nearly equal length. Where the layers are no multiple of three, neighbouring
+    parts share a layer."""
+    n = len(values)
+    cuts = [(0, math.ceil(n / 3)), (n // 3, math.ceil(2 * n / 3)), (n - math.ceil(n / 3), n)]
+    first, middle, last = (math.fsum(values[low:high]) / (high - low) for low, high in cuts)
+    return first, middle, last
+
+
+def read_measurements(run_id: str, files: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the contents of those of `files`, `TRAINING` and `MEASURED`, that the run has. Raises MlflowException."""
+    client = tracking.client()
+    there = {Path(item.path).name for item in client.list_artifacts(run_id, FOLDER)}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in files:
+            if name in there:
+                file = Path(client.download_artifacts(run_id, f"{FOLDER}/{name}", folder))
+                yield json.loads(file.read_text(encoding="utf-8"))
+
+
+def parse_history(content: Mapping[str, Any], column: str) -> dict[int, list[float]]:
+    """Return tokens or images seen -> the number `column` of each layer, from the content of `TRAINING`."""
+    course = content["history"].get(column, {})
+    return {int(at): [parse_number(value) for value in row] for at, row in course.items()}

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from ablate.models.base import Model
 from ablate.models.by_name import ByName
 from ablate.models.libraries.blueprint import Blueprint
-from ablate.models.libraries.norms import exchange
-from ablate.models.libraries.wiring import find_norm, list_projections, rewire, split_projection
+from ablate.models.libraries.wiring import exchange, find_norm, list_projections, rewire, split_projection
 from ablate.norms import Initialization, Placement, Projection, initialize
 
 

@@ -10,8 +10,7 @@ from torch import nn
 
 from ablate.config.errors import Problem
 from ablate.models.libraries.families import FAMILIES, Family
-from ablate.models.libraries.norms import count_norms, iterate_norms, list_unknown, list_widths
-from ablate.models.libraries.wiring import find_norm, is_matrix
+from ablate.models.libraries.wiring import count_norms, find_norm, is_matrix, iterate_norms, list_unknown, list_widths
 from ablate.norms import Initialization, Placement, Stack
 from ablate.norms.placement import find_problems
 

@@ -9,9 +9,8 @@ import torch
 
 from ablate.cli import main
 from ablate.config.errors import AblateError
-from ablate.diagnostics.coordinates.check import describe_placements
-from ablate.diagnostics.coordinates.flatness import find_exponent, find_ratio, judge
-from ablate.diagnostics.coordinates.sizes import choose_sizes
+from ablate.diagnostics.coordinates.check import describe_placements, find_exponent, find_ratio, judge
+from ablate.diagnostics.coordinates.recipes import choose_sizes
 from ablate.diagnostics.run import diagnose
 from ablate.experiment.tree import Experiment
 from ablate.plots.drawing import draw

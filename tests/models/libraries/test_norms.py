@@ -12,7 +12,7 @@ from torch import nn
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.models.libraries.norms import _LAST, _SECOND
+from ablate.models.libraries.wiring import _LAST, _SECOND
 from ablate.norms import norm_layers
 
 EPS, DIM = 1e-3, 12

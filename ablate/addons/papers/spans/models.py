@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.addons.papers.spans.answers import Spans, choose_answers, find_spans, score_answers
+from ablate.addons.papers.spans.answers import Spans, Windows, build_windows, choose_answers, find_spans, score_answers
 from ablate.addons.papers.spans.squad import NAME, load_questions
-from ablate.addons.papers.spans.windows import Windows, build_windows
 from ablate.config.errors import AblateError, DataError
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.opening import Opened, Opening

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.data.conversations.pairs import Pair
+from ablate.data.conversations.preferences import Pair
 
 AT_A_TIME = 8
 """Number of answers whose distributions over the whole vocabulary are in memory at a time."""

@@ -14,7 +14,7 @@ import torch
 from ablate.addons.post_training.alignment import measures
 from ablate.config.errors import AblateError
 from ablate.config.extras import import_library
-from ablate.data.conversations.pairs import Pair
+from ablate.data.conversations.preferences import Pair
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.tree import Experiment
 from ablate.optim.optimizers import build_optimizer

@@ -5,9 +5,16 @@ import math
 import pytest
 import torch
 
-from ablate.addons.papers.spans.answers import LONGEST, N_BEST, Spans, choose_answers, find_spans, score_answers
-from ablate.addons.papers.spans.questions import SpanQuestion
-from ablate.addons.papers.spans.windows import Windows
+from ablate.addons.papers.spans.answers import (
+    LONGEST,
+    N_BEST,
+    Spans,
+    Windows,
+    choose_answers,
+    find_spans,
+    score_answers,
+)
+from ablate.addons.papers.spans.squad import SpanQuestion
 
 
 def find_by_loop(begins, ends, is_text, count):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.addons.papers.spans.questions import SpanQuestion, flatten_articles, parse_questions
+from ablate.addons.papers.spans.squad import SpanQuestion, flatten_articles, parse_questions
 from ablate.config.errors import DataError
 
 CONTEXT = "Denver beat Carolina 24-10 in Santa Clara."

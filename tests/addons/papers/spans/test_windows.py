@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from ablate.addons.papers.spans import windows
-from ablate.addons.papers.spans.questions import SpanQuestion
-from ablate.addons.papers.spans.windows import build_windows
+from ablate.addons.papers.spans import answers
+from ablate.addons.papers.spans.answers import build_windows
+from ablate.addons.papers.spans.squad import SpanQuestion
 from ablate.config.errors import DataError
 
 transformers = pytest.importorskip("transformers")
@@ -43,7 +43,7 @@ def cut_by_hand(count, length, step):
     [(8, 20, 128, 8), (15, 20, 128, 8), (40, 20, 128, 8), (60, 30, 4, 21), (60, 25, 19, 1)],
 )
 def test_a_long_text_is_cut_into_windows_that_overlap(tokenizer, monkeypatch, count, length, overlap, step):
-    monkeypatch.setattr(windows, "OVERLAP", overlap)
+    monkeypatch.setattr(answers, "OVERLAP", overlap)
     found = build_windows([ask(count), ask(3)], tokenizer, INPUTS, length)
     expected = cut_by_hand(count, length, step)
     width = max(len([one for one in row if one]) for row in expected)  # the longest of all windows
