@@ -305,8 +305,7 @@ class DataConfig(Kind):
 
     @property
     def default_task(self) -> str:
-        """The task that its targets are for with these settings, which is trained unless the experiment names
-        another."""
+        """The task of its targets with these settings. It is trained unless the experiment names another."""
         return self.task
 
     @property

@@ -1,4 +1,5 @@
-"""The order of items and all other random numbers of the data: functions of a seed, whatever reads them."""
+"""The order of items, and the other random numbers of the data: functions of a seed alone, whichever process reads
+them."""
 
 from __future__ import annotations
 

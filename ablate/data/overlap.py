@@ -30,7 +30,7 @@ _BLOCK, _FILTER = 1 << 20, 22
 
 
 class Overlap(NamedTuple):
-    """What is shared by training and validation."""
+    """The part that training and validation share."""
 
     share: float
     """The part of the validation set that is training data, from 0 to 1."""

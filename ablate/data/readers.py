@@ -80,7 +80,7 @@ def _find_compression(head: bytes) -> str | None:
 
 
 def _check_text(path: Path, head: bytes) -> None:
-    """Raise DataError that says what a file with the first bytes `head` is, unless it may be text in UTF-8."""
+    """Raise DataError unless a file with the first bytes `head` may be text in UTF-8; the message names its format."""
     kind = next((name for magic, name in _FORMATS.items() if head.startswith(magic)), None)
     coding = None if kind else _find_coding(head)
     if coding:

@@ -1,4 +1,4 @@
-"""Data of a plugin that is at hand as datasets: of torch, of the library `datasets`, or of a LightningDataModule.
+"""Data that a plugin has as datasets: of torch, of the library `datasets`, or of a LightningDataModule.
 
 Ablate reads them in its own order, which resumes exactly, and seeds what they draw at random for each item.
 """

@@ -53,7 +53,7 @@ class MetricSource(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """How models are opened and measured. Raises AblateError."""
+    """The settings of opening and measuring models. Raises AblateError."""
 
     tokens: int = TOKENS
     """Number of tokens, or images, to measure on; fewer if the data has fewer."""

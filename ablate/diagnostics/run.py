@@ -38,7 +38,7 @@ class Diagnosis:
     """The folder of the figures and numbers."""
     files: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What is to be known of these models."""
+    """Remarks on these models."""
     models: dict[str, str] = field(default_factory=dict)
     """Label -> the data that the model was measured on."""
     coordinates: dict[str, Coordinates] = field(default_factory=dict)
@@ -115,7 +115,7 @@ def diagnose(
         raise AblateError("--tasks is for layer removal: include pruning in --what.")
     if files := [name for name in models if kinds and is_recipe_file(split_label(name)[1])]:
         raise AblateError(
-            f"{files[0]} is a recipe without weights, of which {coordinates.NAME} alone can be taken: give "
+            f"{files[0]} is a recipe without weights, for which only {coordinates.NAME} can be measured: give "
             f"--what {coordinates.NAME}, or a run's id, a checkpoint or sweep:NAME/ARM."
         )
     recipes = [recipe for name in models for recipe in open_recipes(name)] if check else []

@@ -48,8 +48,8 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def attach_head(self, head: nn.Module) -> None:
-        """Let `head` take the place of the family's own: it is called with the hidden state of the patches behind the
-        final norm [batch, patches, d], row by row, and what it returns is what the model returns. A family that has
+        """Replace the family's own head by `head`. It is called with the hidden state of the patches after the final
+        norm [batch, patches, d], row by row, and the model returns its output. A family that has
         this says so by `ModelConfig.takes_head`.
 
         Such a family's `forward` also takes `kept` [batch, n], the places of those patches alone that the layers are to

@@ -59,7 +59,8 @@ class ModelConfig(Kind):
     """Defaults of the rest of an experiment with this family: dotted path -> value."""
 
     honours: ClassVar[frozenset[str]] = frozenset()
-    """What its models do if a placement or norm layer asks for it, of `ablate.norms.ASKS`. The rest is refused."""
+    """The requests of placements and norm layers that its models fulfil, of `ablate.norms.ASKS`. All others are
+    refused."""
     mlp_matrices: ClassVar[int] = 2
     """Number of matrices [`hidden`, width of the MLP] in an MLP: 3 with a gate."""
     takes_head: ClassVar[bool] = False
@@ -153,7 +154,7 @@ class ModelConfig(Kind):
 
     @property
     def title(self) -> str:
-        """What the model is called in messages."""
+        """The name of the model in messages."""
         return self.kind
 
     def count_own_norms(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The optimizers of torch and timm: their names, which are not supported, and their arguments."""
+"""The optimizers of torch and timm: their names, their arguments, and the reasons for those that are not supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers: what all configurations share, and Adam and AdamW. Those of torch and timm by name: `by_name`."""
+"""Optimizers: the base of all configurations, Adam and AdamW. Optimizers of torch and timm by name: `by_name`."""
 
 from __future__ import annotations
 

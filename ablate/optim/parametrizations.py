@@ -1,4 +1,4 @@
-"""The parametrisations, each with its formulas and its source, without torch. What they do to a model: `scaling`.
+"""The parametrisations, each with its formulas and its source, without torch. Their effect on a model: `scaling`.
 
 In formulas m is the width of the model over that of the base size, and k its depth over the base's. At the base size m
 and k are 1, and so is every factor: nothing is changed, and the numbers are those of `standard`, to the bit. A matrix
@@ -22,7 +22,7 @@ from ablate.norms import Stack
 
 @dataclass(frozen=True)
 class Factors:
-    """What the settings of an optimizer are multiplied by for some parameters."""
+    """Factors of the settings of an optimizer for some parameters."""
 
     lr: float = 1.0
     weight_decay: float = 1.0
@@ -37,7 +37,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Multipliers:
-    """What a parametrisation does to a model of one size, and to its optimizer."""
+    """The multipliers of a parametrisation for a model of one size, and for its optimizer."""
 
     hidden_init: float = 1.0
     """Of the initial weights of the projections of the layers."""
@@ -63,7 +63,7 @@ class Multipliers:
 
 
 class BaseSize(Config):
-    """The size at which the settings were found, and at which nothing is changed."""
+    """The size at which the settings were found; all multipliers are 1 there."""
 
     hidden: int = Field(64, gt=0, le=MOST_WIDTH)
     """Width d of the hidden state."""
@@ -136,7 +136,7 @@ class Scaled(Parametrization):
 
 
 def _drop_ones(roles: Mapping[str, Factors]) -> dict[str, Factors]:
-    """Return `roles` without those for which nothing is multiplied, so that the base size has no multipliers at all."""
+    """Return `roles` without factors of 1, so that the base size has no multipliers at all."""
     return {role: factors for role, factors in roles.items() if factors != Factors()}
 
 

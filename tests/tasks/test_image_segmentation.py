@@ -423,5 +423,5 @@ def test_masks_are_turned_with_their_images(tmp_path, caplog, orientation, store
     fits = of_mask != "upright" or orientation in (6, 8)
     assert np.array_equal(np.asarray(image)[..., 0], UPRIGHT)
     assert np.array_equal(mask, UPRIGHT) == fits
-    told = "2 masks have no EXIF orientation and are turned by that of their images"
+    told = "2 masks have no EXIF orientation of their own and are turned with their images"
     assert (told in caplog.text) == (of_mask == "none" or not fits)

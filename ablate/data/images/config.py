@@ -120,8 +120,10 @@ class EncodedImagesConfig(Pixels, DataConfig):
         for one, counted in zip(sources[1:], counts[1:], strict=True):
             one.check_classes(counted, trained=counts[0])
         if turned := sum(counted.turned for counted in counts):
-            text = "masks have no EXIF orientation and are turned by that of their images; 1 would leave one as it is."
-            logger.warning(f"{turned:,} {text}")
+            logger.warning(
+                f"{turned:,} masks have no EXIF orientation of their own and are turned with their images; orientation "
+                "1 keeps a mask as it is."
+            )
 
     def _describe_enlarged(self, source: ImageSource) -> str:
         """Return a note if the first image is smaller than `image_size`: enlarging costs time and adds nothing."""
@@ -282,7 +284,7 @@ class ImageTableConfig(MaskSettings, EncodedImagesConfig):
         if self.targets == "mask":
             problems += self.list_mask_problems()
         if self.targets == "labels" and self.augment.kind != "none":
-            text = "mixes and softens classes, of which each image has one: leave it out with targets: labels"
+            text = "mixes and softens classes, which needs one class for each image: leave it out with targets: labels"
             problems.append(Problem("augment.kind", text, self.augment.kind))
         return problems
 

@@ -79,7 +79,7 @@ def find_layout(root: Path, holds_folders: bool = True) -> Layout:
         return Layout(root, None, "")
     if not trains:
         raise DataError(
-            f"{root} has {', '.join(f'{name}/' for name in splits.values())}, called as a split is, and no train/ "
+            f"{root} has {', '.join(f'{name}/' for name in splits.values())}, called like a split, but no train/ "
             f"{'with a folder for each class' if holds_folders else 'to train on'}. Add it, or give the folder to "
             "train on as data.root; a class must have another name."
         )

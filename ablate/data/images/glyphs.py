@@ -343,8 +343,8 @@ def draw(edges: Floats, draws: int, size: int, bits: np.random.PCG64) -> NDArray
 
 
 def draw_ink(edges: Floats, draws: int, size: int, bits: np.random.PCG64) -> NDArray[np.uint8]:
-    """Return which pixels of the images that `draw` makes of the same `bits` are ink [draws, size, size], 0 or 1: those
-    of which the outline covers half."""
+    """Return the ink of the images that `draw` makes of the same `bits` [draws, size, size]: 1 where the outline covers
+    at least half of a pixel, otherwise 0."""
     return (_cover(edges, draws, size, bits)[1] >= 0.5).astype(np.uint8)
 
 
@@ -368,7 +368,7 @@ def _cover(edges: Floats, draws: int, size: int, bits: np.random.PCG64) -> tuple
 
 
 def fill(x: Floats, y: Floats, size: int) -> Floats:
-    """Return the share of each pixel that lies within outlines [draws, size, size], whose edges go from (x[..., 0],
+    """Return the covered share of each pixel of outlines [draws, size, size], whose edges go from (x[..., 0],
     y[..., 0]) to (x[..., 1], y[..., 1]), each [draws, n, 2], y downwards."""
     draws, lines = len(x), size * _LINES
     at = (np.arange(lines) + 0.5) / _LINES

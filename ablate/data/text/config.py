@@ -245,7 +245,7 @@ class Text(TwoOrigins):
         )
 
     def _open_whole(self, cache: Path) -> Source:
-        """Return the source of the training text, which is also that of the validation text if no other is named."""
+        """Return the source of the training text. If no other is named, the validation text is a part of it."""
         return open_source(self.locate(self.train_split), self.column, cache)
 
     def _open_sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:

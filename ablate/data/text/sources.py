@@ -293,7 +293,7 @@ def _read_texts(source: Source, most: int | None) -> Iterator[str]:
             yield piece.text
             own, left = own - piece.size, left - piece.size
     if cut and (most is None or most > allowed):
-        text = f"of {source.name}, {allowed >> 20:,} MiB were compared with the validation text, not all of it"
+        text = f"only {allowed >> 20:,} MiB of {source.name} were compared with the validation text"
         logger.warning(text)
 
 

@@ -148,8 +148,8 @@ class HuggingFace:
 
 
 def _find_end_of_text(content: Any, end: str | None) -> int | None:
-    """Return the id of the token `end` in a tokenizer.json, or without one that of the only token of `END_OF_TEXT` that
-    is special or, if none is, in the vocabulary; None if there is none. Raises DataError."""
+    """Return the id of the token `end` in a tokenizer.json. None as `end`: of the only token of `END_OF_TEXT` among the
+    special tokens or, if there is none, in the vocabulary. Return None if there is no such token. Raises DataError."""
     _, added, ids = _read_vocabulary(content)
     special = [token["content"] for token in added if token.get("special")]
     if end is not None:
@@ -173,8 +173,8 @@ def _get_end(end: str, number: int | None, special: Sequence[str]) -> int | None
 
 
 def _drop_sentinels(content: Any, end: int | None) -> str:
-    """Return a tokenizer.json without the special tokens at the end of its vocabulary that no text contains: neither
-    the end of text, nor the token of unknown words, nor one that merges make."""
+    """Return a tokenizer.json without the special tokens at the end of its vocabulary that no text produces. The end of
+    text, the token of unknown words and results of merges stay."""
     vocabulary, added, ids = _read_vocabulary(content)
     model, unigram = content["model"], isinstance(vocabulary, list)
     _check_ids(ids)
@@ -317,7 +317,7 @@ def _read_end(folder: Path) -> str | None:
             token = token.get("content") if isinstance(token, dict) else token
         except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise DataError(
-                f"{path.name} beside it is damaged ({explain(error)}), which names its end of text"
+                f"{path.name} beside it, which names its end of text, is damaged ({explain(error)})"
             ) from None
         if isinstance(token, str):
             return token

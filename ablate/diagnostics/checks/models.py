@@ -1,4 +1,4 @@
-"""Checks of model families: that placements change what they say, that all is trained once, and that plans are true."""
+"""Checks of model families: placements change what they declare, every parameter is trained once, plans are true."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def check_causality(kind: str, settings: Settings) -> None:
     """Check that a causal model may have it: a token's output is a function of this token alone."""
     layer, module = _build(kind, settings)
     if layer.validate(DIM, causal=True):
-        raise CheckSkippedError("it says itself that causal models cannot have it")
+        raise CheckSkippedError("it declares that causal models cannot use it")
     x = _draw(2, 5, DIM)
     changed = x.clone()
     changed[:, 3:] += 1

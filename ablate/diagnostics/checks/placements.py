@@ -149,7 +149,7 @@ def check_drop(kind: str, settings: Settings) -> None:
 
 
 def _check_dropped(kind: str, settings: Settings) -> None:
-    """Raise CheckFailedError if a ViT in training that drops most branches computes what one does that drops none."""
+    """Raise CheckFailedError if a ViT in training computes the same whether it drops most branches or none."""
     try:
         subjects = [
             build_subject({"model.kind": "vit", "norm.kind": kind, "model.drop_path": rate}, settings)

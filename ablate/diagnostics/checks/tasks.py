@@ -58,7 +58,7 @@ def check_mean(kind: str, settings: Settings) -> None:
 
 @dataclass
 class _Validation:
-    """What some batches of a validation have added up."""
+    """The sums over some batches of a validation."""
 
     metrics: MetricCollection | None
     total: float = 0.0
@@ -167,4 +167,4 @@ def check_baseline(kind: str, settings: Settings) -> str:
     """Say what loss counts as not having learned."""
     subject = _build(kind, settings)
     loss = subject.experiment.task.measure_trivial_loss(subject.corpus, subject.experiment.model)
-    return "none: a seed that does not learn is not told" if loss is None else f"val/loss {loss:.4g}"
+    return "none: a seed that does not learn goes unnoticed" if loss is None else f"val/loss {loss:.4g}"

@@ -35,7 +35,7 @@ GROUPS = (LAYERS, "sublayers", LOGITS)
 
 @dataclass(frozen=True)
 class Flatness:
-    """How much one quantity of one group of parts differs between the sizes along an axis."""
+    """The difference of one quantity of one group of parts between the sizes along an axis."""
 
     axis: str
     """"width" or "depth"."""
@@ -173,7 +173,7 @@ class Coordinates:
     data: str
     """One line about the data."""
     note: str = ""
-    """That models of some depths have other placements than those of others; '' if they have the same."""
+    """A warning if models of some depths have other placements than the rest; '' if all have the same."""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -239,8 +239,8 @@ def check_coordinates(
 
 
 def describe_placements(norm: Placement, depths: Sequence[int]) -> str:
-    """Return which depths have layers of which placements, if these differ: Mix-LN of a quarter has no Post-LN layer
-    among two, so that the two are different models; otherwise ''."""
+    """Return a warning that names the placements of each depth if these differ; otherwise ''. Mix-LN of a quarter, for
+    example, has no Post-LN layer among two, so that its depths are different models."""
     by_kinds: dict[str, list[str]] = {}
     for depth in depths:
         kinds = join_words(dict.fromkeys(norm.at(index, depth).kind for index in range(depth)))

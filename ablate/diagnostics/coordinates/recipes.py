@@ -32,7 +32,7 @@ _WITHOUT = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How models of one kind are trained."""
+    """The training of models of one kind."""
 
     label: str
     experiment: Experiment
@@ -51,7 +51,7 @@ def open_recipes(name: str) -> list[Recipe]:
     label, rest = split_label(name)
     if prefix := next((one for one in _WITHOUT if rest.startswith(one)), None):
         raise AblateError(
-            f"{rest}: {_WITHOUT[prefix]} has no recipe to train other sizes by. coordinates takes a run's id, a "
+            f"{rest}: {_WITHOUT[prefix]} has no recipe for training other sizes. coordinates takes a run's id, a "
             "checkpoint, sweep:NAME/ARM, or the file of an experiment or a sweep."
         )
     if not is_recipe_file(rest):
@@ -131,8 +131,8 @@ def choose_sizes(model: ModelConfig, widths: Sequence[int], depths: Sequence[int
 
 
 def find_step(model: ModelConfig) -> int:
-    """Return the width of which all widths are multiples that have whole heads, of queries and of keys and values, as
-    wide as the model's."""
+    """Return the smallest width with whole heads, of queries and of keys and values, as wide as the model's; its
+    multiples have whole heads too."""
     return model.hidden // math.gcd(model.hidden, model.stack().kv_heads)
 
 

@@ -23,7 +23,7 @@ interval."""
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a row of a figure shows of one model or arm."""
+    """The numbers of one model or arm in a row of a figure."""
 
     seeds: Mapping[int | None, Result]
     """Seed -> its numbers; None for a model that is no seed of a sweep."""

@@ -24,7 +24,8 @@ register = figures.register
 
 
 def find_figure(name: str) -> tuple[type[LayerFigure], PaperFigure | None]:
-    """Return the figure of that name, or of that number of a paper, such as mixln-3, and what is known of the paper's.
+    """Return the figure of that name, or of that number of a paper, such as mixln-3, and the description of the paper's
+    figure, if it is one.
     Raises AblateError."""
     paper = papers.get(name)
     known = paper.figure if paper else name

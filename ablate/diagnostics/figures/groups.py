@@ -1,4 +1,4 @@
-"""What a figure is drawn of: the arms of sweeps, each with its fresh seeds, or single models."""
+"""The models of a figure: the arms of sweeps, each with its fresh seeds, or single models."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _choose_arm(name: str, record: SweepRecord, arm: str) -> dict[str, str]:
 
 
 def _describe_choice(record: SweepRecord, chosen: str, names: Sequence[str], points: str) -> dict[str, str]:
-    """Return {the arm at the point that was chosen of `names`: the point, and that it was chosen on what is shown}."""
+    """Return the chosen arm of `names` -> its point, with the remark that it was chosen on the seeds that are shown."""
     if len(names) < 2:
         return {chosen: ""}
     point = chosen.removeprefix(record.spec.cells[chosen].arm).strip()
@@ -131,7 +131,7 @@ def _describe_choice(record: SweepRecord, chosen: str, names: Sequence[str], poi
 
 
 def _is_model(name: str, started: Collection[str]) -> bool:
-    """Return whether `name` is that of a model rather than that of a sweep."""
+    """Return whether `name` is the name of a model rather than of a sweep."""
     if name.startswith(tuple(filter(None, OPENERS))):
         return True
     is_sweep = name.partition("@")[0] in started
@@ -139,7 +139,7 @@ def _is_model(name: str, started: Collection[str]) -> bool:
 
 
 def _find_seeds(record: SweepRecord, arm: str, checkpoints: bool) -> tuple[Group, list[str]]:
-    """Return the models of the fresh seeds of an arm, and what is missing of them; of a sweep without fresh seeds, the
+    """Return the models of the fresh seeds of an arm, and notes on missing ones; of a sweep without fresh seeds, the
     trial that represents the arm."""
     where = f"{record.title}/{arm}"
     cell = record.spec.cells.get(arm)

@@ -1,1 +1,1 @@
-"""Models of timm and transformers by name: which parts they have, and how our norms and placements come into them."""
+"""Models of timm and transformers by name: their parts, and our norms and placements in them."""

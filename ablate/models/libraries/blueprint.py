@@ -61,8 +61,8 @@ class Blueprint:
         elif self.family is None:
             families = sorted({model for model, _ in FAMILIES})
             text = (
-                f"where {title} ({cls}) has its sublayers is not known, so that placement {norm.kind} cannot be built "
-                f"in it. Accepted with it: library. Models of these classes take others: {', '.join(families)}"
+                f"the sublayers of {title} ({cls}) are unknown, so placement {norm.kind} cannot be built in it. "
+                f"Accepted with it: library. Models of these classes take others: {', '.join(families)}"
             )
             problems.append(Problem("norm.kind", text, norm.kind))
         elif any(norm.at(index, self.stack.depth).of_library for index in range(self.stack.depth)):
@@ -75,7 +75,7 @@ class Blueprint:
                 Problem("norm.qk", "library is no norm layer for queries and keys. Name one, or none", "library")
             )
         if not init.of_library and self.family is None:
-            text = f"which matrix of {title} ({cls}) has which role is not known. Accepted with it: library"
+            text = f"the roles of the matrices of {title} ({cls}) are unknown. Accepted with it: library"
             problems.append(Problem("init.kind", text, init.kind))
         return problems if norm.layer.of_library else [*problems, *self._validate_exchange(title, norm)]
 

@@ -106,7 +106,7 @@ def _find_layers(net: Any, kind: str) -> str:
     found = [name for name in found if type(lists[name][0]).__name__ in whole] or found
     if len(found) == 1:
         return found[0]
-    text = f"which modules of {type(net).__name__} are its layers is not known, so it cannot be trained here"
+    text = f"the layers of {type(net).__name__} cannot be identified among its modules, so it cannot be trained here"
     raise ConfigError([Problem("config", text, kind)])
 
 

@@ -140,7 +140,7 @@ def explain_field(cls: type[Any], known: Iterable[str], name: str, value: Any) -
     known, alias = list(known), getattr(cls, "attribute_map", {}).get(name)
     hint = f" Did you mean {alias}?" if alias in known else did_you_mean(name, known)
     listed = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
-    taken = " (it is set by what is trained here)" if name in _TAKEN else ""
+    taken = " (Ablate sets it)" if name in _TAKEN else ""
     return Problem(name, f"{cls.__name__} has no such field{taken}. Accepted: {listed}.{hint}", value)
 
 

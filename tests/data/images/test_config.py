@@ -151,11 +151,11 @@ def test_a_class_may_be_called_train(root, cache):
     [
         (
             ("valid/cat", "test/cat"),
-            "root has test/, valid/, called as a split is, and no train/ with a folder for each",
+            "root has test/, valid/, called like a split, but no train/ with a folder for each",
         ),
-        (("cat", "dog", "test"), "root has test/, called as a split is, and no train/ with a folder for each class"),
-        (("train_images", "test2017"), "root has test2017/, train_images/, called as a split is"),
-        (("train", "Test"), "root has Test/, train/, called as a split is"),  # of images without classes
+        (("cat", "dog", "test"), "root has test/, called like a split, but no train/ with a folder for each class"),
+        (("train_images", "test2017"), "root has test2017/, train_images/, called like a split"),
+        (("train", "Test"), "root has Test/, train/, called like a split"),  # of images without classes
         (("train/cat", "train/dog", "val/cat", "Valid/cat"), "root has two splits for validation, Valid and val"),
     ],
 )

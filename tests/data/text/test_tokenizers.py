@@ -87,7 +87,7 @@ def test_files_beside_that_name_no_token_or_a_missing_one(tmp_path):
     ):
         load_tokenizer(str(tmp_path))
     (tmp_path / "tokenizer_config.json").write_text("{")
-    with pytest.raises(DataError, match=r"tokenizer_config.json beside it is damaged"):
+    with pytest.raises(DataError, match=r"tokenizer_config.json beside it, which names its end of text, is damaged"):
         load_tokenizer(str(tmp_path))
 
 
