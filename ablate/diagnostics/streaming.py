@@ -41,13 +41,21 @@ def measure(
     """
     items = min(subject.items, max(1, -(-(tokens or subject.items * subject.per_item) // subject.per_item)))
     size = max(1, batch_tokens // subject.per_item)
-    files = {kind.name: _locate(results, subject, kind, options, items, size) for kind in kinds}
-    known = {name: result for name, file in files.items() if (result := _read(file)) is not None}
+    files: dict[str, Path] = {}
+    known: dict[str, Result] = {}
+    for kind in kinds:
+        comparable = not kind.uses_scores or options.metrics_identity is not None  # of known scores
+        if results is not None and comparable:
+            files[kind.name] = file = results / f"{_key(subject, [kind], options, items, size)}.json"
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                known[kind.name] = Result.from_dict(json.loads(file.read_text(encoding="utf-8")))
     taken = [kind for kind in kinds if kind.name not in known]
-    if taken:
-        for name, result in _take(subject, taken, options, items, size, folder).items():
-            known[name] = result
-            _write(files[name], result)
+    for name, result in _take(subject, taken, options, items, size, folder).items() if taken else ():
+        known[name] = result
+        if name in files:
+            part = files[name].with_suffix(f".{os.getpid()}.part")
+            part.write_text(json.dumps(to_json(result.to_dict()), allow_nan=False) + "\n", encoding="utf-8")
+            os.replace(part, files[name])
     return {kind.name: known[kind.name] for kind in kinds}
 
 
@@ -67,7 +75,10 @@ def _take(
                 one.update(batch, number)
             advance(min(items, (number + 1) * size) * subject.per_item)
             if state and time.monotonic() - saved > SAVED_EVERY:
-                _save(state, active, number + 1)
+                state.parent.mkdir(parents=True, exist_ok=True)
+                part = state.with_suffix(".part")
+                torch.save({"done": number + 1, "sums": {one.name: one.sums for one in active}}, part)
+                os.replace(part, state)
                 saved = time.monotonic()
     facts: dict[str, Any] = {subject.unit: items * subject.per_item, "batch": size * subject.per_item}
     results = {one.name: one.result() for one in active}
@@ -92,37 +103,6 @@ def _key(subject: Subject, kinds: Sequence[type[Measurement]], options: Options,
         size,
     )
     return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
-
-
-def _locate(
-    results: Path | None, subject: Subject, kind: type[Measurement], options: Options, items: int, size: int
-) -> Path | None:
-    """Return the file of the complete measurement; None if it is not stored, as unknown scores cannot be compared."""
-    if results is None or (kind.uses_scores and options.metrics_identity is None):
-        return None
-    return results / f"{_key(subject, [kind], options, items, size)}.json"
-
-
-def _read(file: Path | None) -> Result | None:
-    """Return a stored result; None if there is none that can be read."""
-    if file is not None:
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            return Result.from_dict(json.loads(file.read_text(encoding="utf-8")))
-    return None
-
-
-def _write(file: Path | None, result: Result) -> None:
-    if file is not None:
-        part = file.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(to_json(result.to_dict()), allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(part, file)
-
-
-def _save(state: Path, active: Sequence[Measurement], done: int) -> None:
-    state.parent.mkdir(parents=True, exist_ok=True)
-    part = state.with_suffix(".part")
-    torch.save({"done": done, "sums": {one.name: one.sums for one in active}}, part)
-    os.replace(part, state)
 
 
 def _resume(state: Path | None, active: Sequence[Measurement]) -> int:
