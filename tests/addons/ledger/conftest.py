@@ -96,10 +96,8 @@ def run_sweep(store):
     return lambda kind, **parts: run_spec(build_tree(kind, **parts), open_storage(storage_url()))
 
 
-@pytest.fixture(scope="session")
-def _published(tmp_path_factory):
-    """The folder of a bundle that no test changes."""
-    folder = tmp_path_factory.mktemp("published")
+def publish_in(folder):
+    """The folder of a bundle of the sweep `searched`, which is run and published in a store in `folder`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ABLATE_STORE", str(folder / "mlruns"))
         patch.delenv("ABLATE_STORAGE", raising=False)
@@ -107,6 +105,12 @@ def _published(tmp_path_factory):
         run_spec(build_tree("searched"), open_storage(storage_url()))
         publishing.publish(["searched"], folder / "bundle")
     return folder / "bundle"
+
+
+@pytest.fixture(scope="session")
+def _published(tmp_path_factory):
+    """The folder of a bundle that no test changes."""
+    return publish_in(tmp_path_factory.mktemp("published"))
 
 
 @pytest.fixture
