@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sweeps.small import spec_tree
+from scheduler.small import spec_tree
 
 import ablate
 import ablate_sweeps

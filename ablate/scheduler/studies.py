@@ -5,7 +5,7 @@ the arm's other runs are one more, SWEEP@GENERATION/ARM/seeds. What is known of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -200,12 +200,6 @@ class Studies:
             initial_loss=any_notes.get("initial_loss"),
             deleted=sorted(made - notes.keys()),
         )
-
-
-def read_trials(trials: Sequence[FrozenTrial], arm: str) -> list[Run]:
-    """Return the trials of a study of `arm`; for an interrupted and resumed trial only the last attempt."""
-    continued = {trial.user_attrs["continues"] for trial in trials if "continues" in trial.user_attrs}
-    return [read_trial(trial, arm) for trial in trials if trial.number not in continued]
 
 
 def read_trial(trial: FrozenTrial, arm: str, seed: int = 0) -> Run:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from ledger.conftest import build_tree, read_json, run_spec, write_json
-from sweeps.small import run_here, spec_tree
+from scheduler.small import run_here, spec_tree
 
 from ablate.addons.ledger.bundles import hash_study, read_bundle
 from ablate.addons.ledger.checks import read_checks

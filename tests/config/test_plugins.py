@@ -13,8 +13,8 @@ import pytest
 import yaml
 from rich.console import Console
 from run_table import by_arm
+from scheduler.small import run_here
 from stored_facts import read_facts
-from sweeps.small import run_here
 
 from ablate import tracking
 from ablate.cli import main

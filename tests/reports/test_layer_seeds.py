@@ -9,8 +9,8 @@ import optuna
 import pytest
 from ledger.conftest import read_json, write_json
 from run_table import by_arm, put
+from scheduler.small import run_here
 from scipy.stats import t as student
-from sweeps.small import run_here
 
 from ablate import tracking
 from ablate.addons.ledger.publish import publish

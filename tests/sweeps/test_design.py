@@ -9,7 +9,7 @@ import optuna
 import pytest
 from rich.console import Console
 from run_table import by_arm
-from sweeps.small import run_sweep, spec_tree
+from scheduler.small import run_sweep, spec_tree
 
 from ablate.cli.status import render
 from ablate.reports.mlflow_run import label_report

@@ -6,7 +6,7 @@ from dataclasses import replace
 import optuna
 import pytest
 from run_table import by_arm, put
-from sweeps.small import run_sweep, spec_tree
+from scheduler.small import run_sweep, spec_tree
 
 from ablate import tracking
 from ablate.config.errors import SweepError

@@ -5,7 +5,7 @@ import statistics
 import pytest
 from evaluation.task_files import write_tasks
 from optuna.storages import InMemoryStorage
-from sweeps.small import run_here
+from scheduler.small import run_here
 
 from ablate import tracking
 from ablate.cli.mlflow_view import build_view

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import optuna
 import pytest
 from run_table import by_arm
-from sweeps.queues import open_queue, read
+from scheduler.queues import open_queue, read
 
 from ablate.reports.findings import list_cautions
 from ablate.scheduler.leases import OWNER

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import optuna
 import pytest
 from run_table import by_arm
-from sweeps.queues import open_queue, read
+from scheduler.queues import open_queue, read
 from sweeps.searchers import PRUNERS, SAMPLERS
 
 from ablate.reports.confirmation import explain_comparison

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 from ledger.conftest import build_tree, lose
+from scheduler.small import run_here, spec_tree
 from scipy.stats import t
-from sweeps.small import run_here, spec_tree
 
 from ablate.addons.ledger.compare import compare
 from ablate.config.errors import SweepError

@@ -12,7 +12,7 @@ from ledger.conftest import read_json, write_json
 from optuna.storages import InMemoryStorage
 from run_table import by_arm
 from scaling.transfer.test_sizes import FILE
-from sweeps.small import run_here, spec_tree
+from scheduler.small import run_here, spec_tree
 
 from ablate.addons.ledger import bundles
 from ablate.addons.ledger import verify as verifying

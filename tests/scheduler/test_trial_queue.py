@@ -4,8 +4,8 @@ import itertools
 
 import optuna
 import pytest
-from sweeps.queues import open_queue
-from sweeps.test_processes import spec_of
+from scheduler.queues import open_queue
+from scheduler.test_processes import spec_of
 
 from ablate.scheduler import queue as queues
 from ablate.scheduler import studies

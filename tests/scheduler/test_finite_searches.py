@@ -5,7 +5,7 @@ import math
 import optuna
 import pytest
 from run_table import counts
-from sweeps.queues import open_queue
+from scheduler.queues import open_queue
 from sweeps.searchers import SAMPLERS
 
 from ablate.config.errors import ConfigError

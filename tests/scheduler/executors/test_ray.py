@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from forked import read_parents
 from run_table import by_arm
-from sweeps.small import SILENT, run_sweep, table
+from scheduler.small import SILENT, run_sweep, table
 
 from ablate import tracking
 from ablate.cli import main

@@ -22,7 +22,7 @@ import yaml
 from forked import Forked
 from rich.console import Console
 from run_table import by_arm
-from sweeps.test_nothing_lost import cells, kill, tracked, tree, workers_of
+from scheduler.test_nothing_lost import cells, kill, tracked, tree, workers_of
 
 from ablate.scheduler import run
 from ablate.scheduler.storage import read_sweep

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 import pytest
-from sweeps.test_processes import spec_of, together
+from scheduler.test_processes import spec_of, together
 
 from ablate.scheduler.storage import read_sweep
 

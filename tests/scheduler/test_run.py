@@ -7,9 +7,9 @@ import optuna
 import pytest
 from rich.console import Console
 from run_table import by_arm, counts
+from scheduler.queues import open_queue, read
+from scheduler.small import run_here, run_sweep, stop_when, table
 from stored_facts import read_facts
-from sweeps.queues import open_queue, read
-from sweeps.small import run_here, run_sweep, stop_when, table
 
 from ablate import tracking
 from ablate.config.errors import ConfigError, DataError, StoreError, SweepError

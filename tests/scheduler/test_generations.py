@@ -2,7 +2,7 @@
 
 import pytest
 from run_table import counts
-from sweeps.small import SILENT
+from scheduler.small import SILENT
 
 from ablate.config.errors import SweepError
 from ablate.reports.report import report

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from forked import Forked
 from run_table import by_arm, counts
+from scheduler.small import table
 from stored_facts import read_facts
-from sweeps.small import table
 
 from ablate import tracking
 from ablate.config.errors import SweepError

@@ -7,8 +7,8 @@ import stat
 
 import optuna
 import pytest
-from sweeps.queues import open_queue
-from sweeps.test_processes import spec_of
+from scheduler.queues import open_queue
+from scheduler.test_processes import spec_of
 
 from ablate.config.errors import StoreError, TakenOverError
 from ablate.scheduler import leases

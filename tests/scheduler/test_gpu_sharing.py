@@ -4,7 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from sweeps.small import run_here
+from scheduler.small import run_here
 
 from ablate.cli import main
 from ablate.config.errors import ConfigError

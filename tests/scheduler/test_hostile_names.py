@@ -7,7 +7,7 @@ import pytest
 import yaml
 from rich.console import Console
 from run_table import by_arm
-from sweeps.small import run_here
+from scheduler.small import run_here
 
 from ablate import tracking
 from ablate.cli import main

@@ -17,8 +17,8 @@ import yaml
 from forked import Forked, fork_worker
 from rich.console import Console
 from run_table import counts
-from sweeps.queues import open_queue, read
-from sweeps.small import run_here, run_sweep, spec_tree, stop_when, table
+from scheduler.queues import open_queue, read
+from scheduler.small import run_here, run_sweep, spec_tree, stop_when, table
 
 from ablate import tracking
 from ablate.config.errors import AblateError, StoreError, SweepError, TakenOverError

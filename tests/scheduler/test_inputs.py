@@ -5,7 +5,7 @@ import json
 import optuna
 import pytest
 from run_table import by_arm
-from sweeps.small import run_here, stop_when
+from scheduler.small import run_here, stop_when
 
 from ablate.config.errors import ChangedInputsError, SweepError
 from ablate.reports.fairness import describe_surroundings

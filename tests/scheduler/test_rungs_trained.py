@@ -2,7 +2,7 @@
 
 import pytest
 from run_table import by_arm
-from sweeps.small import run_here, stop_when, table
+from scheduler.small import run_here, stop_when, table
 
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.train import train
