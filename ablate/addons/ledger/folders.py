@@ -57,9 +57,10 @@ def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, conten
 
     figures = together.draw()[:1] if together else []
     for key, record in records.items():
-        first, *rest = draw_figures(record)
-        layers = [figure for figure in (first, *rest) if figure.name == LAYERS]
-        own = [*([] if together or first in layers else [first]), *(layers if key == [*records][-1] else [])]
+        drawn = draw_figures(record)
+        layers = [figure for figure in drawn if figure.name == LAYERS]
+        first = [figure for figure in drawn[:1] if not together and figure not in layers]
+        own = [*first, *(layers if key == [*records][-1] else [])]
         figures += own if len(records) == 1 else [replace(one, name=f"{key}-{one.name}") for one in own]
     names = [save_png(figure, content).name for figure in figures]
     for name in names:
