@@ -17,11 +17,11 @@ from run_table import by_arm, put
 
 from ablate import tracking
 from ablate.reports.report import Report, assemble, report
+from ablate.scheduler.samplers import to_distributions
 from ablate.scheduler.storage import open_storage, read_sweep, storage_url
 from ablate.scheduler.studies import name_study
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FINISHED, Run
-from ablate.scheduler.samplers import to_distributions
 from ablate.sweeps.spec.parts import Confirm, Published
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
