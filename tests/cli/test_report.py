@@ -95,7 +95,7 @@ def test_several_sweeps_have_one_page(told, swept, tmp_path, monkeypatch):
         simulate(Sweep.from_tree({**tree, "name": name}), Valley({"pre": 2.1, "post": floor}), storage)
     monkeypatch.setattr(tracking, "ensure_experiment", lambda title: pytest.fail("logged"))
     monkeypatch.setattr("ablate.reports.report_data.draw_figures", lambda record: [])
-    monkeypatch.setattr("ablate.reports.report._log", lambda content: content)
+    monkeypatch.setattr("ablate.reports.report.store_report", lambda title, report, *more: report)
     printed = told("other", "third", "other", "--storage", address, "-o", str(tmp_path / "pages"))
     assert "Verdict against pre: post worse (+0." in printed
     page = (tmp_path / "pages" / "index.html").read_text(encoding="utf-8")

@@ -209,7 +209,7 @@ def test_the_report_shows_effects_in_every_form(record, tmp_path, monkeypatch):
     assert effect["versus"]["interval"][1] < 0
     page = made.page()
     assert "Effects of the components" in page
-    assert page.index("Effects of the components") < page.index("All arms on fresh seeds")
+    assert page.index("Effects of the components") < page.index('id="verdict"')
     labels = label_report(made.verdict, "x", made.confirmed, record.spec.baselines, made.effects)
     assert labels.tags["ablate.verdict.effect.norm_lns"] == "better"
     assert labels.metrics["verdict/effect/norm_lns"] == pytest.approx(made.effects["norm=lns"].versus.difference.mean)

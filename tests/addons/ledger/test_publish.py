@@ -51,7 +51,7 @@ def test_a_bundle_has_the_sweep_its_runs_its_verdict_and_how_to_check_it(bundle)
         published = {
             run["seed"]: (run["ending"], run["value"])
             for run in sweep["runs"]
-            if (run["arm"], run["stage"]) == (arm, "confirmation")
+            if (run["arm"], run.get("stage")) == (arm, "confirmation")
         }
         assert published == {seed: (one.ending, one.value) for seed, one in compared[arm].outcomes.items()}
         assert len(runs) == len(published) == 4
@@ -258,7 +258,7 @@ def move_store(monkeypatch):
 def test_a_study_over_sizes_has_the_command_that_runs_it(run_sizes, tmp_path):
     publish([run_sizes("l2", "l4")], tmp_path / "out")
     page = (tmp_path / "out" / "index.md").read_text()
-    assert "ablate ladder FOLDER/sweep.yaml --sizes l2,l4 --workers 2" in page
+    assert "ablate sweep FOLDER/sweep.yaml --size l2,l4 --workers 2" in page
 
 
 def test_sizes_that_were_run_on_different_machines_become_one_bundle(run_sizes, move_store, tmp_path):
