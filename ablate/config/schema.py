@@ -22,8 +22,11 @@ def json_schema(cls: type[Config]) -> dict[str, Any]:
 
 
 def _refer(schema: Any) -> Any:
-    """Return `schema` with the placeholders of registries replaced by references."""
+    """Return `schema` with references in the place of registries, and of fields that a part has from the whole file."""
     if isinstance(schema, dict):
-        marked = {"$ref": f"#/$defs/{schema['registry']}"} if isinstance(schema.get("registry"), str) else {}
-        return {**{key: _refer(value) for key, value in schema.items() if not (marked and key == "registry")}, **marked}
+        for mark, place in (("registry", "$defs"), ("of_file", "properties")):
+            if isinstance(name := schema.get(mark), str):
+                rest = {key: _refer(value) for key, value in schema.items() if key != mark}
+                return {**rest, "$ref": f"#/{place}/{name}"}
+        return {key: _refer(value) for key, value in schema.items()}
     return [_refer(item) for item in schema] if isinstance(schema, list) else schema

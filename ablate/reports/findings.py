@@ -162,13 +162,6 @@ def _note_unequal(record: SweepRecord) -> Iterator[str]:
     counts = {arm: record.search(arm).finished for arm in record.arms}
     if len(set(counts.values())) > 1:
         per_arm = join_words(f"{arm} {count}" for arm, count in counts.items())
-        budget = record.spec.budget
-        if budget.tokens:
-            yield (
-                f"Each arm had the same budget, {budget.tokens} {name_items(record.spec)}, but not the same number of "
-                f"finished trials ({per_arm})."
-            )
-            return
         yield (
             f"Arms have unequal numbers of finished trials ({per_arm}): more trials find a better best by chance alone."
         )

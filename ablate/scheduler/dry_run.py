@@ -61,7 +61,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     busy = _describe_load()
     times = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = count_left(spec, items, record)
+    left = count_left(spec, record)
     todo = {arm: runs.whole for arm, runs in left.items()}
     trials, whole = sum(runs.sure for runs in left.values()), sum(todo.values())
     if base.procedure != "training":
@@ -94,7 +94,7 @@ def outline(spec: Sweep) -> str:
         nothing: dict[str, Any] = {arm: {} for arm in spec.own_arms}
         spec = apply_settings(spec, TakenOver(sweep=spec.settings_from, settings=nothing, seeds=[]))
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = count_left(spec, items)
+    left = count_left(spec)
     todo = {arm: runs.whole for arm, runs in left.items()}
     data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
@@ -124,7 +124,7 @@ def describe_cost(spec: Sweep) -> str:
     """Return the cost of a new sweep, in the format of the headers of sweeps/, without pruning: the minimum, and the
     maximum with all seeds that may be added and all runs at each other's settings."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    left = count_left(spec, items)
+    left = count_left(spec)
     least = {arm: runs.whole for arm, runs in left.items()}
     most = {arm: runs.whole + runs.more for arm, runs in left.items()}
     each, unit = max(items.values()), spec.base(next(iter(spec.all_arms))).unit
@@ -203,10 +203,6 @@ def _format_plan(
     works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
     seed_hours = None if None in works else sum(work.gpu_hours for work in works if work)  # of one seed of all arms
     lines += [f"    {line}" for line in describe_power(spec, seed_hours)]
-    if spec.budget.tokens:
-        lines.append(
-            f"each arm ends at {spec.budget.tokens:,g} {unit} if that is earlier; its first trial is always run"
-        )
     trials = sum(runs.sure for runs in left.values())
     all_items = round(sum(runs.whole * items[arm] for arm, runs in left.items()))
     method = [spec.method.describe()] if spec.method.staged else [f"pruner {spec.pruner.kind}"]

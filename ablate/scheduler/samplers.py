@@ -40,7 +40,7 @@ def build_pruner(config: PrunerConfig, max_steps: int, warmup: int) -> BasePrune
 
     if not isinstance(config, Median):
         return NopPruner()
-    return MedianPruner(config.n_startup_trials, config.find_first_step(max_steps, warmup))
+    return MedianPruner(4, config.find_first_step(max_steps, warmup))
 
 
 def to_distributions(space: Space) -> dict[str, BaseDistribution]:

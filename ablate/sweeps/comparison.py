@@ -127,7 +127,7 @@ def _has_no_settings(record: SweepRecord, arm: str) -> bool:
         return False
     if trials.select(status=("running", "waiting", "interrupted", "failed")):
         return False
-    return count_remaining(record.spec, arm, trials, record.trial_items.get(arm, 1)) == 0
+    return count_remaining(record.spec, arm, trials) == 0
 
 
 # ------------------------------------------------------------------ candidates

@@ -21,7 +21,6 @@ COSTS = {  # of a trial -> the fact of its run
     "state_bytes": "ablate.state_bytes",
     "peak_memory_bytes": "ablate.peak_memory_bytes",
 }
-UNLIMITED = 1_000_000  # trials
 _FIRST = ("sweep", "phase", "arm", "trial", "seed", "status", "ending", "value")
 _LAST = ("updates", "items", "seconds", "run_id", "reason")
 
@@ -173,38 +172,18 @@ class SweepRecord:
         return {*self.parents.values(), *(run.run_id for run in self.runs if run.run_id)}
 
     def target(self, arm: str | None = None) -> int:
-        """Return the target number of finished runs of the search, of one arm or of all; if tokens limit it, estimated
-        from the runs so far."""
-        if arm is None:
-            return sum(map(self.target, self.arms))
-        runs = self.search(arm)
-        if (most := self.spec.trials(arm)) is not None and not self.spec.budget.tokens:
-            return most
-        under_way = len(runs.select(status=(*FINISHED, "running")))
-        return under_way + count_remaining(self.spec, arm, runs, self.trial_items.get(arm, 1))
+        """Return the target number of finished runs of the search, of one arm or of all."""
+        return sum(map(self.spec.trials, self.arms)) if arm is None else self.spec.trials(arm)
 
     def frame(self) -> DataFrame:
         """Return a pandas DataFrame with a row for each run, whatever its stage."""
         return build_frame([self])
 
 
-def count_remaining(spec: Sweep, arm: str, trials: Iterable[Run], trial_items: int) -> int:
+def count_remaining(spec: Sweep, arm: str, trials: Iterable[Run]) -> int:
     """Return the number of trials that `arm` may still start, in addition to the finished and the running among
-    `trials`. A pruned or diverged trial counts with the tokens that it used, a running trial counts as a whole trial.
-    `trial_items` are the tokens or images of one whole trial. The first trial may always start.
-    """
-    if arm in spec.cells:  # nothing is searched
-        return 0
-    budget, trials = spec.budget, list(trials)
-    done = [t for t in trials if t.status in FINISHED]
-    running = sum(t.status == "running" for t in trials)
-    limits = [(spec.trials(arm) or UNLIMITED) - len(done) - running]
-    if budget.tokens is not None:
-        spent = sum(t.items for t in done) + running * trial_items
-        limits.append((budget.tokens - spent) // max(1, trial_items))
-    if not done and not running:
-        limits = [max(1, limit) for limit in limits]
-    return max(0, min(limits))
+    `trials`."""
+    return max(0, spec.trials(arm) - sum(t.status in (*FINISHED, "running") for t in trials))
 
 
 def format_title(name: str, generation: int) -> str:

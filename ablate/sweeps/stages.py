@@ -120,7 +120,7 @@ class Search(Stage):
         spec, runs = record.spec, record.search(arm)
         under_way = len(runs.select(status="running"))
         lost = len(runs.select(status="failed"))  # the next session tries them again
-        left = max(0, count_remaining(spec, arm, runs, record.trial_items.get(arm, 1)) - lost)
+        left = max(0, count_remaining(spec, arm, runs) - lost)
         begun = runs.select(status=("interrupted", "waiting"))
         wanted = list(self._list_begun(record, arm, begun)) if left else []
         wanted += self._list_new(spec, arm, runs, left - len(begun))
@@ -174,7 +174,7 @@ class Search(Stage):
 
     def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
         known = record.search(arm).select(status=FINISHED)  # others run again
-        return count_remaining(record.spec, arm, known, record.trial_items.get(arm, 1)), 0
+        return count_remaining(record.spec, arm, known), 0
 
     def expect(self, record: SweepRecord, arm: str) -> int:
         return record.target(arm)
@@ -411,11 +411,9 @@ class Left:
         return self.search * self.share + self.selection + self.seeds
 
 
-def count_left(spec: Sweep, items: Mapping[str, int], record: SweepRecord | None = None) -> dict[str, Left]:
-    """Return the remaining runs of each arm, of a new sweep without a `record`. `items`: arm -> tokens or images of a
-    run."""
-    runs = record or SweepRecord(spec.name, 1, spec, Runs())
-    known = replace(runs, spec=spec, trial_items=dict(items))
+def count_left(spec: Sweep, record: SweepRecord | None = None) -> dict[str, Left]:
+    """Return the remaining runs of each arm, of a new sweep without a `record`."""
+    known = replace(record, spec=spec) if record else SweepRecord(spec.name, 1, spec, Runs())
     stages = [stage for stages in STEPS for stage in stages]
     left = {}
     for arm in spec.all_arms:

@@ -106,6 +106,8 @@ class _Page:
         return build_table(("field", "type", "default", "meaning"), rows)
 
     def _name_type(self, schema: Schema) -> str:
+        if (place := schema.get("$ref", "")).startswith("#/properties/"):
+            return f"as `{place.rpartition('/')[2]}` of the file"
         if "$ref" in schema:
             heading = self.headings[schema["$ref"].rpartition("/")[2]]
             return f"[{heading}](#{heading.replace('.', '').lower()})"
@@ -146,7 +148,7 @@ def _find_shared(kinds: Sequence[Schema]) -> Schema:
 def _find_references(schema: Any, path: str) -> Iterator[tuple[str, str]]:
     """Yield (definition, path) of the definitions in the type of one field; entries of a mapping are called NAME."""
     if isinstance(schema, Mapping):
-        if "$ref" in schema:
+        if schema.get("$ref", "").startswith("#/$defs/"):
             yield schema["$ref"].rpartition("/")[2], path
         for key in ("anyOf", "prefixItems"):
             for option in schema.get(key, ()):

@@ -48,15 +48,6 @@ def test_unequal_numbers_of_trials_stand_beside_each_value(spec: Any, writer: An
     )
 
 
-def test_a_budget_in_tokens_is_what_was_equal(record: SweepRecord) -> None:
-    budget = record.spec.budget.model_copy(update={"trials": None, "tokens": 1_000_000})
-    fewer = {**by_arm(record), "post": record.search("post")[:3]}
-    limited = put(record, spec=record.spec.model_copy(update={"budget": budget}), trials=fewer)
-    notes = " ".join(findings.list_cautions(limited))
-    assert "Each arm had the same budget, 1000000 tokens, but not the same number of finished trials" in notes
-    assert "by chance alone" not in notes
-
-
 def test_an_arm_whose_search_is_over_and_never_completed_could_not_be_trained(spec: Any, writer: Any) -> None:
     sweep = writer({**spec, "budget": {"trials": 1}})
     sweep.add("pre", {"optimizer.lr": 1e-3}, 1.8)

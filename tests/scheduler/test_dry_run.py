@@ -106,7 +106,7 @@ def test_the_plan_says_what_is_compared_and_what_else_differs(store, tiny_settin
         "confounds": "init",
         "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2}},
         "fixed": [{"optimizer.lr": 2e-3}],
-        "budget": {"tokens": 5 * 12 * 4 * 32},
+        "budget": {"trials": 5},
         "confirm": {"seeds": 2},
     }
     text = plan(Sweep.from_tree(tree), 1, None)

@@ -272,14 +272,6 @@ def find_pid(study, number):
     return trial.user_attrs["owner"]["pid"]
 
 
-def test_a_budget_in_tokens_gives_every_arm_the_same_tokens(store, spec, tiny_settings):
-    record = run_here(spec(budget={"tokens": 3 * 12 * 4 * 32}))
-    for arm, trials in by_arm(record).items():
-        assert [t.items for t in trials] == [12 * 4 * 32] * 3
-        assert record.target(arm) == 3
-    assert run_here(spec(budget={"tokens": 3 * 12 * 4 * 32})) == record
-
-
 def test_a_trial_says_with_what_it_was_made(store, spec):
     (trial,) = run_here(spec(arms={}, budget={"trials": 1})).search("all")
     facts = read_facts(trial.run_id)

@@ -183,8 +183,8 @@ def test_bad_trials_are_pruned_from_the_first_step_on(warmup, first):
 def test_arguments_reach_optuna():
     assert build_sampler(samplers["tpe"](n_startup_trials=3), 0)._n_startup_trials == 3
     assert build_sampler(samplers["gp"](n_startup_trials=3), 0)._n_startup_trials == 3
-    pruner = build_pruner(pruners["median"](n_startup_trials=2), 300, 30)
-    assert (pruner._n_warmup_steps, pruner._n_startup_trials) == (100, 2)
+    pruner = build_pruner(pruners["median"](), 300, 30)
+    assert (pruner._n_warmup_steps, pruner._n_startup_trials) == (100, 4)
 
 
 def test_a_stored_sweep_keeps_its_sampler():

@@ -124,7 +124,9 @@ def test_a_sweep_itself_has_no_sizes():
 def test_editors_are_told_of_sizes():
     schema = json_schema(Sweep)
     assert "sizes" in schema["properties"]
-    assert set(schema["$defs"]["Size"]["properties"]) == {"arms", "search", "fixed", "budget", "confirm"}
+    fields = schema["$defs"]["Part"]["properties"]
+    assert set(fields) == {"arms", "search", "fixed", "budget", "confirm", "objective", "published"}
+    assert fields["confirm"]["$ref"] == "#/properties/confirm"
 
 
 def test_sizes_that_are_the_same_are_refused(file):

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from ablate.config.base import Kind
-from ablate.config.bounds import MOST_TRIALS
 from ablate.config.registry import Registry
 
 
@@ -40,8 +37,6 @@ class NoPruner(PrunerConfig):
 @pruners.register
 class Median(PrunerConfig):
     """Stops a trial whose best value so far is worse than the median of its arm's earlier trials at that update, from a
-    third of the run on, after the warm-up."""
+    third of the run on, after the warm-up and the first four trials."""
 
     kind: Literal["median"] = "median"
-    n_startup_trials: int = Field(4, ge=0, le=MOST_TRIALS)
-    """Trials of the arm that run to their end before any is pruned."""

@@ -17,7 +17,9 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.parts import Arm
 from ablate.verdict.contrasts import Contrast, Level
 
-DesignKind = Literal["one-at-a-time", "leave-one-out", "factorial"]
+DesignKind = Literal["one-at-a-time", "leave-one-out", "factorial", "main-effects"]
+CROSSED = ("factorial", "main-effects")
+"""The designs that combine every level of a component with every level of the others."""
 MOST_ARMS = 64
 """Of a design: six components of two levels in a factorial."""
 REFERENCE, FULL = "reference", "full"
@@ -76,21 +78,21 @@ def list_paths(components: Mapping[str, Component]) -> tuple[str, ...]:
 def count_arms(components: Mapping[str, Component], kind: DesignKind) -> int:
     """Return the number of arms that a design has."""
     counts = [len(component.levels) for component in components.values()]
-    return math.prod(counts) if kind == "factorial" else 1 + sum(count - 1 for count in counts)
+    return math.prod(counts) if kind in CROSSED else 1 + sum(count - 1 for count in counts)
 
 
 def build_design(
     components: Mapping[str, Component],
     kind: DesignKind,
-    interactions: bool | None = None,
     within: str | None = None,
 ) -> Design:
-    """Return the arms of valid components (see `check_components`), with the contrasts of a factorial; `interactions`
-    and `within` as in a sweep.
+    """Return the arms of valid components (see `check_components`), with the contrasts of those that combine every
+    level; `within` as in a sweep.
 
     one-at-a-time: the first levels, and for each further level of a component the same with that level.
     leave-one-out: the last levels, and for each component the same with its first level.
-    factorial: every combination; the first is that of the first levels, the last component changes fastest.
+    factorial, main-effects: every combination; the first is that of the first levels, the last component changes
+    fastest.
     """
     levels = {name: list_levels(name, component) for name, component in components.items()}
     names = {name: [*own] for name, own in levels.items()}
@@ -102,14 +104,14 @@ def build_design(
         for name, level in cell.items():
             settings |= levels[name][level]
         arms[arm] = Arm(settings=settings)
-    paired = within is None if interactions is None else interactions
-    contrasts = _build_contrasts(cells, names, short, paired, within) if kind == "factorial" else {}
+    paired = kind == "factorial" and within is None
+    contrasts = _build_contrasts(cells, names, short, paired, within) if kind in CROSSED else {}
     return Design(arms, cells, contrasts)
 
 
 def _list_cells(levels: Mapping[str, list[str]], kind: DesignKind) -> Iterator[tuple[dict[str, str], list[str]]]:
     """Yield component -> level of each arm, and the components in which it differs from the reference."""
-    if kind == "factorial":
+    if kind in CROSSED:
         for combination in itertools.product(*levels.values()):
             yield dict(zip(levels, combination, strict=True)), list(levels)
         return

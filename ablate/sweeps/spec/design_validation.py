@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from ablate.config.errors import Problem
 from ablate.config.formatting import join_words
-from ablate.sweeps.spec.design import check_components
+from ablate.sweeps.spec.design import CROSSED, check_components
 from ablate.sweeps.spec.fields import MOST_LETTERS, SweepFields
 
 
 def validate_design(sweep: SweepFields) -> list[Problem]:
     """Return the problems of the components of a sweep, and of fields that need them."""
     if sweep.components is None:
-        given = {"design": sweep.design, "interactions": sweep.interactions, "within": sweep.within}
+        given = {"design": sweep.design, "within": sweep.within}
         text = "needs components, whose levels it combines"
         return [Problem(field, text, value) for field, value in given.items() if value is not None]
     return [
@@ -39,13 +39,11 @@ def _check_beside(sweep: SweepFields) -> Iterator[Problem]:
             "cannot be combined with components: the settings of their levels are the factor",
             list(sweep.factor),
         )
-    if sweep.design != "factorial" and sweep.interactions is not None:
-        yield Problem("interactions", "needs design: factorial", sweep.interactions)
-    if sweep.design != "factorial" and sweep.within is not None:
+    if sweep.design not in CROSSED and sweep.within is not None:
         yield Problem("within", "needs design: factorial", sweep.within)
-    if sweep.design == "factorial" and sweep.at_grid and sweep.search:
+    if sweep.design in CROSSED and sweep.at_grid and sweep.search:
         text = (
-            "grid cannot be combined with a search of design: factorial. Make the searched setting a component, with "
+            "grid cannot be combined with a search of a factorial design. Make the searched setting a component, with "
             "its values as levels"
         )
         yield Problem("confirm.at", text, "grid")

@@ -30,11 +30,10 @@ from ablate.sweeps.spec.parts import (
     Budget,
     Confirm,
     Objective,
+    Part,
     Point,
     Published,
     Scale,
-    Size,
-    Stage,
     TakenOver,
 )
 from ablate.verdict.contrasts import Contrast
@@ -70,10 +69,9 @@ class SweepFields(Config):
     place of `arms`."""
     design: DesignKind | None = None
     """Which arms the components make. one-at-a-time: the first levels, and each change of one of them; leave-one-out:
-    the last levels (of two each), and each of them back at its first; factorial: every combination, at most 64."""
-    interactions: bool | None = None
-    """Of a factorial: whether the interactions of each two components are compared besides the main effects, in the
-    same family. None: they are, unless `within` is given."""
+    the last levels (of two each), and each of them back at its first; factorial: every combination, at most 64, whose
+    main effects and interactions of each two components are compared; main-effects: the same arms without the
+    interactions."""
     within: str | None = None
     """Of a factorial: the component at each of whose levels the effects of the others are compared, in the place of
     their means over its levels: what makes one placement fail need not make another fail."""
@@ -116,9 +114,9 @@ class SweepFields(Config):
     family: SkipJsonSchema[int | None] = Field(None, ge=0, le=MOST_TRIALS)
     """Number of comparisons of the other sizes or stages of the same file; set when the file is read, since all
     comparisons of a file share one error of 5 %."""
-    sizes: dict[str, Size] = Field({}, exclude=True)
+    sizes: dict[str, Part] = Field({}, exclude=True)
     """Name -> size: each is a separate sweep, called NAME-SIZE. Loading a file returns these sweeps."""
-    stages: dict[str, Stage] = Field({}, exclude=True)
+    stages: dict[str, Part] = Field({}, exclude=True)
     """Name -> stage: each is a separate sweep, called NAME-STAGE, and they run one after another; the arms of a stage
     start from those of an earlier stage by warm_start.from: sweep:NAME-STAGE/ARM."""
     checkpoints: Literal["best", "all", "none"] = "best"
@@ -194,7 +192,7 @@ class SweepFields(Config):
         components, kind = self.components, self.design
         if components is None or kind is None or any(check_components(components, kind, self.within)):
             return None
-        return build_design(components, kind, self.interactions, self.within)
+        return build_design(components, kind, self.within)
 
     @property
     def contrasts(self) -> dict[str, Contrast]:
@@ -369,15 +367,17 @@ class SweepFields(Config):
             return *shared, self.own_arms[cell.arm].settings, cell.point
         return *shared, self.own_arms[arm].settings
 
-    def trials(self, arm: str) -> int | None:
+    def trials(self, arm: str) -> int:
         """Return the number of finished trials that `arm` may have: the budget, or every point of a smaller space, as
-        each is trained once. None if only tokens limit it."""
+        each is trained once."""
         if self.at_grid:
             return 0
         wanted, points = self.budget.trials, self.count_points(arm)
-        if self.sampler.kind != "grid" and not self.budget.tokens:
+        if self.sampler.kind != "grid":
             wanted = wanted or DEFAULT_TRIALS
-        return wanted if points is None else min(wanted or points, points)
+        if points is None:
+            return wanted or DEFAULT_TRIALS
+        return min(wanted or points, points)
 
     def count_points(self, arm: str) -> int | None:
         """Return the number of points of the search of `arm`; None if it has a continuous range, and of a sampler other

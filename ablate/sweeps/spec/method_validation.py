@@ -25,9 +25,6 @@ def check_method(sweep: SweepFields) -> Iterator[Problem]:
         yield Problem("sampler", text, sweep.sampler.kind)
     if sweep.pruner.stops_trials:
         yield Problem("pruner", f"{kind} stop trials themselves: remove the pruner or search.method", sweep.pruner.kind)
-    if sweep.budget.tokens is not None:
-        text = f"{kind} say themselves what each arm trains: remove it, and set budget.trials, rungs and keep"
-        yield Problem("budget.tokens", text, sweep.budget.tokens)
     if any(sweep.sampler.validate(sweep.space(arm)) for arm in sweep.all_arms):
         return
     counts = {arm: sweep.trials(arm) or 0 for arm in sweep.all_arms}

@@ -17,10 +17,10 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
-from ablate.config.bounds import MOST_ITEMS, MOST_TRIALS
+from ablate.config.bounds import MOST_TRIALS
 from ablate.config.formatting import format_settings, shorten_paths
 from ablate.experiment.metrics import describe_metric, parse_metric, shorten_metric
-from ablate.sweeps.search.methods import describe_with_method, drop_method
+from ablate.sweeps.search.methods import drop_method
 from ablate.sweeps.search.space import Choice, Entry
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _Settings(Config):
         if data is None:
             return {}
         if isinstance(data, Mapping) and "settings" not in data:
-            own = {key: data[key] for key in cls.beside if data.get(key) is not None}
+            own = {key: data[key] for key in cls.beside if key in cls.model_fields and data.get(key) is not None}
             return {**own, "settings": {k: v for k, v in data.items() if k not in cls.beside}}
         return data
 
@@ -116,14 +116,11 @@ class Objective(Config):
 
 
 class Budget(Config):
-    """The budget of each arm's search, which ends at the first limit that is reached."""
+    """How much each arm's search may train."""
 
     trials: int | None = Field(None, gt=0, le=MOST_TRIALS)
     """Finished trials (completed, diverged or pruned): a target, so that running again continues. None: every cell of a
-    grid; otherwise 10 if `tokens` is not given."""
-    tokens: int | None = Field(None, gt=0, le=MOST_ITEMS)
-    """Tokens or images that all trials of the arm together may train on. A trial that might exceed the limit is not
-    started."""
+    grid, otherwise 10."""
 
 
 class SeedRange(Config):
@@ -230,53 +227,27 @@ class TakenOver(Config):
         return f"Nothing was tuned here: each arm has the settings that {self.sweep} chose for it ({told})."
 
 
-class _Part(_Settings):
-    """A part of a file that is a separate sweep. Its settings override the base experiment; the keys below replace the
-    file's if they are given."""
-
-    beside: ClassVar[tuple[str, ...]] = ("arms", "search", "fixed", "budget", "confirm")
-
-    arms: dict[str, Arm] | None = None
-    """The arms of this size or stage."""
-    search: Searched | None = Field(None, json_schema_extra=describe_with_method)
-    """The search of this size or stage."""
-    fixed: list[Point] | None = None
-    """The points that each search of this size or stage starts from."""
-    budget: Budget | None = None
-    """The budget of each arm's search in this size or stage."""
-    confirm: Confirm | None = None
-    """The confirmation of this size or stage."""
+REPLACED = ("arms", "search", "fixed", "budget", "confirm", "objective", "published")
+"""The fields of a file that a size or stage may give anew."""
 
 
-class Size(_Part):
-    """One of the sizes of a file: a separate sweep, called NAME-SIZE. Its settings override the base experiment; the
-    keys below replace the file's if they are given."""
+class Part(_Settings):
+    """One of the sizes or stages of a file: a separate sweep, called NAME-SIZE or NAME-STAGE. Its settings override the
+    base experiment; the fields of a sweep that it gives replace those of the file."""
 
+    beside = REPLACED
 
-class Sizes(Config):
-    """The part of a sweep file that divides it into several sweeps."""
-
-    sizes: dict[str, Size] = Field(min_length=1)
-    """Name -> size."""
-
-
-class Stage(_Part):
-    """One of the ordered stages of a file: a separate sweep, called NAME-STAGE. Its settings override the base
-    experiment; the keys below replace the file's if they are given."""
-
-    beside = (*_Part.beside, "objective", "published")
-
-    objective: Objective | None = None
-    """The compared metric of this stage."""
-    published: list[Published] | None = None
-    """Results of papers for this stage."""
-
-
-class Stages(Config):
-    """The part of a sweep file that divides it into several sweeps, one after another."""
-
-    stages: dict[str, Stage] = Field(min_length=1)
-    """Name -> stage."""
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        described = handler.resolve_ref_schema(handler(schema))
+        return {
+            "type": "object",
+            "description": described.get("description", ""),
+            "properties": {
+                field: {"of_file": field, "default": None} for field in cls.beside
+            },  # `json_schema` makes it a reference
+            "additionalProperties": True,
+        }
 
 
 class Scale(Config):

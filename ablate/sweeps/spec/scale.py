@@ -23,7 +23,7 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     """Return `spec` with `factor` (above 0, at most 1) of its tokens, and with `model` also of its layers' parameters.
 
     Updates, the text that is tokenised for them, the intervals of validations and downstream tasks, a warm-up in
-    updates and budgets in tokens shrink alike, so that warm-up and validations stay where they
+    updates shrink alike, so that warm-up and validations stay where they
     are in a run; batch, sequence length and what is searched stay. With `model` the layers keep `factor` of their
     weights by width at constant depth (`ModelConfig.narrowed`): tokens per parameter stay, and so do the layers that
     Mix-LN's alpha and the factors of LNS and DeepNorm mean. Embedding and head go with
@@ -58,9 +58,6 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     plain = spec.without_grid()
     for arm in plain.all_arms:
         _rename_donors(resized, plain, arm, suffix)
-    budget = dict(resized.get("budget", {}))
-    if spec.budget.tokens:
-        budget["tokens"] = max(1, round(spec.budget.tokens * factor))
     scale = Scale(
         factor=factor,
         model=model,
@@ -68,7 +65,7 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         items=first.items,
         parameters=first.model.layer_parameters(),
     )
-    tree = {**resized, "name": f"{spec.name}{suffix}", "budget": budget, "scale": scale.model_dump()}
+    tree = {**resized, "name": f"{spec.name}{suffix}", "scale": scale.model_dump()}
     return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
 
 

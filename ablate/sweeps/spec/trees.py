@@ -19,12 +19,12 @@ from ablate.sweeps.search.methods import return_method
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid import count_comparisons, list_grid
-from ablate.sweeps.spec.parts import Arm, Confirm, Searched, Size, Sizes, Stage, Stages
+from ablate.sweeps.spec.parts import REPLACED, Arm, Confirm, Part, Searched
 from ablate.sweeps.spec.published_validation import drop_unreported
 from ablate.verdict.sequential import LEAST
 
 OVERRIDABLE = (
-    "name", "plugins", "design", "interactions", "within", "objective", "budget", "sampler", "pruner", "confirm",
+    "name", "plugins", "design", "within", "objective", "budget", "sampler", "pruner", "confirm",
     "baseline", "factor", "confounds", "checkpoints", "settings_from",
 )  # fmt: skip
 """The parts of a sweep that the command line can set; every other path belongs to the base experiment."""
@@ -98,7 +98,7 @@ class Divided(NamedTuple):
         return {**tree, "family": sum(counts)} if sum(counts) else tree
 
 
-MAKES_ARMS = ("components", "design", "interactions", "within")
+MAKES_ARMS = ("components", "design", "within")
 """The parts of a sweep in the place of which the arms of a size or stage stand."""
 STAGES = "stages."
 """The prefix of a command-line setting for a single stage."""
@@ -157,7 +157,7 @@ def _build_design(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> Desi
     components, kind, within = parts.components, parts.design, parts.within
     if not components or kind is None or any(check_components(components, kind, within)):
         return None
-    return build_design(components, kind, parts.interactions, within)
+    return build_design(components, kind, within)
 
 
 def _count_at_grid(tree: Mapping[str, Any], arms: Mapping[str, Arm], overrides: Mapping[str, Any]) -> int:
@@ -207,8 +207,6 @@ class Designed(Config):
     """As in a sweep."""
     design: DesignKind | None = None
     """As in a sweep."""
-    interactions: bool | None = None
-    """As in a sweep."""
     within: str | None = None
     """As in a sweep."""
 
@@ -220,11 +218,13 @@ class Gridded(Config):
     """As in a sweep."""
 
 
-_DIVISIONS: dict[str, tuple[type[Config], tuple[str, ...]]] = {
-    "sizes": (Sizes, Size.beside),
-    "stages": (Stages, Stage.beside),
-}
-"""The keys that make a file several sweeps -> their class, and what of a part is no setting."""
+class Parts(Config):
+    """The part of a file that makes it several sweeps."""
+
+    sizes: dict[str, Part] = {}
+    """As in a sweep."""
+    stages: dict[str, Part] = {}
+    """As in a sweep."""
 
 
 def divide(tree: Mapping[str, Any], source: str) -> Divided:
@@ -233,19 +233,18 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
     The settings of a part go over the base experiment; the parts of a sweep that it gives replace those of the file; of
     the published figures a size has its own and those of no size. Raises ConfigError.
     """
-    plain = {key: value for key, value in tree.items() if key not in _DIVISIONS}
-    there = [key for key in _DIVISIONS if tree.get(key) not in (None, {})]
+    plain = {key: value for key, value in tree.items() if key not in Parts.model_fields}
+    there = [key for key in Parts.model_fields if tree.get(key) not in (None, {})]
     if not there:
         return Divided("", {"": plain})
     if len(there) > 1:
         raise ConfigError([Problem("stages", "go without sizes: write a file for each size")], source)
     (key,) = there
-    cls, beside = _DIVISIONS[key]
     divisions = {key: tree[key]}
     try:
-        parts = getattr(cls.model_validate(divisions), key)
+        parts: dict[str, Part] = getattr(Parts.model_validate(divisions), key)
     except ValidationError as error:
-        raise ConfigError(describe_errors(cls, divisions, error), source) from None
+        raise ConfigError(describe_errors(Parts, divisions, error), source) from None
     base, quoted = plain.get("experiment") or {}, plain.get("published") or []
     if not isinstance(base, Mapping) or not isinstance(quoted, list):
         return Divided("", {"": plain})  # which tells what is wrong with it
@@ -255,7 +254,7 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
     trees = {}
     for name, part in parts.items():
         settings = merge(Experiment, merge(Experiment, {}, base), part.settings)
-        own = {field: value for field, value in (tree[key][name] or {}).items() if field in beside}
+        own = {field: value for field, value in (tree[key][name] or {}).items() if field in REPLACED}
         shared = {field: value for field, value in plain.items() if own.get("arms") is None or field not in MAKES_ARMS}
         figures = [_drop_size(p) for p in quoted if _get_size(p) in (None, name)] if key == "sizes" else quoted
         more = {"published": figures} if quoted else {}
@@ -263,7 +262,7 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
     return Divided(key.removesuffix("s"), trees)
 
 
-def _validate_figures(quoted: list[Any], sizes: Mapping[str, Size]) -> list[Problem]:
+def _validate_figures(quoted: list[Any], sizes: Mapping[str, Part]) -> list[Problem]:
     """Published figures of sizes that there are not."""
     return [
         Problem(f"published.{i}.size", f"is no size. Accepted: {', '.join(sizes)}.{did_you_mean(size, sizes)}", size)

@@ -91,11 +91,11 @@ def test_every_method_costs_at_most_the_grid(kind):
 def test_everything_is_refused_at_once():
     problems = list_problems(
         search={"keep": 0.05}, sampler="tpe", pruner="median",
-        budget={"tokens": 1000, "trials": 9},
+        budget={"trials": 9},
         experiment={"schedule": "constant"},
     )  # fmt: skip
     assert problems.keys() == {
-        "search.keep", "sampler", "pruner", "budget.tokens", "experiment.schedule",
+        "search.keep", "sampler", "pruner", "experiment.schedule",
     }  # fmt: skip
     message, given = problems["search.keep"]
     assert "leaves nobody for rung 2" in message

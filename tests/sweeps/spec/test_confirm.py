@@ -99,10 +99,10 @@ def test_an_arm_with_one_candidate_needs_no_selection():
     assert sweep(confirm={"seeds": 3, "candidates": 1}).count_selection_runs("pre") == 0
     assert sweep(confirm={"seeds": 0}).count_selection_runs("pre") == 0
     assert sweep(search={}, confirm={"seeds": 3}).count_selection_runs("pre") == 0
-    tokens = {"sampler": "tpe", "budget": {"tokens": 10**9}, "confirm": {"seeds": 3}}
-    assert sweep(**tokens).count_selection_runs("pre") == 2 * 2  # of two points
+    learned = {"sampler": "tpe", "confirm": {"seeds": 3}}
+    assert sweep(**learned).count_selection_runs("pre") == 2 * 2  # of two points
     rates = {"optimizer.lr": {"low": 1e-3, "high": 1e-2}}
-    assert sweep(**tokens, search=rates).count_selection_runs("pre") == 3 * 2
+    assert sweep(**learned, search=rates).count_selection_runs("pre") == 3 * 2
 
 
 @pytest.fixture

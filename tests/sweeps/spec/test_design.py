@@ -76,7 +76,7 @@ def test_a_factorial_is_every_combination_with_its_contrasts():
         "norm=lns": across[:1], "final_norm=false": across[1:], "norm=lns x final_norm=false": across,
     }  # fmt: skip
     assert spec.count_comparisons() == 3
-    assert sweep(interactions=False).count_comparisons() == 2
+    assert sweep(design="main-effects").count_comparisons() == 2
 
 
 def test_a_component_of_three_levels_has_two_main_effects_and_a_mapping_names_its_levels():
@@ -125,13 +125,13 @@ def test_it_is_the_same_sweep_when_it_is_read_back():
     assert settings(stored) == settings(spec)
     assert stored.contrasts == spec.contrasts
     plain = Sweep.from_tree({"name": "t", "search": {"optimizer.lr": [1e-3, 3e-3]}, "sampler": "grid"}).to_tree()
-    assert not {"components", "design", "interactions"} & {*plain}  # so that earlier sweeps are the same as they were
+    assert not {"components", "design", "within"} & {*plain}  # so that earlier sweeps are the same as they were
 
 
 def test_all_problems_of_components_are_told_at_once():
     text = refuse(
         {"final_norm": [True, False], "norm": ["pre", "pre"], "one": {"setting": "norm", "levels": ["pre", "lns"]}},
-        "leave-one-out", arms={"a": {}}, baseline="a", factor="norm", interactions=True,
+        "leave-one-out", arms={"a": {}}, baseline="a", factor="norm", within="norm",
     )  # fmt: skip
     assert text.startswith("7 problems")
     for part in (
@@ -141,7 +141,7 @@ def test_all_problems_of_components_are_told_at_once():
         "arms: cannot be combined with components",
         "baseline: cannot be combined with components",
         "factor: cannot be combined with components",
-        "interactions: needs design: factorial",
+        "within: needs design: factorial",
     ):
         assert part in text
     assert "Did you mean norm.final_norm?" in text
@@ -188,7 +188,7 @@ def test_the_sizes_of_a_file_share_one_family(tmp_path):
     assert list(own.own_arms) == ["pre", "post"]
     assert not own.contrasts
     file.write_text(file.read_text().partition(", own")[0] + "}\n")
-    (plain, _) = load_sweeps(file, {"interactions": False})
+    (plain, _) = load_sweeps(file, {"design": "main-effects"})
     assert plain.family == plain.count_comparisons() == 2
     (other, _) = load_sweeps(file, {"design": "one-at-a-time"})
     assert list(other.all_arms) == ["reference", "norm=lns", "init=scaled"]

@@ -26,7 +26,7 @@ TREE = {
     "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix"}},
     "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}},
     "fixed": [{"optimizer.lr": 1e-3}],
-    "budget": {"tokens": 10**10},
+    "budget": {"trials": 4},
     "pruner": "median",
     "confirm": {"seeds": 2},
 }
@@ -42,7 +42,6 @@ def test_lengths_shrink_alike_and_the_rest_stays(full):
     base, before = small.base("mix"), full.base("mix")
     assert (base.trainer.max_steps, base.trainer.val_check_interval, base.evaluation.every_n_steps) == (100, 5, 10)
     assert base.schedule.warmup(100) / 100 == before.schedule.warmup(10_000) / 10_000 == 0.1
-    assert small.budget.tokens == 10**8
     assert (base.model, base.norm, base.data, base.trainer.batch_size) == (
         before.model, before.norm, before.data, before.trainer.batch_size,
     )  # fmt: skip
