@@ -16,7 +16,7 @@ import yaml
 import ablate
 
 PACKAGE = Path(ablate.__file__).parent
-MOST_ROOMS, MOST_FLAT, MOST_IN_FUNCTIONS = 19, 4, 30
+MOST_ROOMS, MOST_FLAT, MOST_IN_FUNCTIONS = 20, 4, 30
 
 SCRIPT = """
 import contextlib, io, json, sys

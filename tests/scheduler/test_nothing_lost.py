@@ -74,7 +74,7 @@ def histories(run_id):
 
 
 def tracked(title):
-    """(role, arm, number, candidate) -> the histories of that run. Each is there once, with its configuration."""
+    """(role, arm, settings, seed) -> the histories of that run. Each is there once, with its configuration."""
     client = tracking.client()
     experiment = client.get_experiment_by_name(title).experiment_id
     found = {}
@@ -82,7 +82,7 @@ def tracked(title):
         tags = one.data.tags
         if tags["ablate.role"] == "report":
             continue
-        key = (tags["ablate.role"], tags["ablate.arm"], tags.get("ablate.trial"), tags.get("ablate.candidate"))
+        key = (tags["ablate.role"], tags["ablate.arm"], tags.get("ablate.trial"), tags.get("ablate.seed"))
         assert key not in found, f"two runs of {key}"
         assert one.info.status == "FINISHED"
         names = {item.path for item in client.list_artifacts(one.info.run_id)}
@@ -100,12 +100,8 @@ def tracked(title):
 
 def cells(record):
     return {
-        (part, arm): [(t.number, t.status, t.params, t.value, t.curve, t.metrics) for t in trials]
-        for part, arms in (
-            ("search", by_arm(record)),
-            ("after it", {a: record.list_seed_runs(a) for a in by_arm(record)}),
-        )
-        for arm, trials in arms.items()
+        (run.stage, run.arm, run.number, run.at, run.seed): (run.status, run.params, run.value, run.curve, run.metrics)
+        for run in record.runs
     }
 
 
