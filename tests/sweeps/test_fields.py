@@ -46,7 +46,7 @@ def test_a_sweep_file_has_few_fields():
     assert len(FIELDS) <= MOST
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("field", sorted(FIELDS))
 def test_a_file_or_a_page_uses_each(field):
     name = field.rpartition(".")[2]
     used = any(name in list_keys(read_yaml(file)) for file in (ROOT / "sweeps").glob("*.yaml"))
