@@ -67,7 +67,12 @@ def _publish_arm(record: SweepRecord, arm: str, settings: Mapping[str, Any]) -> 
 
 
 def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
-    """Return the record that was published. Its runs have no run in MLflow."""
+    """Return the record that was published. Its runs have no run in MLflow. Raises KeyError if the settings chosen for
+    an arm are those of no run."""
+    numbers = {(run.arm, run.number) for run in sweep.runs}
+    for arm, one in sweep.arms.items():
+        if one.chosen is not None and (arm, one.chosen) not in numbers:
+            raise KeyError(f"{arm} #{one.chosen}")
     record = SweepRecord(
         sweep.name,
         sweep.generation,

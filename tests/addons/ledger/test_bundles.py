@@ -12,7 +12,7 @@ import markdown
 import pytest
 from ledger.conftest import build_tree, read_json, run_spec, write_json
 from ledger.test_publish import PLUGIN
-from ledger.test_verify import change
+from ledger.test_verify import change, list_fresh
 
 from ablate.addons.ledger import bundles, folders
 from ablate.addons.ledger.compare import compare
@@ -49,7 +49,7 @@ def open_all(folder, trusts_plugins=False):
 
 
 def name_in_runs(values):
-    for run in values["sweeps"][0]["arms"]["pre"]["fresh"]:
+    for run in list_fresh(values, "pre"):
         run["params"]["plugins"] = "evil.py"
 
 

@@ -24,8 +24,8 @@ def test_a_compiled_cell_is_compiled_again_where_it_can_be(monkeypatch, eager, c
 
     bundle = read_bundle(SHORTEST)
     cell = list_cells(restore_records(bundle, SHORTEST).values())[0]
-    assert cell.facts["ablate.compile"] == "true"
-    cell = replace(cell, params={**cell.params, "trainer.compile": how})
+    assert cell.run.facts["ablate.compile"] == "true"
+    cell = replace(cell, run=replace(cell.run, params={**cell.run.params, "trainer.compile": how}))
     monkeypatch.setattr(retraining, "has_compiler", lambda: compiler)
     monkeypatch.setattr(retraining, "train", train)
     assert retraining.train_cell(cell, eager).value == 2.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ledger.conftest import build_tree, publish_in, run_in_memory
 from ledger.test_records import pass_through_json
-from ledger.test_verify import change, refuse, repeat
+from ledger.test_verify import change, list_fresh, refuse, repeat
 from run_table import by_arm, put
 
 from ablate.addons.ledger import bundles, studies
@@ -147,7 +147,7 @@ def test_each_list_of_questions_is_kept_once_and_the_page_has_the_table(scored):
 
 def test_a_changed_answer_is_found_though_the_digest_was_made_anew(scored):
     def edit(values):
-        answers = values["sweeps"][0]["arms"]["mix"]["fresh"][0]["scores"]["piqa"]["values"]["acc"]
+        answers = list_fresh(values, "mix")[0]["scores"]["piqa"]["values"]["acc"]
         answers[:] = [1] * len(answers)
 
     change(scored, edit, seal=True)
@@ -159,9 +159,8 @@ def test_scores_that_were_taken_out_are_missed(scored):
     """Without them the verdict would have less to share its error with."""
 
     def edit(values):
-        for arm in values["sweeps"][0]["arms"].values():
-            for run in arm["fresh"]:
-                run.pop("scores")
+        for run in values["sweeps"][0]["runs"]:
+            run.pop("scores", None)
         values["sweeps"][0]["verdict"].pop("downstream")
 
     change(scored, edit, seal=True)
@@ -177,7 +176,7 @@ def test_scores_that_were_taken_out_are_missed(scored):
     ],
 )
 def test_a_run_that_points_to_nothing_is_refused(scored, edit, told):
-    change(scored, lambda values: edit(values["sweeps"][0]["arms"]["mix"]["fresh"][0]), seal=True)
+    change(scored, lambda values: edit(list_fresh(values, "mix")[0]), seal=True)
     with pytest.raises(ConfigError, match=told):
         verify(scored, train=refuse)
 

@@ -33,13 +33,16 @@ from benchmarks.simulation.sweeps import simulate
 def repeat(cell):
     """What a run comes to that comes out as published."""
     run = cell.run
-    curve = {step: math.nan if value is None else value for step, value in run.curve}
-    metrics = {name: math.nan if value is None else value for name, value in run.metrics.items()}
-    return Trained(run.status, run.value, curve, metrics, dict(cell.facts))
+    return Trained(run.status, run.value, dict(run.curve), dict(run.metrics), dict(run.facts))
 
 
 def refuse(cell):
     raise AssertionError("nothing of a damaged bundle is trained")
+
+
+def list_fresh(values, arm):
+    """The runs of an arm of a bundle on fresh seeds."""
+    return [run for run in values["sweeps"][0]["runs"] if (run["arm"], run.get("stage")) == (arm, FRESH)]
 
 
 def change(bundle, edit, seal=False):
@@ -59,7 +62,7 @@ def test_a_true_bundle_is_reproduced_in_all_its_cells(bundle):
 def test_cells_are_drawn_from_fresh_seeds_and_only_as_many_as_asked_for(bundle):
     labels = [verify(bundle, cells=2, train=repeat).cells for _ in range(12)]
     assert {len(cells) for cells in labels} == {2}
-    assert all("(fresh)" in cell.label for cells in labels for cell in cells)
+    assert all(f"({FRESH})" in cell.label for cells in labels for cell in cells)
     assert len({cell.label for cells in labels for cell in cells}) > 4
     unchecked = verify(bundle, cells=0, train=refuse)
     assert unchecked.holds
@@ -67,9 +70,9 @@ def test_cells_are_drawn_from_fresh_seeds_and_only_as_many_as_asked_for(bundle):
 
 
 def test_a_run_is_named(bundle):
-    (cell,) = verify(bundle, cells=1, only=["mix", "seed 3", "(fresh)"], train=repeat).cells
+    (cell,) = verify(bundle, cells=1, only=["mix", "seed 3", f"({FRESH})"], train=repeat).cells
     assert " mix" in cell.label
-    assert "seed 3 (fresh)" in cell.label
+    assert f"seed 3 ({FRESH})" in cell.label
     with pytest.raises(DataError, match=r"No run of searched is called maximal\. One of its runs is 'searched: "):
         verify(bundle, only=["maximal"], train=repeat)
 
@@ -82,7 +85,7 @@ def test_a_cheap_run_is_drawn_from_all_that_are_as_cheap(bundle):
 
 
 def set_value(values):
-    run = values["sweeps"][0]["arms"]["pre"]["fresh"][0]
+    run = list_fresh(values, "pre")[0]
     run["value"] = run["metrics"]["val/loss"] = run["value"] - 0.4
 
 
@@ -91,11 +94,11 @@ def set_difference(values):
 
 
 def set_end(values):
-    values["sweeps"][0]["arms"]["pre"]["fresh"][0]["value"] -= 1e-6
+    list_fresh(values, "pre")[0]["value"] -= 1e-6
 
 
 def drop_run(values):
-    values["sweeps"][0]["arms"]["post"]["fresh"].pop()
+    values["sweeps"][0]["runs"].remove(list_fresh(values, "post")[-1])
 
 
 @pytest.mark.parametrize("seal", [False, True])
@@ -172,6 +175,13 @@ def move(cell, value=None, **facts):
     return replace(trained, value=value, facts={"ablate.hardware": "another", **facts})
 
 
+def with_value(cell, value):
+    """The cell with another published value, in its record too."""
+    run, runs = replace(cell.run, value=value), cell.record.runs
+    rows = runs.replace(run if other is cell.run else other for other in runs)
+    return Cell(replace(cell.record, runs=rows), run)
+
+
 def test_elsewhere_a_value_may_lie_as_far_away_as_another_seed(bundle):
     cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.run.stage == FRESH)
     values = [peer.value for peer in cell.peers]
@@ -189,15 +199,15 @@ def test_elsewhere_a_value_may_lie_as_far_away_as_another_seed(bundle):
 def test_a_forged_value_is_found_elsewhere_too_though_what_came_out_lies_among_the_other_seeds(bundle):
     cells = [cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.run.stage == FRESH]
     cell, true = cells[0], cells[0].run.value
-    forged = replace(cell, run=cell.run.model_copy(update={"value": true - 0.4}))
+    forged = with_value(cell, true - 0.4)
     assert compare_cell(forged, move(cell, true + 1e-6), 1).word == "not reproduced"
 
 
 def test_a_value_that_lies_apart_from_the_other_seeds_comes_out_to_rounding(bundle):
     cell = next(cell for cell in read_cells(bundle) if cell.arm == "pre" and cell.run.stage == FRESH)
-    far = replace(cell, run=cell.run.model_copy(update={"value": cell.run.value + 0.5}))
+    far = with_value(cell, cell.run.value + 0.5)
     assert compare_cell(far, move(cell, far.run.value * (1 + 0.9e-4)), 1).word == "to rounding"
-    alone = replace(far, peers=())
+    alone = replace(far, record=replace(far.record, runs=far.record.runs.replace([far.run])))
     assert compare_cell(alone, move(cell, far.run.value * (1 + 0.9e-4)), 1).word == "to rounding"
     assert compare_cell(alone, move(cell, far.run.value * (1 + 1.1e-4)), 1).word == "cannot be compared"
 
@@ -216,7 +226,7 @@ def test_an_ending_that_no_other_seed_had_is_not_reproduced(bundle):
         next(c for c in read_cells(bundle) if c.arm == arm and c.run.stage == FRESH and c.run.status == "completed")
         for arm in ("pre", "post")
     )
-    assert {peer.ending for peer in post.peers} >= {"stuck"}
+    assert {outcome.ending for outcome in post.peers.outcomes().values()} >= {"stuck"}
     for cell, word in ((pre, "not reproduced"), (post, "within the seeds")):
         there = replace(move(cell, 3.29), metrics={"val/loss": 3.29})
         assert compare_cell(cell, there, 1).word == word
