@@ -180,7 +180,7 @@ def test_a_judge_of_the_same_sweep_is_refused(file):
 def test_editors_are_told_of_stages():
     schema = json_schema(Sweep)
     parts = {"arms", "search", "fixed", "budget", "confirm", "objective", "published"}
-    assert set(schema["$defs"]["Part"]["properties"]) == parts
+    assert set(schema["$defs"]["Division"]["properties"]) == parts
 
 
 def test_all_stages_run_and_every_policy_has_the_same_judge(store, file):

@@ -124,7 +124,7 @@ def test_a_sweep_itself_has_no_sizes():
 def test_editors_are_told_of_sizes():
     schema = json_schema(Sweep)
     assert "sizes" in schema["properties"]
-    fields = schema["$defs"]["Part"]["properties"]
+    fields = schema["$defs"]["Division"]["properties"]
     assert set(fields) == {"arms", "search", "fixed", "budget", "confirm", "objective", "published"}
     assert fields["confirm"]["$ref"] == "#/properties/confirm"
 

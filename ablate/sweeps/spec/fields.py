@@ -29,8 +29,8 @@ from ablate.sweeps.spec.parts import (
     Arm,
     Budget,
     Confirm,
+    Division,
     Objective,
-    Part,
     Point,
     Published,
     Scale,
@@ -114,9 +114,9 @@ class SweepFields(Config):
     family: SkipJsonSchema[int | None] = Field(None, ge=0, le=MOST_TRIALS)
     """Number of comparisons of the other sizes or stages of the same file; set when the file is read, since all
     comparisons of a file share one error of 5 %."""
-    sizes: dict[str, Part] = Field({}, exclude=True)
+    sizes: dict[str, Division] = Field({}, exclude=True)
     """Name -> size: each is a separate sweep, called NAME-SIZE. Loading a file returns these sweeps."""
-    stages: dict[str, Part] = Field({}, exclude=True)
+    stages: dict[str, Division] = Field({}, exclude=True)
     """Name -> stage: each is a separate sweep, called NAME-STAGE, and they run one after another; the arms of a stage
     start from those of an earlier stage by warm_start.from: sweep:NAME-STAGE/ARM."""
     checkpoints: Literal["best", "all", "none"] = "best"

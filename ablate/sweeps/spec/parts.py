@@ -231,7 +231,7 @@ REPLACED = ("arms", "search", "fixed", "budget", "confirm", "objective", "publis
 """The fields of a file that a size or stage may give anew."""
 
 
-class Part(_Settings):
+class Division(_Settings):
     """One of the sizes or stages of a file: a separate sweep, called NAME-SIZE or NAME-STAGE. Its settings override the
     base experiment; the fields of a sweep that it gives replace those of the file."""
 

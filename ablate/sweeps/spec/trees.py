@@ -19,7 +19,7 @@ from ablate.sweeps.search.methods import return_method
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid import count_comparisons, list_grid
-from ablate.sweeps.spec.parts import REPLACED, Arm, Confirm, Part, Searched
+from ablate.sweeps.spec.parts import REPLACED, Arm, Confirm, Division, Searched
 from ablate.sweeps.spec.published_validation import drop_unreported
 from ablate.verdict.sequential import LEAST
 
@@ -218,12 +218,12 @@ class Gridded(Config):
     """As in a sweep."""
 
 
-class Parts(Config):
+class Divisions(Config):
     """The part of a file that makes it several sweeps."""
 
-    sizes: dict[str, Part] = {}
+    sizes: dict[str, Division] = {}
     """As in a sweep."""
-    stages: dict[str, Part] = {}
+    stages: dict[str, Division] = {}
     """As in a sweep."""
 
 
@@ -233,18 +233,18 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
     The settings of a part go over the base experiment; the parts of a sweep that it gives replace those of the file; of
     the published figures a size has its own and those of no size. Raises ConfigError.
     """
-    plain = {key: value for key, value in tree.items() if key not in Parts.model_fields}
-    there = [key for key in Parts.model_fields if tree.get(key) not in (None, {})]
+    plain = {key: value for key, value in tree.items() if key not in Divisions.model_fields}
+    there = [key for key in Divisions.model_fields if tree.get(key) not in (None, {})]
     if not there:
         return Divided("", {"": plain})
     if len(there) > 1:
         raise ConfigError([Problem("stages", "go without sizes: write a file for each size")], source)
     (key,) = there
-    divisions = {key: tree[key]}
+    given = {key: tree[key]}
     try:
-        parts: dict[str, Part] = getattr(Parts.model_validate(divisions), key)
+        parts: dict[str, Division] = getattr(Divisions.model_validate(given), key)
     except ValidationError as error:
-        raise ConfigError(describe_errors(Parts, divisions, error), source) from None
+        raise ConfigError(describe_errors(Divisions, given, error), source) from None
     base, quoted = plain.get("experiment") or {}, plain.get("published") or []
     if not isinstance(base, Mapping) or not isinstance(quoted, list):
         return Divided("", {"": plain})  # which tells what is wrong with it
@@ -262,7 +262,7 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
     return Divided(key.removesuffix("s"), trees)
 
 
-def _validate_figures(quoted: list[Any], sizes: Mapping[str, Part]) -> list[Problem]:
+def _validate_figures(quoted: list[Any], sizes: Mapping[str, Division]) -> list[Problem]:
     """Published figures of sizes that there are not."""
     return [
         Problem(f"published.{i}.size", f"is no size. Accepted: {', '.join(sizes)}.{did_you_mean(size, sizes)}", size)
