@@ -61,7 +61,7 @@ def test_a_mean_of_scores_is_compared_from_the_first_validation_to_the_report(st
     ((row,),) = (table["rows"] for table in plain["published"])
     assert (row["ours"]["mean"], row["published"]) == (trial.value, 0.5)
     assert any("Scores of fewer than 100 questions: eval/piqa/acc_norm (2)" in note for note in made.notes)
-    assert f"small: {MEAN}, maximize" in " ".join(made.table().split())
+    assert f"small: {MEAN}, higher is better" in " ".join(made.table().split())
     assert MEAN in made.page()
 
 
