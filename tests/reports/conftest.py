@@ -97,7 +97,7 @@ class Writer:
                 value=(bad if status == "diverged" else value) if state == TrialState.COMPLETE else None,
                 intermediate_values=course(value) if curve is None and value is not None else curve or {},
                 system_attrs={"fixed_params": params} if waiting else {},
-                user_attrs={**({} if waiting else {"status": status}), **notes},
+                user_attrs={"ending": {"status": status}, **notes},
             )
         )
 

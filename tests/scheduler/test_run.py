@@ -295,13 +295,13 @@ def test_a_bad_trial_is_pruned_within_its_arm(store, spec):
         spec(
             arms={},
             sampler="grid",
-            search={"optimizer.lr": [1e-2, 5e-3, 1e-7]},
-            budget={"trials": 3},
-            pruner={"kind": "median", "n_startup_trials": 2},
+            search={"optimizer.lr": [1e-2, 8e-3, 6e-3, 5e-3, 1e-7]},
+            budget={"trials": 5},
+            pruner={"kind": "median"},
         )
     )
-    assert [t.status for t in record.search("all")] == ["completed", "completed", "pruned"]
-    pruned = record.search("all")[2]
+    assert [t.status for t in record.search("all")] == ["completed"] * 4 + ["pruned"]
+    pruned = record.search("all")[4]
     assert pruned.step == 4  # the first validation at a third of the updates or later
     assert tracking.client().get_run(pruned.run_id).data.tags["ablate.status"] == "pruned"
 

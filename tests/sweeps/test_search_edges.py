@@ -58,7 +58,7 @@ def test_it_is_told_beside_the_verdict(tmp_path):
     span = {"low": 1e-4, "high": 1e-1, "log": True, "whole": False}
     assert plain["arms"]["post"]["at_end_of_range"] == [{"path": LR, "end": "upper", "span": span}]
     json.dumps(plain)
-    for text in (made.table(), made.page(), describe(made, "1", "2").replace("\\", "")):
+    for text in (made.table(), made.page(), describe(made.document, "1", "2", "report.html").replace("\\", "")):
         words = " ".join(text.split())
         assert line in words
         assert sentence in words

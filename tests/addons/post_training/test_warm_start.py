@@ -232,7 +232,7 @@ def test_a_donor_of_other_multipliers_is_refused(trained_once, tiny_settings):
     plain = trained_once(experiment(tiny_settings, model__layers=0, seed=5)).run_id
     hidden = tiny_settings["model"]["hidden"]
     scaled = {"kind": "mup", "base": {"hidden": hidden // 2}}
-    with pytest.raises(ConfigError, match=r"parametrization: multiplies parts of the model otherwise"):
+    with pytest.raises(ConfigError, match=r"parametrization: multiplies parts of the model differently"):
         train(started(tiny_settings, plain, parametrization=scaled))
     assert train(started(tiny_settings, plain, parametrization={"kind": "mup", "base": {"hidden": hidden}})).run_id
 
