@@ -91,8 +91,8 @@ def test_the_process_of_a_sweep_uses_no_gpu(store, tiny_settings, gpus, monkeypa
     for name in ("_lazy_init", "init", "get_device_name", "get_device_properties", "mem_get_info", "current_device"):
         monkeypatch.setattr(f"torch.cuda.{name}", fails)
     spec = Sweep.from_tree({**SWEEP, "experiment": tiny_settings})
-    _, _, arms, _ = preparation.open_sweep(spec, f"sqlite:///{store}/optuna.db", False, 1)
-    assert [arm.arm for arm in arms] == ["pre", "post"]
+    queue, _ = preparation.open_sweep(spec, f"sqlite:///{store}/optuna.db", False, 1)
+    assert [*queue.spec.all_arms] == ["pre", "post"]
     assert [devices.pick_devices(slot, 2).visible for slot in range(2)] == ["0", "1"]
 
 
