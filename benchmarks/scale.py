@@ -63,7 +63,6 @@ def fill(url: str, trials: int, arms: int) -> None:
     storage, spec, draw = open_storage(url), build_spec(trials, arms, "tpe"), random.Random(0)
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, 1, arm), spec)
-        study.set_user_attr("trial_items", 1000)
         distributions = to_distributions(spec.space(arm))
         made = [_build_trial(number, draw, distributions) for number in range(trials // arms)]
         if hasattr(find_kind(storage), "scoped_session"):

@@ -7,7 +7,6 @@ experiment or of `ablate.addons.post_training.alignment.recipe` applies.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import (
     COMMAND_LINE,
@@ -23,9 +22,6 @@ from ablate.cli.arguments import (
 )
 from ablate.cli.output import build_console, print_json
 from ablate.config.lazy import postpone_imports
-
-if TYPE_CHECKING:
-    pass
 
 with postpone_imports():
     from ablate.addons.post_training.alignment import recipe

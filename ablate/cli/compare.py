@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.logs import print_wrapped
 
 if TYPE_CHECKING:
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+with postpone_imports():
     from ablate.addons.ledger import compare
     from ablate.verdict import statements
-else:
-    compare, statements = LazyModule("ablate.addons.ledger.compare"), LazyModule("ablate.verdict.statements")
 
 _EXAMPLE = """\
 ablate compare demo demo@2

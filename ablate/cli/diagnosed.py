@@ -11,7 +11,6 @@ import ablate
 from ablate.cli.tables import build_table
 from ablate.config.formatting import count_noun, format_number, join_words
 from ablate.config.lazy import postpone_imports
-from ablate.diagnostics.measures.base import THIRDS, average_thirds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 with postpone_imports():
     from ablate.diagnostics import figures, measures
     from ablate.diagnostics.coordinates import check
+    from ablate.diagnostics.measures import base
 
 
 def render(found: Diagnosis | Drawing, console: Console) -> None:
@@ -44,7 +44,7 @@ def _render_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
             ]
             if rows:
                 console.print(f"\n{name}: {label}", style="bold")
-                console.print(build_table(["model", *THIRDS], rows, right=THIRDS))
+                console.print(build_table(["model", *base.THIRDS], rows, right=base.THIRDS))
         for model, result in results.items():
             if whole := result.facts.get("whole"):
                 text = ", ".join(f"{score.replace('_', ' ')} {format_number(value)}" for score, value in whole.items())
@@ -100,7 +100,7 @@ def _render_drawing(drawing: Drawing, console: Console) -> None:
                 if table.mean.has(column)
             ]
             console.print(f"\n{row.title}: {label}", style="bold")
-            console.print(build_table(["model", "seeds", *THIRDS], lines, right=("seeds", *THIRDS)))
+            console.print(build_table(["model", "seeds", *base.THIRDS], lines, right=("seeds", *base.THIRDS)))
     console.print()
     for note in drawing.notes:
         console.print(note)
@@ -124,4 +124,4 @@ def render_tables(tables: Sequence[Table], console: Console) -> None:
 
 def _format_thirds(values: list[float]) -> list[str]:
     """Return the means over thirds of the depth as text."""
-    return [format_number(mean) for mean in average_thirds(values)]
+    return [format_number(mean) for mean in base.average_thirds(values)]

@@ -7,15 +7,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import SweepError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 
 if TYPE_CHECKING:
-    from ablate.addons.scaling import over_sizes
     from ablate.addons.scaling.over_sizes import SizesReport
     from ablate.sweeps.records import SweepRecord
     from ablate.sweeps.spec.sweep import Sweep
-else:
-    over_sizes = LazyModule("ablate.addons.scaling.over_sizes")
+
+with postpone_imports():
+    from ablate.addons.scaling import over_sizes
 
 LACKING = "This installation lacks ablate.addons, which compares the sizes of a file with each other."
 

@@ -11,22 +11,18 @@ from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, parse_abo
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.formatting import count_noun, format_count, format_duration, format_range
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import parse_overrides
 from ablate.estimate.gpus import GIB, GPU, find_gpu
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+with postpone_imports():
     from ablate.estimate import memory
     from ablate.estimate import plan as plans
     from ablate.sweeps import gpu_plan
     from ablate.sweeps.spec import library
-else:
-    memory = LazyModule("ablate.estimate.memory")
-    plans = LazyModule("ablate.estimate.plan")
-    gpu_plan = LazyModule("ablate.sweeps.gpu_plan")
-    library = LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\
 ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512

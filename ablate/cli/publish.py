@@ -5,18 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import COMMAND_LINE, Verbs, add_json, add_storage, add_verb
 from ablate.cli.output import build_console, print_json
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.formatting import count_noun, join_words
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 
-if TYPE_CHECKING:
+with postpone_imports():
     from ablate.addons.ledger import publish, schema
-else:
-    publish, schema = LazyModule("ablate.addons.ledger.publish"), LazyModule("ablate.addons.ledger.schema")
 
 _EXAMPLE = """\
 ablate publish demo -o published/demo

@@ -14,23 +14,19 @@ from ablate.cli import over_sizes
 from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, build_error
 from ablate.cli.output import build_console, print_json
 from ablate.config.errors import ConfigError, SweepError
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import SUFFIXES
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate.reports import index_page, terminal
     from ablate.reports.report import Report
+
+with postpone_imports():
+    from ablate.reports import index_page, terminal
     from ablate.scheduler import storage
     from ablate.sweeps import records
     from ablate.sweeps.spec import files, library
-else:
-    terminal = LazyModule("ablate.reports.terminal")
-    index_page = LazyModule("ablate.reports.index_page")
-    records = LazyModule("ablate.sweeps.records")
-    storage = LazyModule("ablate.scheduler.storage")
-    files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\
 ablate report demo

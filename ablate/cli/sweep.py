@@ -25,31 +25,24 @@ from ablate.cli.executors import add_executor, check_executor, open_executor
 from ablate.cli.output import build_console, interrupt_on_signals, print_json, repeat_command
 from ablate.config.errors import AblateError
 from ablate.config.formatting import count_noun, format_settings, join_words
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.logs import print_wrapped
 from ablate.config.yaml import parse_overrides
 from ablate.distributed import slurm
 
 if TYPE_CHECKING:
     from ablate.addons.scaling.over_sizes import SizesReport
-    from ablate.reports import terminal
     from ablate.reports.report import Report
+    from ablate.scheduler.executors.executor import Executor
+    from ablate.sweeps.records import SweepRecord
+    from ablate.sweeps.spec.sweep import Sweep
+
+with postpone_imports():
+    from ablate.reports import terminal
     from ablate.scheduler import dry_run, gpu_sharing, progress
     from ablate.scheduler import run as sweep_run
     from ablate.scheduler.executors import slurm as slurm_executor
-    from ablate.scheduler.executors.executor import Executor
-    from ablate.sweeps.records import SweepRecord
     from ablate.sweeps.spec import files, library, references, scale
-    from ablate.sweeps.spec.sweep import Sweep
-else:
-    terminal = LazyModule("ablate.reports.terminal")
-    gpu_sharing = LazyModule("ablate.scheduler.gpu_sharing")
-    dry_run = LazyModule("ablate.scheduler.dry_run")
-    progress, sweep_run = LazyModule("ablate.scheduler.progress"), LazyModule("ablate.scheduler.run")
-    slurm_executor = LazyModule("ablate.scheduler.executors.slurm")
-    references = LazyModule("ablate.sweeps.spec.references")
-    files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
-    scale = LazyModule("ablate.sweeps.spec.scale")
 
 _EXAMPLE = """\
 ablate sweep demo --workers 2

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING
 from ablate.cli.arguments import Verbs, add_json, add_verb, parse_whole
 from ablate.cli.output import build_console, print_json
 from ablate.config.formatting import count_noun
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.logs import print_wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+with postpone_imports():
     from ablate.addons.ledger import checks, retraining, verify
-else:
-    checks, verify = LazyModule("ablate.addons.ledger.checks"), LazyModule("ablate.addons.ledger.verify")
-    retraining = LazyModule("ablate.addons.ledger.retraining")
 
 _MOST = 10
 """Differences that are printed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import gc
+import threading
 from collections.abc import Iterator
 from importlib import import_module
 from types import SimpleNamespace
@@ -27,11 +28,16 @@ def postpone_collection() -> Iterator[None]:
 @contextlib.contextmanager
 def postpone_imports() -> Iterator[None]:
     """Let `import MODULE` and `from PACKAGE import MODULE` within name a module that is imported when one of its names
-    is first used. Classes and functions cannot be imported so."""
-    original = builtins.__import__
+    is first used; mypy and the import contracts read the statement as it stands. Classes and functions cannot be
+    imported so, and `import A.B as C` is written `from A import B as C`."""
+    original, here = builtins.__import__, threading.get_ident()
 
-    def postpone(name: str, _: Any = None, __: Any = None, names: Any = (), level: int = 0) -> Any:
-        return SimpleNamespace(**{own: LazyModule(f"{name}.{own}") for own in names}) if names else LazyModule(name)
+    def postpone(name: str, variables: Any = None, own: Any = None, names: Any = (), level: int = 0) -> Any:
+        if threading.get_ident() != here:  # what another thread imports meanwhile is none of ours
+            return original(name, variables, own, names, level)
+        if not names and "." in name:
+            raise ImportError(f"{name} cannot be postponed in this form: write from ... import ... as ...")
+        return SimpleNamespace(**{part: LazyModule(f"{name}.{part}") for part in names}) if names else LazyModule(name)
 
     builtins.__import__ = postpone  # type: ignore[assignment]
     try:
@@ -41,10 +47,7 @@ def postpone_imports() -> Iterator[None]:
 
 
 class LazyModule:
-    """A module that is imported when one of its names is first used. Where `postpone_imports` is not used, a module
-    is named twice: under `TYPE_CHECKING`, for mypy and the import contracts, and as a LazyModule. A test compares the
-    two.
-    """
+    """A module that is imported when one of its names is first used."""
 
     def __init__(self, name: str) -> None:
         self.name = name

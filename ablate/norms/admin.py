@@ -6,15 +6,14 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.norms.placement import Placement, Site, placements
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+with postpone_imports():
     from ablate.norms import admin_residual
-else:
-    admin_residual = LazyModule("ablate.norms.admin_residual")
 
 
 @placements.register

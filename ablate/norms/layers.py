@@ -11,15 +11,14 @@ from pydantic import Field
 from ablate.config.base import Kind
 from ablate.config.bounds import MOST_WIDTH
 from ablate.config.errors import Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.config.registry import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+with postpone_imports():
     from ablate.norms import layer_modules
-else:
-    layer_modules = LazyModule("ablate.norms.layer_modules")
 
 
 class NormLayer(Kind):

@@ -7,15 +7,14 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 from ablate.config.errors import Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.norms.placement import Placement, Site, Stack, find_problems, placements
 
 if TYPE_CHECKING:
     from torch import nn
 
+with postpone_imports():
     from ablate.norms import residuals
-else:
-    residuals = LazyModule("ablate.norms.residuals")
 
 
 @placements.register

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, Field
 
 from ablate.config.errors import Problem
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import postpone_imports
 from ablate.optim.groups import ROLES, assign_roles, drop_eps, list_factors, multiply_orthogonal, set_eps
 from ablate.optim.optimizers import AdamW, OptimizerConfig, build_adamw, optimizers
 
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+with postpone_imports():
     from ablate.optim import libraries, muon
-else:
-    libraries, muon = LazyModule("ablate.optim.libraries"), LazyModule("ablate.optim.muon")
 
 
 class ByName(OptimizerConfig):

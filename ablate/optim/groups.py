@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ablate.config.base import Config
-from ablate.config.lazy import LazyModule, torch
+from ablate.config.lazy import postpone_imports, torch
 from ablate.distributed import ranks
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from ablate.models import base as models
     from ablate.optim.parametrizations import Factors
-else:
-    models = LazyModule("ablate.models.base")
+
+with postpone_imports():
+    from ablate.models import base as models
 
 
 class Group(Config):

@@ -220,7 +220,6 @@ def open_arms(queue: Queue, corpora: Mapping[DataConfig, Corpus]) -> None:
                 trivial_losses[known] = base.task.measure_trivial_loss(corpus, base.model)
             if (loss := trivial_losses[known]) is not None:  # else a later call may know it
                 study.set_user_attr("trivial_loss", loss)
-        study.set_user_attr("trial_items", base.items)
         if scores := [part for part in list_parts(spec.objective.metric) if is_score(part)]:
             counts = count_score_items(base)
             study.set_user_attr("score_items", {score: counts[score] for score in scores})

@@ -196,7 +196,6 @@ class Studies:
             against={arm: list(own["against"]) for arm, own in looks.items()},
             plugins=any_notes.get("plugins", {}),
             inputs={name: digest for own in known.values() for name, digest in own.get(INPUTS, {}).items()},
-            trial_items={arm: int(own.get("trial_items", 1)) for arm, own in known.items()},
             initial_loss=any_notes.get("initial_loss"),
             deleted=sorted(made - notes.keys()),
         )

@@ -80,6 +80,8 @@ class Worker:
         is_fresh = True
         with handle_signals(lambda number, frame: self.signals.append(number)), translate_storage_errors(self.url):
             while not self._must_stop():
+                if changes := list_changed_plugins(self.spec, self._plugins):  # by which the next run would be read
+                    raise self._explain_changes("A plugin", changes)
                 taken = self.queue.take()
                 if taken is None:
                     if not self.queue.must_wait():
@@ -129,8 +131,6 @@ class Worker:
         return True
 
     def _call_train(self, task: Task, lease: Lease) -> Result:
-        if changes := list_changed_plugins(self.spec, self._plugins):
-            raise self._explain_changes("A plugin", changes)
         experiment = task.build_experiment()
         tags = {"ablate.sweep": self.title, **task.tags}
         run_id = task.read().user_attrs.get("run_id")

@@ -54,8 +54,6 @@ class SweepRecord:
     """Plugin file -> its SHA-256 when the sweep was last continued."""
     inputs: dict[str, str] = field(default_factory=dict)
     """What its runs read besides their settings, such as data -> SHA-256 when the first of them did."""
-    trial_items: dict[str, int] = field(default_factory=dict)
-    """Arm -> tokens or images of one whole trial."""
     initial_loss: float | None = None
     """The loss of the uniform distribution, in nats; None if unknown."""
     deleted: list[str] = field(default_factory=list)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from ablate.config.errors import SweepError
 from ablate.config.formatting import count_noun
@@ -55,6 +55,11 @@ class Part:
     wanted: tuple[Wanted, ...]
     """Those of them that can be now."""
 
+    @property
+    def is_done(self) -> bool:
+        """Whether none of it runs or can be started."""
+        return not self.wanted and not self.running
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -67,21 +72,12 @@ class Decision:
 
 
 class Stage:
-    """Runs of one kind. Its methods see the runs of all arms, and those of the stages before it have ended."""
-
-    name: ClassVar[str]
+    """Runs of one kind: it wants what its parts want, and is done when they are. Its methods see the runs of all arms,
+    and those of the stages before it have ended."""
 
     def parts(self, record: SweepRecord) -> list[Part]:
         """Return its runs, those that are wanted included."""
         raise NotImplementedError
-
-    def wanted(self, record: SweepRecord) -> list[Wanted]:
-        """Return the runs that it still wants now."""
-        return [one for part in self.parts(record) for one in part.wanted]
-
-    def done(self, record: SweepRecord) -> bool:
-        """Return whether nothing of it runs or can be started."""
-        return not any(part.wanted or part.running for part in self.parts(record))
 
     def settle(self, record: SweepRecord) -> list[Decision]:
         """Return what follows from runs that have ended while others of it go on."""
@@ -103,18 +99,13 @@ class Stage:
 class Search(Stage):
     """The search of each arm: trials that a sampler proposes, cells of a grid, or settings that climb rungs."""
 
-    name = SEARCH
-
     def parts(self, record: SweepRecord) -> list[Part]:
         parts = {arm: self._build(record, arm) for arm in record.arms}
         for arm, part in parts.items():
             donor = find_own_donor(record.spec, arm)
-            if donor is not None and not self._has_ended(record, parts[donor]):
+            if donor is not None and not (parts[donor].is_done and record.best(donor)):
                 parts[arm] = Part(arm, part.started, part.running, part.open, ())
         return list(parts.values())
-
-    def _has_ended(self, record: SweepRecord, part: Part) -> bool:
-        return not part.wanted and not part.running and record.best(part.arm) is not None
 
     def _build(self, record: SweepRecord, arm: str) -> Part:
         spec, runs = record.spec, record.search(arm)
@@ -137,7 +128,7 @@ class Search(Stage):
 
     def _list_new(self, spec: Sweep, arm: str, runs: Runs, count: int) -> Iterator[Wanted]:
         """Yield `count` new settings of `arm`; those of a grid are known, others are up to the sampler."""
-        rungs, number = spec.plan_rungs(arm), len(runs)
+        rungs = spec.plan_rungs(arm)
         points: Iterator[dict[str, Any]] = iter(())
         if count > 0 and spec.sampler.kind == "grid":
             taken = [run.params for run in runs]  # failed ones too: the next session tries those
@@ -207,8 +198,6 @@ def _climb(record: SweepRecord, arm: str) -> _Climb:
 class Selection(Stage):
     """The best settings of each arm on selection seeds, of which one is chosen. A choice is final."""
 
-    name = SELECTION
-
     def parts(self, record: SweepRecord) -> list[Part]:
         seeds = record.spec.selection_seeds()
         return [
@@ -254,8 +243,6 @@ class Selection(Stage):
 class Fresh(Stage):
     """The chosen settings of each arm on fresh seeds, as many as the verdict needs so far."""
 
-    name = FRESH
-
     def parts(self, record: SweepRecord) -> list[Part]:
         return [
             _build_part(
@@ -277,8 +264,6 @@ class Fresh(Stage):
 
 class Crossed(Stage):
     """The losers of comparisons at the winners' settings, on the seeds that were looked at."""
-
-    name = CROSSED
 
     def parts(self, record: SweepRecord) -> list[Part]:
         parts = []
@@ -360,7 +345,7 @@ def find_step(record: SweepRecord) -> Step:
         if due := [one for stage in stages for one in stage.settle(record)]:
             return Step(decisions=due)
         parts = [part for stage in stages for part in stage.parts(record)]
-        if any(part.wanted or part.running for part in parts):
+        if not all(part.is_done for part in parts):
             return Step(parts)
         if decisions := [one for stage in stages for one in stage.decide(record)]:
             return Step(parts, decisions)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablate.config.lazy import LazyModule, torch
+from ablate.config.lazy import postpone_imports, torch
 from ablate.data import IGNORED, Corpus
 from ablate.models import ModelConfig
 from ablate.plots.figure import Figure, Panel, Part
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
     from ablate.models import Model
+
+with postpone_imports():
     from ablate.tasks import heads
-else:
-    heads = LazyModule("ablate.tasks.heads")
 
 _WEIGHT = "head.pixels.weight"
 

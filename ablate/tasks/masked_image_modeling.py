@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ablate.config.bounds import MOST_LAYERS, MOST_WIDTH
 from ablate.config.errors import ConfigError, Problem
-from ablate.config.lazy import LazyModule, torch
+from ablate.config.lazy import postpone_imports, torch
 from ablate.data import Corpus, DataConfig
 from ablate.models import ModelConfig
 from ablate.tasks.base import Metric, Task, tasks
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
     from ablate.models import Model
+
+with postpone_imports():
     from ablate.tasks import heads
-else:
-    heads = LazyModule("ablate.tasks.heads")
 
 PATTERNS = 64
 """The number of masks for validation. The content of an image selects its mask, so it is the same in every validation

@@ -30,11 +30,6 @@ class FailureShare:
         """Seeds that diverged or got stuck."""
         return self.diverged + self.stuck
 
-    @property
-    def one_sided(self) -> bool:
-        """Whether the interval is one-sided: none failed, or all did."""
-        return self.failed in (0, self.n)
-
     def describe_interval(self) -> str:
         """Return '15 to 95 %', or 'up to 63 %, one-sided 95 %' if none failed."""
         if self.failed == 0:

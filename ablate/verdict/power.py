@@ -92,25 +92,6 @@ def count_seeds(sd: float, effect: float, comparisons: int = 1) -> int | None:
     return high if high <= MOST else None
 
 
-def bound_sd(sd: float, n: int) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of a standard deviation that `n` values estimate as `sd` (chi-square). The
-    upper end is infinite for one value."""
-    if n < 2:
-        return 0.0, math.inf
-    from scipy.special import chdtri
-
-    return sd * math.sqrt((n - 1) / chdtri(n - 1, ALPHA / 2)), sd * math.sqrt((n - 1) / chdtri(n - 1, 1 - ALPHA / 2))
-
-
-def bound_seeds(sd: float, n: int, effect: float, comparisons: int = 1) -> tuple[int, int | None]:
-    """Return the 95 % interval of the number of seeds that detect a true mean difference of `effect` with a power of 80
-    %, if the standard deviation is estimated from `n` differences. The upper end is None for more than 10,000."""
-    low, high = bound_sd(sd, n)
-    fewest = count_seeds(low, effect, comparisons)
-    most = count_seeds(high, effect, comparisons) if math.isfinite(high) else None
-    return MOST if fewest is None else fewest, most
-
-
 def exclude_failures(n: int) -> float:
     """Return the failure rate that `n` seeds exclude if none fails (one-sided, 95 %): 63 % for 3, 45 % for 5."""
     return 1 - ALPHA ** (1 / n)

@@ -1,42 +1,18 @@
-"""What a module imports on first use is what mypy reads; and what needs no tensor imports no torch."""
+"""Modules that are imported on first use; and what needs no tensor imports no torch."""
 
 import ast
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import ablate
+from ablate.config.lazy import LazyModule, postpone_imports
 
 ROOT = Path(ablate.__file__).parent
-FILES = sorted(file for file in ROOT.rglob("*.py") if "= LazyModule(" in file.read_text())
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: ".".join(file.relative_to(ROOT).with_suffix("").parts))
-def test_both_lists_of_imports_are_the_same(file):
-    block = next(
-        node for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    )  # fmt: skip
-    modules = {}
-    for node in block.body:
-        if isinstance(node, ast.Import):
-            modules |= {name.asname or name.name: name.name for name in node.names}
-        elif node.module.split(".")[0] == "ablate":
-            modules |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
-    lazy = {}
-    for node in block.orelse:
-        targets, values = node.targets[0], node.value
-        pairs = zip(targets.elts, values.elts, strict=True) if isinstance(targets, ast.Tuple) else [(targets, values)]
-        lazy |= {target.id: value.args[0].value for target, value in pairs}
-    for name, module in lazy.items():
-        assert modules.pop(name) == module
-        import_module(module)
-    assert all(not Path(*module.split(".")).with_suffix(".py").exists() for module in modules.values())  # classes
-
-
 POSTPONED = sorted(file for file in ROOT.rglob("*.py") if "\nwith postpone_imports():" in file.read_text())
 
 
@@ -49,6 +25,13 @@ def test_what_is_postponed_are_modules(file):
     assert names
     for name in names:
         import_module(name)
+
+
+def test_another_thread_imports_at_once_meanwhile():
+    with postpone_imports(), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(__import__, "colorsys").result() is sys.modules["colorsys"]
+        import wave
+    assert isinstance(wave, LazyModule)
 
 
 CALLS = [

@@ -26,6 +26,7 @@ from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers, placements
 from ablate.scheduler import run
 from ablate.scheduler.storage import read_sweep
+from ablate.scheduler.worker import Worker
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
@@ -329,13 +330,11 @@ def test_a_sweep_goes_on_with_the_file_that_it_began_with(folder, spec, capsys):
 
 
 def test_a_file_that_changes_while_a_sweep_runs_stops_it(folder, spec, monkeypatch):
-    ask = run.ArmTrials.ask
-
-    def edit_then_ask(arm):
+    def edit_and_go_on(worker):
         (folder / "my_norm.py").write_text(f"{EXAMPLE}\n# changed\n")
-        return ask(arm)
+        return False
 
-    monkeypatch.setattr(run.ArmTrials, "ask", edit_then_ask)
+    monkeypatch.setattr(Worker, "_must_stop", edit_and_go_on)
     with pytest.raises(SweepError, match="A plugin was changed while own runs"):
         run_here(spec)
 

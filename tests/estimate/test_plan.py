@@ -241,8 +241,8 @@ def test_a_sweep_costs_its_trials_its_candidates_and_its_fresh_seeds(tmp_path):
     assert found.gpu_hours[1] == pytest.approx(26 * one / single.items_per_second / 3600)
     trial = found.arms[0].plan  # on the least that is useful, at the end of a run of 400 sequences
     assert trial.validated_gpu_hours == pytest.approx(trial.work.gpu_hours * (1 + 16_384 / 64 / 3 / 400))
-    limited = plan_file(str(file), {"budget.tokens": 2 * one}, Assumed(GPUS["l4"]))
-    assert [arm.items for arm in limited.arms] == [(2 + 6 + 4) * one] * 2
+    limited = plan_file(str(file), {"budget.trials": 2}, Assumed(GPUS["l4"]))  # and so two candidates
+    assert [arm.items for arm in limited.arms] == [(2 + 4 + 4) * one] * 2
 
 
 def test_a_file_may_have_what_only_a_plan_knows(tmp_path):

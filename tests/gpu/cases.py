@@ -6,10 +6,12 @@ from typing import get_args
 
 from norms.cases import list_placements, sensible
 
+from ablate.config import plugins
 from ablate.experiment.trainer import TrainerConfig
 from ablate.models import models
 from ablate.norms import norm_layers, placements
 
+plugins.load()  # the papers' families
 SIZED = [kind for kind in models if not models[kind].of_library]
 PRECISIONS = [name for name in get_args(TrainerConfig.model_fields["precision"].annotation) if name != "auto"]
 

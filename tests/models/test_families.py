@@ -1,15 +1,69 @@
-"""What every model family promises beside what `ablate check` looks at: tests/diagnostics/checks runs that."""
+"""What every model family promises with every placement and every norm layer. `ablate check` takes each of them once:
+here are all pairs, and what it does not look at."""
+
+import copy
 
 import pytest
 import torch
-from norms.cases import EACH_ONCE, INITS, RESIDUAL, settings_of
+from norms.cases import COMBINATIONS, EACH_ONCE, INITS, RESIDUAL, settings_of
 from torch.utils.checkpoint import checkpoint
 
 from ablate.config.errors import Problem
 from ablate.experiment.tree import Experiment
 from ablate.models import list_families, models
 
+LANGUAGE = [case for case in COMBINATIONS if models[case[0]].task == "language_modeling"]
+every_combination = pytest.mark.parametrize(("family", "kind", "layer"), COMBINATIONS)
 every_family = pytest.mark.parametrize("family", list_families())
+
+
+@pytest.mark.parametrize(("family", "kind", "layer"), LANGUAGE)
+def test_no_token_sees_the_future(tiny, family, kind, layer):
+    _, model, tokens = tiny(family, settings_of(kind, layer))
+    before = model(tokens)
+    for t in (1, 7, 11):
+        changed = tokens.clone()
+        changed[:, t] = (tokens[:, t] + 1) % 11
+        after = model(changed)
+        assert torch.equal(before[:, :t], after[:, :t]), t
+        assert ((before[:, t:] - after[:, t:]).abs().amax(-1) > 1e-6).all(), t
+        torch.testing.assert_close(model(tokens[:, :t]), before[:, :t], atol=1e-10, rtol=1e-10)
+
+
+@every_combination
+def test_no_item_sees_another_of_its_batch(tiny, family, kind, layer):
+    _, model, inputs = tiny(family, settings_of(kind, layer))
+    model.eval()  # BatchNorm looks at the batch while it trains
+    together = model(inputs)
+    for i in range(len(inputs)):
+        torch.testing.assert_close(model(inputs[i : i + 1])[0], together[i], atol=1e-10, rtol=1e-10)
+
+
+@every_combination
+def test_every_parameter_learns(tiny, family, kind, layer):
+    _, model, inputs = tiny(family, settings_of(kind, layer))
+    logits = model(inputs)
+    assert logits.shape[-1] == 11
+    assert logits.isfinite().all()
+    weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1), dtype=logits.dtype)
+    (logits * weight).sum().backward()
+    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0]
+    assert not still
+    assert model.parameter_count() == sum(p.numel() for p in model.parameters())
+
+
+@every_combination
+def test_state_dict_round_trip_and_autocast(tiny, family, kind, layer):
+    _, model, inputs = tiny(family, settings_of(kind, layer))
+    _, other, _ = tiny(family, settings_of(kind, layer), seed=1)
+    assert not torch.equal(model(inputs), other(inputs))
+    other.load_state_dict(copy.deepcopy(model.state_dict()))
+    assert torch.equal(model.eval()(inputs), other.eval()(inputs))
+    model, inputs = model.float(), inputs.float() if inputs.is_floating_point() else inputs
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model(inputs).float()
+    exact = model(inputs)
+    assert 0 < (rough - exact).abs().mean() < 0.1 * exact.abs().mean()
 
 
 def gradients(model, logits):
@@ -20,11 +74,15 @@ def gradients(model, logits):
 
 
 @pytest.mark.parametrize(("family", "kind", "layer"), EACH_ONCE)
-def test_a_layer_that_is_computed_again_gives_the_same_gradients(tiny, family, kind, layer):
+def test_compiled_and_checkpointed_it_is_the_same(tiny, family, kind, layer):
+    """torch.compile takes the whole model as one graph; a layer that is computed again gives the same gradients."""
     shallow = {"model.layers": 2} if "layers" in models[family].model_fields else {}
     _, model, inputs = tiny(family, settings_of(kind, layer, **shallow))
     plain = model(inputs)
     expected = gradients(model, plain)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)(inputs)
+    torch.testing.assert_close(compiled, plain, atol=1e-12, rtol=1e-12)
     for block in model.blocks():
         forward = block.forward
         block.forward = lambda *args, f=forward: checkpoint(f, *args, use_reentrant=False)

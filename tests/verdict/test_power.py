@@ -6,8 +6,6 @@ from scipy import stats
 
 from ablate.verdict.looks import Looks, nominal_levels, plan_looks
 from ablate.verdict.power import (
-    bound_sd,
-    bound_seeds,
     count_failures_needed,
     count_seeds,
     exclude_failures,
@@ -47,20 +45,6 @@ def test_the_number_of_seeds_is_the_first_with_the_power(sd, effect, comparisons
     for bad in ((1.0, 0.0), (1.0, -1.0), (np.nan, 1.0), (-1.0, 1.0)):
         with pytest.raises(ValueError, match="above 0"):
             count_seeds(*bad)
-
-
-def test_a_standard_deviation_of_few_seeds_says_little():
-    low, high = bound_sd(1.0, 3)
-    assert (low, high) == pytest.approx((np.sqrt(2 / stats.chi2.ppf(0.975, 2)), np.sqrt(2 / stats.chi2.ppf(0.025, 2))))
-    assert bound_sd(1.0, 1) == (0.0, np.inf)
-    fewest, most = bound_seeds(1.0, 5, 1.0)
-    assert fewest < count_seeds(1.0, 1.0) < most
-    assert bound_seeds(1.0, 2, 0.1)[1] is None
-    covered = 0
-    for values in np.random.default_rng(3).normal(0, 1, (2000, 4)):
-        low, high = bound_sd(float(values.std(ddof=1)), 4)
-        covered += low <= 1 <= high
-    assert covered / 2000 == pytest.approx(0.95, abs=0.02)
 
 
 def test_failures():

@@ -62,7 +62,6 @@ def _publish_arm(record: SweepRecord, arm: str, settings: Mapping[str, Any]) -> 
         looks=SeedLooks(sizes=list(looks.sizes), planned=looks.planned) if looks else None,
         first_effect=record.first_effects.get(arm),
         against=list(record.against.get(arm, ())),
-        trial_items=record.trial_items.get(arm, 1),
     )
 
 
@@ -84,7 +83,6 @@ def restore_record(sweep: PublishedSweep, shared: Shared) -> SweepRecord:
         looks={arm: Looks(tuple(one.looks.sizes), one.looks.planned) for arm, one in sweep.arms.items() if one.looks},
         first_effects={arm: one.first_effect for arm, one in sweep.arms.items() if one.looks},
         against={arm: list(one.against) for arm, one in sweep.arms.items() if one.against},
-        trial_items={arm: one.trial_items for arm, one in sweep.arms.items()},
         initial_loss=sweep.initial_loss,
     )
     return share_with_scores(record)

@@ -114,7 +114,6 @@ class PublishedArm(Config):
     """`confirm.effect` at the first look."""
     against: list[str]
     """Arms that it was compared with on fresh seeds."""
-    trial_items: int
 
 
 class Verdict(Config):

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import AblateError, DataError
 from ablate.config.formatting import format_number
-from ablate.config.lazy import LazyModule, torch
+from ablate.config.lazy import postpone_imports, torch
 from ablate.data import Tokenizer
 from ablate.data.files import explain, read_stamps
 from ablate.diagnostics.kinds import Compared, Comparison, Table, comparisons
 
 if TYPE_CHECKING:
-    import torch.nn.functional as F
     from torch import Tensor
 
+with postpone_imports():
+    from torch.nn import functional as F
+
     from ablate.training import trained
-else:
-    trained = LazyModule("ablate.training.trained")
-    F = LazyModule("torch.nn.functional")
 
 LAYERS = {"embedding": "embed_tokens.weight", "head": "lm_head.weight"}
 """Layer -> its matrix, one row for each token."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
-from ablate.config.lazy import LazyModule, torch
+from ablate.config.lazy import postpone_imports, torch
 from ablate.data.base import MOST_STREAMED, Batch
 from ablate.data.files import expand_path
 from ablate.data.order import build_loader, share_batch
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.utils.data import DataLoader
 
+with postpone_imports():
     from ablate.data.text import stream_batches
-else:
-    stream_batches = LazyModule("ablate.data.text.stream_batches")
 
 BATCH = 1 << 18
 """UTF-8 bytes that are encoded at a time."""

@@ -7,14 +7,13 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import AblateError
-from ablate.config.lazy import LazyModule, torch
+from ablate.config.lazy import postpone_imports, torch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+with postpone_imports():
     from ablate.models import base as models
-else:
-    models = LazyModule("ablate.models.base")
 
 ATTENTION = ("attn", "self_attn", "attention", "self_attention")
 MLP = ("mlp", "feed_forward", "ffn", "output")
