@@ -12,7 +12,7 @@ from torch import nn
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.norms import Placement, placements
+from ablate.norms import Placement, norm_layers, placements
 
 DIGITS = {"img_size": 8, "patch_size": 2, "in_chans": 1, "num_classes": 10, "embed_dim": 48, "depth": 6, "num_heads": 4}
 
@@ -106,9 +106,10 @@ def without_branches(kind, x, block, index, depth):
 
 
 @pytest.mark.parametrize("kind", placements)
-def test_the_branch_is_dropped_and_the_norms_of_the_stream_are_not(kind):
+@pytest.mark.parametrize("layer", norm_layers)
+def test_the_branch_is_dropped_and_the_norms_of_the_stream_are_not(kind, layer):
     """With (nearly) everything dropped a layer does what its placement does where nothing is added."""
-    model = shaken(ours("vit-digits", 10, (1, 8, 8), {"norm": kind, "model.drop_path": 0.5}), 0.05)
+    model = shaken(ours("vit-digits", 10, (1, 8, 8), {"norm": kind, "norm.layer": layer, "model.drop_path": 0.5}), 0.05)
     x = 2 + torch.randn(3, 17, 48, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     for index, block in enumerate(model.double().train().vit.blocks):
         whole, nothing = block(x), without_branches(kind, x, block, index, 6)

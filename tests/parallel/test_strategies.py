@@ -241,7 +241,7 @@ def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(every, store
         assert history(run_id, key) == pytest.approx(history(result.run_id, key), rel=(rough and 0.2) or 1e-3), name
 
     units = 10 * (1 + 2)  # updates of two layers, and of embedding and head
-    assert group["counts"] == dict(zip(counted, (2 * units, units, units), strict=False))
+    assert group["counts"] == dict(zip(counted, (2 * units, units, units)[: len(counted)], strict=True))
     # both ranks of the one read the same data, and draw the same masks
     assert [len(streams(store, group[name]["run_id"])) for name in ("matrices", "llama pre ddp")] == [1, 2]
 

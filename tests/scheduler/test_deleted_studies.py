@@ -25,13 +25,10 @@ def ended(store, tiny_settings, spec):
     return sweep
 
 
-@pytest.mark.parametrize("kind", ["the baseline", "further seeds"])
+@pytest.mark.parametrize("kind", ["the baseline", "the other arm", "further seeds"])
 def test_it_is_told_in_status_and_report_and_ends_the_sweep(kind, ended, capsys):
     names = optuna.get_all_study_names(storage_url())
-    ends = {
-        "the baseline": "/pre",
-        "further seeds": "/post/seeds",
-    }
+    ends = {"the baseline": "/pre", "the other arm": "/post", "further seeds": "/post/seeds"}
     deleted = next(name for name in names if name.endswith(ends[kind]))
     optuna.delete_study(study_name=deleted, storage=storage_url())
     sentence = f"The study {deleted} was deleted from the storage, with all results."

@@ -28,7 +28,6 @@ from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate
 
 FORK = multiprocessing.get_context("fork")  # what is imported here need not be imported eight times
-RATES = [1e-4 * 1.2**i for i in range(6)]
 
 
 class Noted:
@@ -158,12 +157,15 @@ def test_processes_that_share_a_storage_run_every_trial_once(kind, trials, proce
     assert sum(bool(lines) for lines in asked) > processes // 2  # they did work side by side
 
 
-def test_a_grid_shared_by_processes_runs_each_cell_once(on_sqlite, tmp_path):
-    url = on_sqlite
-    spec = spec_of(99, sampler="grid", search={"optimizer.lr": RATES}, confirm={"seeds": 3})
+@pytest.mark.parametrize(
+    ("kind", "points"), [pytest.param("on_postgres", 12, marks=pytest.mark.chaos), ("on_sqlite", 6)]
+)
+def test_a_grid_shared_by_processes_runs_each_cell_once(kind, points, tmp_path, request):
+    url, rates = request.getfixturevalue(kind), [1e-4 * 1.2**i for i in range(points)]
+    spec = spec_of(99, sampler="grid", search={"optimizer.lr": rates}, confirm={"seeds": 3})
     check(spec, url, together(spec, url, tmp_path, 4))
     for arm, trials in by_arm(read_sweep("many", url)).items():
-        assert sorted(t.params["optimizer.lr"] for t in trials) == RATES, arm
+        assert sorted(t.params["optimizer.lr"] for t in trials) == rates, arm
 
 
 @pytest.mark.parametrize(
