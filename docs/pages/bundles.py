@@ -37,7 +37,7 @@ def build_page(docs: Path) -> str:
 
 
 def build_schema() -> str:
-    """Return the JSON schema of bundle.json."""
+    """Return the JSON schema of the JSON in bundle.json.gz."""
     return json.dumps(Bundle.model_json_schema(), indent=1) + "\n"
 
 
