@@ -41,7 +41,7 @@ $(BIN)/.installed: pyproject.toml constraints.txt
 	$(call INSTALL,.)
 ifdef PYTHONDONTWRITEBYTECODE
 	@echo "Compiling what Ablate imports, since PYTHONDONTWRITEBYTECODE would have each process do it anew ..."
-	@$(BIN)/python -c 'import ablate.cli, ablate.sweeps.worker, ablate.training.fit, ablate.reports.report, datasets, matplotlib.pyplot'
+	@$(BIN)/python -c 'import ablate.cli, ablate.scheduler.worker, ablate.training.fit, ablate.reports.report, datasets, matplotlib.pyplot'
 endif
 	@touch $@
 
