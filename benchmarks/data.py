@@ -1,10 +1,10 @@
 """How much faster the loader gives batches than a training step uses them up, alternating in one run.
 
     python benchmarks/data.py --kind images
-    python benchmarks/data.py --kind streaming --workers 0 1 --pairs 8
+    python benchmarks/data.py --kind documents --workers 0 1 --pairs 8
 
-text, documents, streaming: windows of 256 tokens, a document in each row, and text that is tokenised on the way by a
-BPE, against a training step of the 71M LLaMA with a vocabulary of 32,000.
+text, documents: windows of 256 tokens and a document in each row, against a training step of the 71M LLaMA with a
+vocabulary of 32,000.
 images: JPEG files of 500 x 375 pixels in an arrow table, as `datasets` writes ImageNet, decoded and augmented by
 ConvNeXt's recipe at 224 pixels, against a training step of ViT-Tiny (a plain float32 loop with fused AdamW). A ratio is
 the step's time over the loader's for the same number of images: at 5, the loader could feed five such steps. The step
@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from timing import Pairs, between, positive, seconds
 
 from ablate import Experiment
-from ablate.data import TrainSet
+from ablate.data import BatchDataset
 
 IMAGES, BATCH = 256, 16
 SEQUENCES, VOCABULARY = 4, 32_000
@@ -44,7 +44,7 @@ AHEAD = 2  # batches that each worker of a DataLoader reads ahead
 class Case:
     """What is loaded, and what uses it up."""
 
-    data: TrainSet
+    data: BatchDataset
     batch: int
     per_item: int
     """Units in one sequence or image."""
@@ -119,7 +119,6 @@ def case(experiment: Experiment, folder: Path, batch: int, unit: str) -> Case:
 KINDS: dict[str, Callable[[Path], Case]] = {
     "text": text,
     "documents": partial(text, layout="documents"),
-    "streaming": partial(text, streaming=True, tokenizer="bpe-4096"),
     "images": images,
 }
 

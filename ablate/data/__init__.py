@@ -1,13 +1,12 @@
 """Data to train and validate on.
 
 `text`, `images` and `conversations` contain the kinds. They share:
-`readers` read files, `splits` select held-out items, `order` determines the order of items, `cache` stores prepared
-data, `hub` opens datasets of the Hugging Face hub.
+`readers` read files, `files` find them and store prepared data, `splits` select held-out items, `order` determines the
+order of items, `hub` opens datasets of the Hugging Face hub.
 """
 
 # importing a module registers its kinds and presets, in the order in which they are listed
-from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, Samples, TrainSet, ValSet, data_kinds
-from ablate.data.text.presets import PRESETS
+from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, Samples, ValSet, data_kinds
 
 # isort: split
 from ablate.data.images.digits import Digits
@@ -23,7 +22,7 @@ from ablate.data.conversations.instructions import Instructions
 from ablate.data.conversations.preferences import PairCorpus, Pairs, Preferences
 
 # isort: split
-from ablate.data.text.config import Text, Topics
+from ablate.data.text.config import PRESETS, Text, Topics
 
 # isort: split
 from ablate.data.text.packages import Packages
@@ -58,7 +57,6 @@ __all__ = [
     "Text",
     "Tokenizer",
     "Topics",
-    "TrainSet",
     "UserDataset",
     "ValSet",
     "build_loader",

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ablate.config.base import Kind
 from ablate.config.bounds import MOST_SEED
-from ablate.config.errors import DataError, Problem
+from ablate.config.errors import Problem
 from ablate.config.lazy import pytree, torch
 from ablate.config.registry import Registry
 from ablate.data.order import PermutedBatches, build_loader
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 MOST = 1 << 22
 """Values of a dataset that are read to count its targets, in a fraction of a second from the disk's cache."""
-
-MOST_STREAMED = 1 << 19
-"""The same for a stream, whose values must be tokenised first."""
 
 BLOCKS = 64
 """Number of parts of a larger dataset that are read, spread evenly over it: files are often sorted by topic."""
@@ -86,33 +83,6 @@ IGNORED = -100
 """The target of padding, which is neither trained on nor counted: the `ignore_index` of `cross_entropy`."""
 
 
-class TrainSet(Protocol):
-    """Data to train on: a dataset in a seeded order, or a stream in its own order."""
-
-    def batches(
-        self,
-        batch_size: int,
-        seed: int,
-        *,
-        start_batch: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        workers: int = 0,
-    ) -> DataLoader[Any]:
-        """Return an endless sequence of batches from `start_batch` on: of each batch of `batch_size` items, the part of
-        `rank`. The items of batch k depend only on the batch size and the seed, not on the ranks, the `workers` that
-        read it, or `start_batch`.
-        """
-
-    def count_workers(self, cores: int) -> int:
-        """Return how many worker processes are useful for reading this data for a GPU, at most one for each of
-        `cores`."""
-
-    def read_targets(self, most: int) -> Iterator[Tensor]:
-        """Yield the targets of one epoch, in tensors of any shapes; of a large dataset a representative part, reading
-        at most about `most` values."""
-
-
 class BatchDataset(ABC):
     """A map-style dataset that returns whole batches of (inputs, targets)."""
 
@@ -125,7 +95,8 @@ class BatchDataset(ABC):
         return self
 
     def count_workers(self, cores: int) -> int:
-        """See `TrainSet`: none, since items are in memory or memory-mapped."""
+        """Return how many worker processes are useful for reading this data for a GPU, at most one for each of `cores`:
+        none, since items are in memory or memory-mapped."""
         return 0
 
     def select(self, numbers: NDArray[np.int64]) -> BatchDataset:
@@ -157,7 +128,9 @@ class BatchDataset(ABC):
         world_size: int = 1,
         workers: int = 0,
     ) -> DataLoader[Any]:
-        """See `TrainSet`: each epoch in its own permutation."""
+        """Return an endless sequence of training batches from `start_batch` on, each epoch in its own permutation: of
+        each batch of `batch_size` items, the part of `rank`. The items of batch k depend only on the batch size and the
+        seed, not on the ranks, the `workers` that read it, or `start_batch`."""
         data = self.bind_seed(seed)
         order = PermutedBatches(
             len(data),
@@ -171,8 +144,8 @@ class BatchDataset(ABC):
         return build_loader(data, order, workers)
 
     def read_targets(self, most: int) -> Iterator[Tensor]:
-        """See `TrainSet`: of a large dataset, blocks that are spread evenly over it. A dataset that stores its targets
-        returns them without reading its inputs."""
+        """Yield the targets of one epoch, in tensors of any shapes; of a large dataset blocks that are spread evenly
+        over it, at most about `most` values. A dataset that stores its targets does not read its inputs."""
         if len(self):
             values = max(1, *(sum(t.numel() for t in pytree.tree_leaves(part)) for part in self.__getitems__([0])))
             for block in choose_blocks(len(self), max(1, most // values)):
@@ -210,7 +183,7 @@ class Part(BatchDataset):
         return self.whole.__getitems__(self.numbers[np.asarray(indices, np.int64)].tolist())
 
     def count_workers(self, cores: int) -> int:
-        """See `TrainSet`."""
+        """See `BatchDataset`."""
         return self.whole.count_workers(cores)
 
 
@@ -236,7 +209,7 @@ class ValSet:
 class Corpus:
     """Data that is ready to train on."""
 
-    train: TrainSet
+    train: BatchDataset
     """The training set."""
     val: BatchDataset
     """The validation set; shares no item with `train`."""
@@ -278,14 +251,7 @@ class Corpus:
         unless the data is too large to count; None if it is undefined. For text it is the cross-entropy of the unigram
         distribution. Targets that are `IGNORED`, such as padding, do not count.
         """
-        try:
-            counts = [
-                count_targets(data.read_targets(MOST), self.classes, IGNORED) if hasattr(data, "read_targets") else None
-                for data in (self.train, self.val)
-            ]
-        except DataError:  # a stream that cannot be read now; training will say why
-            return None
-        train, val = counts
+        train, val = (count_targets(data.read_targets(MOST), self.classes, IGNORED) for data in (self.train, self.val))
         return None if train is None or val is None else compute_trivial_loss(train, val)
 
 

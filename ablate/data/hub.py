@@ -12,8 +12,7 @@ from typing import Any
 
 from ablate.config.errors import DataError
 from ablate.config.hub import TIMEOUT, is_path
-from ablate.data.cache import hold_lock, write_whole
-from ablate.data.files import expand_path, explain, suggest_name
+from ablate.data.files import expand_path, explain, hold_lock, suggest_name, write_whole
 
 RETRIES = 5
 """Number of times, five seconds apart, that an interrupted download is resumed."""

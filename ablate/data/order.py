@@ -132,13 +132,12 @@ def _pass_through(batch: T) -> T:
     return batch
 
 
-def build_loader(dataset: Any, batches: Iterable[list[int]] | None, workers: int = 0) -> DataLoader[Any]:
+def build_loader(dataset: Any, batches: Iterable[list[int]], workers: int = 0) -> DataLoader[Any]:
     """Return a loader of `dataset.__getitems__(indices)` for each of `batches`, read by `workers` processes (0: by this
-    one). Without `batches`, return a loader of the whole batches that `dataset` iterates over.
-    """
+    one)."""
     return torch.utils.data.DataLoader(
         dataset,
-        **({"batch_size": None} if batches is None else {"batch_sampler": batches}),
+        batch_sampler=batches,
         collate_fn=_pass_through,
         num_workers=workers,
         persistent_workers=workers > 0,

@@ -98,17 +98,3 @@ def split_text(
         at = last if last in borders else last + window
     kept.append((at, length))
     return [(first, last) for first, last in kept if first < last], held_out
-
-
-def split_windows(
-    count: int, seq_len: int, val_fraction: float, split_seed: int, what: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the windows of `count` tokens for (training, validation), with windows held out at random.
-    Raises DataError for fewer than two."""
-    size = seq_len + 1
-    if count < 2 * size:
-        raise DataError(
-            f"Too little data: {what} has {count:,} tokens, a window for training and one for validation need "
-            f"{2 * size:,} with seq_len={seq_len}."
-        )
-    return split(count // size, val_fraction, split_seed, f"windows of {size} tokens")

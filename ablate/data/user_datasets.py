@@ -175,7 +175,7 @@ class UserSamples(Samples):
         return UserSamples(self.config, self.data, self.rows[numbers], self.collate, self.seed)
 
     def count_workers(self, cores: int) -> int:
-        """See `TrainSet`: all cores, since nothing is known of what reading an item takes."""
+        """See `BatchDataset`: all cores, since nothing is known of what reading an item takes."""
         return cores
 
     def __len__(self) -> int:
@@ -201,7 +201,7 @@ class UserSamples(Samples):
         return batch if indices else pytree.tree_map(lambda tensor: tensor[:0], batch)
 
     def read_targets(self, most: int) -> Iterator[Tensor]:
-        """See `TrainSet`."""
+        """See `BatchDataset`."""
         values = sum(torch.as_tensor(leaf).numel() for leaf in pytree.tree_leaves(self.read(0)[1]))
         for block in choose_blocks(len(self), max(1, most // max(1, values))):
             yield self.__getitems__(list(block))[1]

@@ -8,7 +8,7 @@ import time
 
 from ablate.config.errors import DataError
 from ablate.config.formatting import format_count
-from ablate.data import Corpus, TrainSet
+from ablate.data import BatchDataset, Corpus
 from ablate.experiment.trainer import MOST_WORKERS
 from ablate.experiment.tree import Experiment
 
@@ -16,7 +16,7 @@ _BATCHES, _SECONDS, _SAMPLES = 8, 2.0, 32
 _rates: dict[str, float] = {}  # by the configuration of the data: the arms of a sweep share it
 
 
-def measure_rate(data: TrainSet, seed: int) -> float:
+def measure_rate(data: BatchDataset, seed: int) -> float:
     """Return the number of samples per second that one process reads, measured on a few small batches after the first,
     which opens files, or on those that start within two seconds."""
     batches = iter(data.batches(_SAMPLES, seed))
@@ -32,7 +32,7 @@ def measure_rate(data: TrainSet, seed: int) -> float:
 def describe_loading(experiment: Experiment, corpus: Corpus, taken: float) -> str:
     """Return a sentence on how many processes must read the data for a GPU that processes so many items a second, and
     whether that many are configured; "" for data in memory, or data that cannot be read now."""
-    if not getattr(corpus.train, "count_workers", lambda cores: 0)(MOST_WORKERS):
+    if not corpus.train.count_workers(MOST_WORKERS):
         return ""
     key = experiment.data.model_dump_json()
     if key not in _rates:

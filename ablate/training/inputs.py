@@ -9,7 +9,7 @@ from pathlib import Path
 from ablate import tracking
 from ablate.config.formatting import format_settings
 from ablate.data import Corpus
-from ablate.data.cache import fingerprint_files
+from ablate.data.files import fingerprint_files
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.experiment.tree import Experiment
 

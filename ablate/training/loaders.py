@@ -8,14 +8,14 @@ import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
-from ablate.data import BatchDataset, Corpus, SequentialBatches, TrainSet, build_loader
+from ablate.data import BatchDataset, Corpus, SequentialBatches, build_loader
 from ablate.distributed import ranks
 from ablate.experiment.trainer import MOST_WORKERS, TrainerConfig
 from ablate.experiment.tree import Experiment
 from ablate.training.random_states import find_part
 
 
-def count_workers(config: TrainerConfig, data: TrainSet | BatchDataset) -> int:
+def count_workers(config: TrainerConfig, data: BatchDataset) -> int:
     """Return the processes that read `data` for this rank. The cores of a process that is alone are those that it
     computes on: the workers of a sweep share them."""
     if config.num_workers != "auto":
@@ -23,8 +23,7 @@ def count_workers(config: TrainerConfig, data: TrainSet | BatchDataset) -> int:
     if not torch.cuda.is_available():
         return 0
     cores = torch.get_num_threads() if ranks.world_size() == 1 else ranks.count_cores() // ranks.local_size()
-    count = getattr(data, "count_workers", lambda cores: 0)  # a plugin's own may not say
-    return min(MOST_WORKERS, int(count(max(1, cores - 1))))
+    return min(MOST_WORKERS, data.count_workers(max(1, cores - 1)))
 
 
 class Loaders(LightningDataModule):

@@ -6,7 +6,7 @@ import contextlib
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +134,6 @@ def describe_error(error: BaseException) -> str:
 
 
 def count_epochs(experiment: Experiment, corpus: Corpus) -> str:
-    """Return the number of epochs of the run; unknown for a stream."""
-    if not isinstance(corpus.train, Sized):
-        return "streamed"
+    """Return the number of epochs of the run."""
     trainer = experiment.trainer
     return f"{trainer.max_steps * trainer.batch_size / len(corpus.train):.3g}"

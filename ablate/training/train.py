@@ -15,7 +15,7 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ChangedInputsError, ConfigError, DataError, OutOfMemory, StoreError, TakenOverError
 from ablate.config.lazy import postpone_collection
-from ablate.data import BatchDataset, Corpus
+from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.estimate.advice import advise
 from ablate.experiment.extensions import load_extensions
@@ -119,8 +119,6 @@ def check_corpus(experiment: Experiment, corpus: Corpus) -> None:
     validated = corpus.limit_validation(experiment.validation.samples)
     further = {f"validation set {name}": part.data for name, part in validated.val_sets.items()}
     for name, data in {"training set": corpus.train, "validation set": validated.val, **further}.items():
-        if not isinstance(data, BatchDataset):  # a stream of text, whose rows all have targets
-            continue
         if not any(experiment.task.count_targets(*data.__getitems__([item])) for item in range(len(data))):
             raise DataError(
                 f"The {name} has no targets: in its {len(data):,} items, all are ignored. Give data that has some"

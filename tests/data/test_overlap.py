@@ -54,12 +54,11 @@ def load(tmp_path):
     ],
     ids=["copy", "other line ends", "tail", "shuffled", "slice"],
 )
-@pytest.mark.parametrize("streaming", [False, True])
-def test_text_that_is_training_text_is_refused(load, content, streaming):
+def test_text_that_is_training_text_is_refused(load, content):
     with pytest.raises(
         DataError, match=r"^(100|9\d\.\d) % of data.val_files is also training data \('.*line .*max_overlap=1\."
     ):
-        load(content, streaming=streaming)
+        load(content)
 
 
 def test_half_is_refused_with_its_share_and_a_little_is_told(load):

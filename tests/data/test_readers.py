@@ -19,7 +19,7 @@ from PIL import Image
 from ablate.config.errors import DataError
 from ablate.data import ImageFiles, ImageFolder, Instructions, Text
 from ablate.data.readers import read_lines
-from ablate.data.text.documents import read_file
+from ablate.data.text.sources import read_file
 from ablate.data.text.tokenizers import load_tokenizer
 
 LINES = [f"line {n} é\n" for n in range(2000)]

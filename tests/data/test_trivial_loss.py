@@ -9,11 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from ablate.config.errors import DataError
 from ablate.data import IGNORED, BatchDataset, Corpus, Text, base, data_kinds
 from ablate.data.base import choose_blocks, compute_trivial_loss
 from ablate.data.text.layouts import Windows
-from ablate.data.text.stream import Stream
 
 CLASSES = {"blue": 7, "green": 2, "red": 1}  # -> images of it
 QUESTIONS = [{"instruction": f"Add {n} and {n}", "output": f"it is {2 * n}"} for n in range(20)]
@@ -146,44 +144,6 @@ def test_padding_does_not_count(tmp_path):
     assert data.load(tmp_path).measure_trivial_loss() == pytest.approx(-(math.log(x) + math.log(end)) / 2)
 
 
-@pytest.mark.parametrize("layout", ["documents", "packed"])
-@pytest.mark.parametrize("limit", [None, 900])
-def test_of_a_stream_it_is_that_of_the_same_text_kept(tmp_path, layout, limit):
-    rows = [{"text": f"{n} " + "word " * (n % 9)} for n in range(120)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "val.txt").write_text("another word for 12 words")
-    fields = {"files": str(tmp_path / "rows.jsonl"), "val_files": str(tmp_path / "val.txt"), "train_tokens": limit}
-    kept, streamed = (
-        Text(**fields, layout=layout, seq_len=24, streaming=way).load(tmp_path / "cache") for way in (False, True)
-    )
-    assert isinstance(streamed.train, Stream)
-    assert streamed.measure_trivial_loss() == pytest.approx(recount(kept), rel=1e-12)
-    assert kept.measure_trivial_loss() == streamed.measure_trivial_loss()
-    assert not (tmp_path / "cache/streams").exists()
-
-
-def test_of_a_stream_the_first_tokens_are_read(tmp_path, monkeypatch):
-    (tmp_path / "train.txt").write_text("ab" * 200 + "z" * 10_000)
-    (tmp_path / "val.txt").write_text("ab" * 20)
-    config = {"files": str(tmp_path / "train.txt"), "val_files": str(tmp_path / "val.txt"), "streaming": True}
-    corpus = Text(**config, seq_len=9).load(tmp_path)
-    monkeypatch.setattr("ablate.data.text.stream.MOST_STREAMED", 400)
-    assert corpus.measure_trivial_loss() == pytest.approx(math.log(2), rel=0.02)
-
-
-def test_a_stream_that_cannot_be_read_has_none(tmp_path, monkeypatch):
-    (tmp_path / "train.txt").write_text("ab" * 200)
-    (tmp_path / "val.txt").write_text("ab" * 20)
-    config = {"files": str(tmp_path / "train.txt"), "val_files": str(tmp_path / "val.txt"), "streaming": True}
-    corpus = Text(**config, seq_len=9).load(tmp_path)
-
-    def fail(self, position=None):
-        raise DataError("the hub cannot be reached")
-
-    monkeypatch.setattr(type(corpus.train.source), "open", fail)
-    assert corpus.measure_trivial_loss() is None
-
-
 @pytest.mark.parametrize(("items", "most"), [(1, 1), (7, 100), (100, 100), (101, 100), (1000, 64), (1000, 10), (5, 1)])
 def test_blocks_are_all_or_spread_evenly(items, most):
     numbers = [number for block in choose_blocks(items, most) for number in block]
@@ -239,8 +199,3 @@ def test_of_targets_that_are_no_classes_it_cannot_be_told(targets, known):
     data = Vectors(targets)
     corpus = Corpus(data, data, "", 3, (5,), None, "")
     assert corpus.measure_trivial_loss() == (pytest.approx(recount(corpus)) if known else None)
-
-
-def test_of_a_training_set_without_targets_of_its_own_it_cannot_be_told():
-    corpus = Corpus(object(), Vectors(torch.tensor([0, 1])), "", 3, (5,), None, "")
-    assert corpus.measure_trivial_loss() is None

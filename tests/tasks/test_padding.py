@@ -104,9 +104,8 @@ def test_validation_is_the_mean_over_tokens(store, experiment):
     assert not kept.all()
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_a_run_that_was_interrupted_ends_with_the_same_numbers(store, experiment, streaming):
-    settings = {"data.streaming": streaming, "data.val_fraction": 0.3, "trainer.accumulate": 2}
+def test_a_run_that_was_interrupted_ends_with_the_same_numbers(store, experiment):
+    settings = {"data.val_fraction": 0.3, "trainer.accumulate": 2}
     whole = train(experiment(**settings))
     asked = iter(range(100))
     part = train(experiment(**settings), hooks=Hooks(asked_to_stop=lambda: next(asked) == 5))

@@ -100,7 +100,7 @@ def settings(tiny_settings, vit_settings, images, tmp_path):
     return {
         "documents": build(tiny_settings, data=documents, trainer={"gradient_clip_val": 0.1}),
         "documents accumulated": build(
-            tiny_settings, data={**documents, "streaming": True, "val_fraction": 0.3}, trainer={"accumulate": 2}
+            tiny_settings, data={**documents, "val_fraction": 0.3}, trainer={"accumulate": 2}
         ),
         "masks": build(vit_settings, data={**half, "val_fraction": 0.5}, trainer={"batch_size": 2}),
         "llama": build(tiny_settings),

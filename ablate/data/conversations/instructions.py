@@ -10,10 +10,10 @@ from pydantic import Field, model_validator
 from ablate.config.bounds import MOST_LENGTH
 from ablate.config.errors import DataError
 from ablate.data.base import Corpus, data_kinds
-from ablate.data.cache import combine_fingerprints
 from ablate.data.conversations.packing import AnswerRows, Examples, load_examples
 from ablate.data.conversations.sources import RowSource, open_rows
 from ablate.data.conversations.templates import TEMPLATES, Columns, Turn, read_turns
+from ablate.data.files import combine_fingerprints
 from ablate.data.order import draw_permutation
 from ablate.data.origins import TwoOrigins
 from ablate.data.overlap import check_overlap, measure_items

@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 from ablate.config.errors import DataError
 from ablate.config.lazy import torch
 from ablate.data.base import IGNORED, Batch, BatchDataset
-from ablate.data.cache import hold_lock, write_whole
 from ablate.data.conversations.sources import Row, RowSource
 from ablate.data.conversations.templates import Turn
-from ablate.data.files import expand_path
+from ablate.data.files import expand_path, hold_lock, write_whole
 from ablate.data.progress import show_progress
 from ablate.data.readers import count_bytes
 from ablate.data.text.layouts import pad_rows
-from ablate.data.text.token_cache import choose_dtype
 from ablate.data.text.tokenizers import Tokenizer
+from ablate.data.text.tokens import choose_dtype
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from typing import Any
 
 from ablate.config.errors import DataError
 from ablate.config.formatting import join_first
-from ablate.data.cache import fingerprint_files
-from ablate.data.files import explain, find_files
+from ablate.data.files import explain, find_files, fingerprint_files
 from ablate.data.origins import Origin
 from ablate.data.readers import name_json_type, open_table, open_text, read_json_lines, read_table
 from ablate.data.text.sources import DatasetSource, open_dataset

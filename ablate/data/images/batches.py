@@ -42,7 +42,7 @@ class LabelledImages(BatchDataset):
         return len(self.labels)
 
     def read_targets(self, most: int) -> Iterator[Tensor]:
-        """See `TrainSet`; all of them."""
+        """See `BatchDataset`; all of them."""
         yield self.labels
 
 
@@ -78,7 +78,7 @@ class EncodedImages(LabelledImages):
         return images, self.labels[torch.as_tensor(indices, dtype=torch.int64)]
 
     def count_workers(self, cores: int) -> int:
-        """See `TrainSet`: all cores, since decoding an image takes milliseconds."""
+        """See `BatchDataset`: all cores, since decoding an image takes milliseconds."""
         return cores
 
     def allocate(self, count: int) -> Tensor:
@@ -115,7 +115,7 @@ class AugmentedImages(BatchDataset):
         return len(self.plain)
 
     def count_workers(self, cores: int) -> int:
-        """See `TrainSet`."""
+        """See `BatchDataset`."""
         return self.plain.count_workers(cores)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:

@@ -27,7 +27,7 @@ from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import DataError, Problem
 from ablate.config.lazy import torch
 from ablate.data.base import Batch, BatchDataset, Corpus, DataConfig, data_kinds
-from ablate.data.cache import hold_lock, write_whole
+from ablate.data.files import hold_lock, write_whole
 from ablate.data.images.batches import LabelledImages
 from ablate.data.images.sources import TASKS
 from ablate.data.progress import show_progress

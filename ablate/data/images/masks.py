@@ -19,8 +19,7 @@ from ablate.config.errors import DataError, Problem
 from ablate.config.formatting import join_first
 from ablate.config.lazy import torch
 from ablate.data.base import IGNORED, Batch, BatchDataset
-from ablate.data.cache import remember
-from ablate.data.files import identify_file
+from ablate.data.files import identify_file, remember
 from ablate.data.images.augment import Augmentation
 from ablate.data.images.folders import FolderImages, list_images
 from ablate.data.images.pixels import TURNS, Pixels, crop_centre, decode
@@ -248,7 +247,7 @@ class MaskedImages(BatchDataset):
         return len(self.rows)
 
     def count_workers(self, cores: int) -> int:
-        """See `TrainSet`: all; an image takes a core milliseconds."""
+        """See `BatchDataset`: all; an image takes a core milliseconds."""
         return cores
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:

@@ -17,7 +17,7 @@ from PIL import Image
 
 from ablate.config.errors import DataError, did_you_mean
 from ablate.config.formatting import join_first
-from ablate.data.cache import remember
+from ablate.data.files import remember
 from ablate.data.images.pixels import decode
 from ablate.data.progress import show_progress
 

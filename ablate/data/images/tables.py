@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from ablate.config.errors import DataError, did_you_mean
 from ablate.data import hub
-from ablate.data.cache import hold_lock
-from ablate.data.files import expand_path, explain, read_stamps
+from ablate.data.files import expand_path, explain, hold_lock, read_stamps
 from ablate.data.images.sources import ImageSource, check_same_classes
 from ablate.data.readers import is_plain_stream, open_table
 

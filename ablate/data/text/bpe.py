@@ -10,8 +10,7 @@ from pathlib import Path
 
 from ablate.config.bounds import MOST_VOCABULARY
 from ablate.config.errors import DataError
-from ablate.data.cache import hold_lock, write_whole
-from ablate.data.files import expand_path
+from ablate.data.files import expand_path, hold_lock, write_whole
 from ablate.data.progress import show_progress
 from ablate.data.text.sources import Source
 from ablate.data.text.tokenizers import NO_END, HuggingFace, Tokenizer, load_tokenizer, prepare_threads
@@ -101,7 +100,7 @@ def _train(size: int, source: Source) -> str:
 def _read_texts(source: Source, size: int) -> Iterator[str]:
     read = 0
     with show_progress(f"training bpe-{size} on {source.name}", TRAINED_ON, "bytes") as advance:
-        for piece in source.open():
+        for piece in source.read():
             yield piece.text
             read += piece.size
             advance(read)

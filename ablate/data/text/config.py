@@ -12,25 +12,22 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, data_kinds
-from ablate.data.cache import combine_fingerprints
+from ablate.data.base import Corpus, DataConfig, ValSet, data_kinds
+from ablate.data.files import combine_fingerprints
 from ablate.data.origins import FilesOrDataset, TwoOrigins
 from ablate.data.overlap import check_overlap
-from ablate.data.splits import split_text, split_windows
+from ablate.data.splits import split_text
 from ablate.data.text.bpe import check_bpe_name, load_or_train, parse_bpe_size
-from ablate.data.text.builder import DatasetBuilder
-from ablate.data.text.layouts import Windows
+from ablate.data.text.layouts import DatasetBuilder, Windows
 from ablate.data.text.sources import BlockSplit, FileSource, HashSplit, Side, Source, compare, open_source
 from ablate.data.text.tokenizers import Tokenizer, check_end_of_text
 
 LETTERS_PER_TOKEN = 6
 """Bytes: more than the mean length of a token in most tokenizers."""
-HeldOut = Literal["blocks", "windows"]
 MANY = 20
 """Minimum mean number of held-out documents if each is held out or not by its hash."""
 VAL_TOKENS = 10_000_000
@@ -42,16 +39,13 @@ class Topics(DataConfig):
     """Half a megabyte of English prose that is part of Python: the help topics of `pydoc`, byte by byte.
 
     Documents are the topics in the order of their names, each ended by a zero byte. The text differs between Python
-    versions, and its fingerprint with it.
+    versions, and its fingerprint with it. Contiguous parts of all topics together are held out.
     """
 
     kind: Literal["topics"] = "topics"
     task: ClassVar[str] = "language_modeling"
     seq_len: int = Field(128, ge=1, le=MOST_LENGTH)
     """Bytes of one training example. A window has one byte more, which is the target of the last byte."""
-    held_out: HeldOut = "blocks"
-    """blocks: contiguous parts of all topics together. windows: random single windows between training windows, as in
-    versions before 0.2."""
 
     def load(self, cache: Path) -> Corpus:
         try:
@@ -60,7 +54,17 @@ class Topics(DataConfig):
             raise DataError("This Python comes without pydoc_data.topics, which data kind topics reads.") from error
         documents = [topics[name].encode() + b"\0" for name in sorted(topics)]
         stream = np.frombuffer(b"".join(documents), np.uint8)
-        train, val = self._split(stream, np.cumsum([len(document) for document in documents]))
+        ends = np.cumsum([len(document) for document in documents]).tolist()
+        size = self.seq_len + 1
+        sides = split_text(ends, self.val_fraction, self.split_seed, size)
+        texts = [np.concatenate([stream[:0], *(stream[first:last] for first, last in side)]) for side in sides]
+        for text, what in zip(texts, ("training", "validation"), strict=True):
+            if len(text) < size:
+                raise DataError(
+                    f"Too little data: {len(text):,} bytes of the topics are for {what} "
+                    f"(val_fraction={self.val_fraction}), one window of seq_len={self.seq_len} needs {size:,}."
+                )
+        train, val = (Windows(text, self.seq_len, np.arange(len(text) // size)) for text in texts)
         return Corpus(
             train=train,
             val=val,
@@ -71,24 +75,6 @@ class Topics(DataConfig):
             description=f"topics: {len(stream):,} bytes, {len(train):,} training and {len(val):,} validation windows "
             f"of {self.seq_len}",
         )
-
-    def _split(self, stream: NDArray[np.uint8], ends: NDArray[np.int64]) -> tuple[Windows, Windows]:
-        """Return (training, validation) of documents that end at `ends`. Raises DataError if a side is empty."""
-        size = self.seq_len + 1
-        if self.held_out == "windows":
-            numbers = split_windows(len(stream), self.seq_len, self.val_fraction, self.split_seed, "topics")
-            train, val = (Windows(stream, self.seq_len, side) for side in numbers)
-            return train, val
-        sides = split_text(ends.tolist(), self.val_fraction, self.split_seed, size)
-        texts = [np.concatenate([stream[:0], *(stream[first:last] for first, last in side)]) for side in sides]
-        for text, what in zip(texts, ("training", "validation"), strict=True):
-            if len(text) < size:
-                raise DataError(
-                    f"Too little data: {len(text):,} bytes of the topics are for {what} "
-                    f"(val_fraction={self.val_fraction}), one window of seq_len={self.seq_len} needs {size:,}."
-                )
-        train, val = (Windows(text, self.seq_len, np.arange(len(text) // size)) for text in texts)
-        return train, val
 
 
 class ExtraText(FilesOrDataset):
@@ -108,7 +94,7 @@ class ExtraText(FilesOrDataset):
 
 @data_kinds.register
 class Text(TwoOrigins):
-    """Your own text files or a dataset of the hub, tokenised once and kept in the cache, or tokenised during training.
+    """Your own text files or a dataset of the hub, tokenised once and kept in the cache.
 
     File formats by suffix: .txt and .md (a file is a document), .jsonl, .ndjson and .json-lines (a line is a document),
     each also compressed, .parquet and .arrow (a row is a document). Each document ends with the end-of-text token of
@@ -136,12 +122,6 @@ class Text(TwoOrigins):
     val_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
     """Number of tokens of the validation set to use, from its start. None: all tokens of files, ten million of a
     dataset. trainer.val_samples sets how many of them each validation uses, unless a number is given here."""
-    held_out: HeldOut = "blocks"
-    """blocks: whole documents or contiguous parts of long ones. windows: only for `files`, random single windows
-    between training windows, as in versions before 0.2."""
-    streaming: bool = False
-    """Whether training text is tokenised during training, in its original order, and not stored. For text that does not
-    fit on the disk; the validation set is stored."""
     val_sets: dict[str, ExtraText] = {}
     """Further validation sets by name, such as {wiki: {files: wiki.jsonl}}, reported as val/wiki/loss and so on."""
 
@@ -212,18 +192,16 @@ class Text(TwoOrigins):
         builder = DatasetBuilder(tokenizer, self.seq_len, self.layout == "documents", cache)
         limit = self._most_val_tokens
         fingerprints = [whole.fingerprint]
-        train_set: TrainSet
         if val is None:
             tokens = val_tokens = builder.load_tokens(whole, None)
-            train_set, held = builder.build_split(tokens, self.val_fraction, self.split_seed, whole.name)
+            train_set, held = builder.split_rows(tokens, self.val_fraction, self.split_seed, whole.name)
             amount = builder.describe_tokens(tokens, self.tokenizer)
         else:
             if val.fingerprint != whole.fingerprint:
                 fingerprints.append(val.fingerprint)
             val_tokens = builder.load_tokens(val, limit)
             held = builder.build_all(val_tokens, "The validation set", self._count_val_tokens(val_tokens.count, val))
-            train_set, amount = builder.build_train(train, self.train_tokens, self.streaming, self.tokenizer)
-            amount = f"{train.name}, {amount}" if self.streaming else amount
+            train_set, amount = builder.build_train(train, self.train_tokens, self.tokenizer)
         extra = {}
         for name, source in extra_sources.items():
             fingerprints.append(source.fingerprint)
@@ -249,20 +227,18 @@ class Text(TwoOrigins):
         return open_source(self.locate(self.train_split), self.column, cache)
 
     def _open_sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:
-        """Return the sources of the training and validation text; None if a part of the windows or rows is held out."""
+        """Return the sources of the training and validation text; None if a part of the rows is held out."""
         if origin := self.locate_validation():
             val = open_source(origin, self.column, cache)
             if self.val_files:
                 self._check_apart(whole, val, "val_files")
             return whole, val
         part = (self.val_fraction, self.split_seed)
-        if self.held_out == "blocks" and isinstance(whole, FileSource) and self.layout == "packed":
+        if isinstance(whole, FileSource) and self.layout == "packed":
             if not whole.has_documents(math.ceil(MANY / self.val_fraction)):
                 window = (self.seq_len + 1) * (1 if self.tokenizer == "bytes" else LETTERS_PER_TOKEN)
                 return BlockSplit(whole, False, *part, window), BlockSplit(whole, True, *part, window)
-        elif not (
-            self.dataset or self.streaming or self.train_tokens or self.val_tokens or parse_bpe_size(self.tokenizer)
-        ):
+        elif not (self.dataset or self.train_tokens or self.val_tokens or parse_bpe_size(self.tokenizer)):
             return whole, None
         return HashSplit(whole, False, *part), HashSplit(whole, True, *part)
 
@@ -289,7 +265,7 @@ class Text(TwoOrigins):
     def _count_val_tokens(self, count: int, val: Source) -> int | None:
         """Return how many of the `count` tokens of `val` are used for validation; None: all. Raises DataError if a
         held-out part has fewer than requested."""
-        if self.held_out == "windows" or self.layout == "documents":
+        if self.layout == "documents":
             return None
         if isinstance(val, Side) and count < (self.val_tokens or 0):
             raise DataError(
@@ -314,3 +290,48 @@ class Text(TwoOrigins):
                 raise DataError(f"Both in files and in {where}: {', '.join(sorted(both))}")
         elif train.fingerprint == val.fingerprint:
             raise DataError(f"{where} is the training split: {train.name}. Choose another split.")
+
+
+PAPER_TOKENS = 1_100_000_000
+"""Training tokens of the papers' smallest model, 71M. Larger models need more: data.train_tokens=8_900_000_000."""
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Mix-LN and LNS: C4, English, T5's tokenizer, a document in each row of 256
+    "c4": {
+        "dataset": "allenai/c4",
+        "subset": "en",
+        "val_split": "validation",
+        "tokenizer": "t5-base",
+        "layout": "documents",
+        "seq_len": 256,
+        "train_tokens": PAPER_TOKENS,
+    },
+    # two-stage pre-training: FineWeb-Edu, which has no validation split, GPT-2's tokenizer, windows of 1024
+    "fineweb-edu": {
+        "dataset": "HuggingFaceFW/fineweb-edu",
+        "subset": "sample-100BT",
+        "tokenizer": "gpt2",
+        "seq_len": 1024,
+        "train_tokens": PAPER_TOKENS,
+    },
+    # a row is a line of an article; the whole of it has 0.1 billion tokens
+    "wikitext": {
+        "dataset": "Salesforce/wikitext",
+        "subset": "wikitext-103-raw-v1",
+        "val_split": "validation",
+        "tokenizer": "gpt2",
+        "seq_len": 256,
+    },
+    # a sample of six billion tokens of SlimPajama-627B, which is dataset=cerebras/SlimPajama-627B
+    "slimpajama": {
+        "dataset": "DKYoon/SlimPajama-6B",
+        "val_split": "validation",
+        "tokenizer": "gpt2",
+        "seq_len": 256,
+        "train_tokens": PAPER_TOKENS,
+    },
+}
+"""The corpora of the papers by name, `data=c4`. Further settings override these."""
+
+for _name, _fields in PRESETS.items():
+    data_kinds.preset(_name, "text", **_fields, val_tokens=VAL_TOKENS)

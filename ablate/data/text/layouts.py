@@ -1,16 +1,23 @@
-"""The two layouts of text: windows of the stream of all documents, or one document in each row."""
+"""The two layouts of text, windows of the stream of all documents or one document in each row, and building datasets of
+them for training and for each validation set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ablate.config.errors import DataError
 from ablate.config.lazy import torch
 from ablate.data.base import IGNORED, Batch, BatchDataset
-from ablate.data.text.token_cache import Tokens
+from ablate.data.splits import split
+from ablate.data.text.sources import Side, Source
+from ablate.data.text.tokenizers import Tokenizer
+from ablate.data.text.tokens import Tokens, load_tokens
 
 
 class Rows(BatchDataset):
@@ -116,3 +123,71 @@ class Windows(BatchDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None}
+
+
+@dataclass(frozen=True)
+class DatasetBuilder:
+    """Builds datasets with one tokenizer, length and layout."""
+
+    tokenizer: Tokenizer
+    seq_len: int
+    documents: bool
+    """Whether a row is a document; otherwise windows are cut from the stream of all documents."""
+    cache: Path
+
+    def load_tokens(self, source: Source, limit: int | None) -> Tokens:
+        """Return the tokens of a source, at most about `limit`. Raises DataError if there are none."""
+        tokens = load_tokens(self.cache, source, self.tokenizer, self.seq_len + 1 if self.documents else None, limit)
+        if tokens.count:
+            return tokens
+        whole = source.whole if isinstance(source, Side) else source
+        if isinstance(source, Side) and next(whole.read(), None) is not None:
+            side = "held out for validation" if source.held_out else "left to train on"
+            raise DataError(
+                f"Too little data: no {source.what} of {whole.name} is {side} (val_fraction={source.fraction}). "
+                "Set a validation set (data.val_files or data.val_split), or another data.val_fraction."
+            )
+        raise DataError(f"There is no text in {whole.name}")
+
+    def build_all(self, tokens: Tokens, what: str, limit: int | None = None) -> BatchDataset:
+        """Return all rows, or all windows of the first `limit` tokens. Raises DataError if there are none; the message
+        calls them `what`."""
+        if self.documents:
+            return Rows(tokens, self.seq_len, np.arange(tokens.documents))
+        count = min(tokens.count, limit or tokens.count)
+        if count <= self.seq_len:
+            raise DataError(
+                f"Too little data: {what} has {count:,} tokens, one window of seq_len={self.seq_len} needs "
+                f"{self.seq_len + 1:,}."
+            )
+        return Windows(tokens, self.seq_len, np.arange(count // (self.seq_len + 1)))
+
+    def build_train(self, source: Source, limit: int | None, name: str) -> tuple[BatchDataset, str]:
+        """Return the training set of a source, and its amount for the description; `name` is the tokenizer's."""
+        tokens = self.load_tokens(source, limit)
+        return self.build_all(tokens, "The training set"), f"{self.describe_tokens(tokens, name)} to train on"
+
+    def split_rows(
+        self, tokens: Tokens, val_fraction: float, split_seed: int, what: str
+    ) -> tuple[BatchDataset, BatchDataset]:
+        """Return (training, validation) of the rows. Raises DataError for fewer than two."""
+        if tokens.documents < 2:
+            raise DataError(
+                f"Too little data: {what} is a single document, and layout=documents needs one for training and one "
+                "for validation. A text file is one document: use layout=packed, several files, or JSON lines."
+            )
+        train, val = split(tokens.documents, val_fraction, split_seed, f"documents in {what}")
+        return Rows(tokens, self.seq_len, train), Rows(tokens, self.seq_len, val)
+
+    def measure_bytes_per_token(self, data: BatchDataset) -> float | None:
+        """Return the mean UTF-8 bytes of a target in `data`."""
+        return 1.0 if self.tokenizer.identity == "bytes" else data.measure_bytes_per_token()
+
+    def describe_tokens(self, tokens: Tokens, name: str) -> str:
+        """Return the amount of tokens and documents, for the description; `name` is the tokenizer's."""
+        return f"{tokens.count:,} tokens ({name}) of {tokens.documents:,} documents"
+
+    def describe_sizes(self, train: BatchDataset, val: BatchDataset) -> str:
+        """Return the number of windows or rows, for the description."""
+        items = f"documents of up to {self.seq_len} tokens" if self.documents else f"windows of {self.seq_len}"
+        return f"{len(train):,} training and {len(val):,} validation {items}"

@@ -8,9 +8,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -19,13 +18,11 @@ from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
 from ablate.config.formatting import count_noun, join_words
 from ablate.data.base import Corpus, DataConfig, data_kinds
-from ablate.data.cache import remember
-from ablate.data.files import explain
+from ablate.data.files import explain, remember
 from ablate.data.origins import EndOfText
 from ablate.data.text.bpe import check_bpe_name, load_or_train, parse_bpe_size
-from ablate.data.text.builder import DatasetBuilder
-from ablate.data.text.documents import Piece
-from ablate.data.text.sources import HashSplit, Reader, Source
+from ablate.data.text.layouts import DatasetBuilder
+from ablate.data.text.sources import HashSplit, Piece, Source
 from ablate.data.text.tokenizers import Tokenizer, check_end_of_text
 
 SUFFIX = ".py"
@@ -54,8 +51,6 @@ class Packages(EndOfText, DataConfig):
     """Number of tokens of the training files to use, up to the end of a file. None: all."""
     val_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
     """Number of tokens of the held-out files to use. None: all."""
-    streaming: bool = False
-    """Whether files are tokenised during training, in the order of their names, and not stored."""
 
     @field_validator("packages")
     @classmethod
@@ -83,7 +78,7 @@ class Packages(EndOfText, DataConfig):
                 f"(val_fraction={self.val_fraction}): set a larger data.val_fraction, or more packages."
             )
         held = builder.build_all(val_tokens, "The validation set", self.val_tokens)
-        train_set, amount = builder.build_train(train, self.train_tokens, self.streaming, self.tokenizer)
+        train_set, amount = builder.build_train(train, self.train_tokens, self.tokenizer)
         return Corpus(
             train=train_set,
             val=held,
@@ -126,20 +121,14 @@ class PackageSource(Source):
     def identity(self) -> str:  # type: ignore[override]
         return f"packages {self.fingerprint}"
 
-    def open(self, position: Any = None) -> Reader:
-        at = [position or 0]  # files that have been read
-
-        def pieces() -> Iterator[Piece]:
-            for path in islice(self.paths, at[0], None):
-                content = _read(path)
-                try:
-                    text = content.decode()
-                except UnicodeDecodeError:
-                    raise DataError(f"{path} changed since this run began: it is no longer UTF-8.") from None
-                at[0] += 1
-                yield Piece(text, len(content))
-
-        return Reader(pieces(), lambda: at[0])
+    def read(self) -> Iterator[Piece]:
+        for path in self.paths:
+            content = _read(path)
+            try:
+                text = content.decode()
+            except UnicodeDecodeError:
+                raise DataError(f"{path} changed since this run began: it is no longer UTF-8.") from None
+            yield Piece(text, len(content))
 
 
 def open_packages(names: Sequence[str], most: int, cache: Path) -> PackageSource:

@@ -1,4 +1,9 @@
-"""Sources of text: files or a dataset, as documents in a fixed order that can be resumed at any position."""
+"""Sources of text: files or a dataset, as documents in a fixed order.
+
+A .txt or .md file is one document; JSON lines, parquet and arrow have one in each line or row. The builders of
+`datasets` do not replace these readers: they do not read .zst, ignore a missing or wrong column of JSON without an
+error, and return a text file as a whole.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +15,114 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+import pyarrow as pa
 
 from ablate.config.errors import DataError
 from ablate.config.formatting import join_first
 from ablate.data import hub
-from ablate.data.cache import fingerprint_files, remember
-from ablate.data.files import explain, find_files, read_stamps
+from ablate.data.files import explain, find_files, fingerprint_files, read_stamps, remember
 from ablate.data.origins import Origin
 from ablate.data.overlap import RECIPE, Overlap, measure_texts
-from ablate.data.readers import get_text
-from ablate.data.splits import Interval, split_text
-from ablate.data.text.documents import ACCEPTED, WHOLE, Piece, find_format, read_file, yield_piece
+from ablate.data.readers import (
+    COMPRESSED,
+    count_bytes,
+    explain_missing_column,
+    get_text,
+    open_table,
+    read_json_lines,
+    read_lines,
+    read_table,
+)
+from ablate.data.splits import split_text
 from ablate.tracking.remote_files import fetch_all
 
 logger = logging.getLogger(__name__)
 
 
-class Reader(Iterator[Piece]):
-    """The documents of a source from a position on, and the current position, as plain JSON values."""
+PIECE = 1 << 20
+"""Bytes after which a long text file is cut at a line end, so that files of any size can be encoded."""
 
-    def __init__(self, pieces: Iterator[Piece], position: Callable[[], Any]) -> None:
-        self._pieces, self.position = pieces, position
 
-    def __next__(self) -> Piece:
-        return next(self._pieces)
+class Piece(NamedTuple):
+    """A document, or a part of a long one."""
+
+    text: str
+    size: int
+    """UTF-8 bytes."""
+    last: bool = True
+    """Whether the document ends here."""
+
+
+def find_format(path: Path) -> str:
+    """Return the key of `READERS` for a file: its suffix without the suffix of a compression; "" for an unknown one."""
+    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    suffix = inner.suffix.lower()
+    return suffix if suffix in READERS and (inner is path or suffix in LINES) else ""
+
+
+def read_file(path: Path, column: str) -> Iterator[Piece]:
+    """Yield the documents of a file; empty ones are left out. `column` contains the text in JSON, parquet and arrow.
+    Raises DataError, naming the file and the line, for content that cannot be read.
+    """
+    try:
+        yield from READERS[find_format(path)](path, column)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {explain(error)}") from error
+
+
+def _read_text(path: Path, column: str) -> Iterator[Piece]:
+    parts: list[str] = []
+    size = 0
+    for _, line, length in read_lines(path):
+        if size >= PIECE:
+            yield Piece("".join(parts), size, last=False)
+            parts, size = [], 0
+        parts.append(line)
+        size += length
+    if size:
+        yield Piece("".join(parts), size)
+
+
+def _read_json_documents(path: Path, column: str) -> Iterator[Piece]:
+    for where, row in read_json_lines(path, f"{{{json.dumps(column)}: ...}}"):
+        yield from yield_piece(where, get_text(where, row, column))
+
+
+def yield_piece(where: str, text: str) -> Iterator[Piece]:
+    """Yield the document in a row, or nothing if it is empty. Raises DataError for text that is not Unicode."""
+    if size := count_bytes(where, text):
+        yield Piece(text, size)
+
+
+def _read_table(path: Path, column: str) -> Iterator[Piece]:
+    with open_table(path, column) as (schema, batches):
+        if column not in schema.names:
+            raise explain_missing_column(str(path), column, schema.names)
+        kind = schema.field(column).type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise DataError(f"{path}: the column {column!r} must contain strings, but contains {kind}")
+        for where, row in read_table(path, batches):
+            yield from yield_piece(where, get_text(where, row, column))
+
+
+READERS: dict[str, Callable[[Path, str], Iterator[Piece]]] = {
+    ".txt": _read_text,
+    ".md": _read_text,
+    ".jsonl": _read_json_documents,
+    ".ndjson": _read_json_documents,
+    ".json-lines": _read_json_documents,
+    ".parquet": _read_table,
+    ".arrow": _read_table,
+}
+"""The reader of a file, by its suffix."""
+
+WHOLE = (".txt", ".md")
+"""The suffixes of files that are one document each."""
+LINES = (".txt", ".md", ".jsonl", ".ndjson", ".json-lines")
+ACCEPTED = f"{', '.join(READERS)}; all but the last two also compressed ({', '.join(COMPRESSED)})"
+"""The suffixes that are accepted, for messages."""
 
 
 class Source(ABC):
@@ -48,17 +136,17 @@ class Source(ABC):
     """Equal for two sources only if they have the same documents."""
 
     @abstractmethod
-    def open(self, position: Any = None) -> Reader:
-        """Open the documents from the start, or from the `position` of an earlier reader. Reading raises DataError."""
+    def read(self) -> Iterator[Piece]:
+        """Yield the documents. Raises DataError."""
 
     def has_documents(self, number: int) -> bool:
         """Return whether there are at least so many documents, reading no more than necessary. Raises DataError."""
-        return sum(1 for _ in islice((piece for piece in self.open() if piece.last), number)) >= number
+        return sum(1 for _ in islice((piece for piece in self.read() if piece.last), number)) >= number
 
 
 @dataclass(frozen=True)
 class FileSource(Source):
-    """Local files, one after the other; see `ablate.data.text.documents` for the formats."""
+    """Local files, one after the other."""
 
     paths: tuple[Path, ...]
     column: str
@@ -80,22 +168,12 @@ class FileSource(Source):
         # The same bytes give other documents when they are read as another format or from another column.
         return " ".join([self.fingerprint, *map(find_format, self.paths), self.column])
 
-    def open(self, position: Any = None) -> Reader:
-        at = list(position or (0, 0))  # the number of the file, and of its pieces that have been read
-
-        def pieces() -> Iterator[Piece]:
-            before = read_stamps(self.paths)
-            first, skipped = at
-            for number, path in enumerate(self.paths[first:], first):
-                at[:] = number, skipped
-                for piece in islice(read_file(path, self.column), skipped, None):
-                    at[1] += 1
-                    yield piece
-                skipped = 0
-            if read_stamps(self.paths) != before:
-                raise DataError(f"A file changed while it was read: one of {self.name}")
-
-        return Reader(pieces(), lambda: list(at))
+    def read(self) -> Iterator[Piece]:
+        before = read_stamps(self.paths)
+        for path in self.paths:
+            yield from read_file(path, self.column)
+        if read_stamps(self.paths) != before:
+            raise DataError(f"A file changed while it was read: one of {self.name}")
 
 
 @dataclass(frozen=True)
@@ -117,44 +195,25 @@ class DatasetSource(Source):
     def identity(self) -> str:  # type: ignore[override]
         return f"{self.fingerprint} {self.column}"
 
-    def open(self, position: Any = None) -> Reader:
-        rows: Any = None
-        number = 0
-
-        def start() -> None:
-            nonlocal rows, number
-            rows = self._open_rows()
-            if position:
-                number = position["row"]
-                rows.load_state_dict(position["state"])
-
-        def pieces() -> Iterator[Piece]:
-            nonlocal number
-            start()
-            for row in self._iterate(rows):
-                number += 1
-                where = f"{self.name}, row {number}"
-                yield from yield_piece(where, get_text(where, row, self.column))
-
-        return Reader(pieces(), lambda: {"row": number, "state": rows.state_dict()} if rows is not None else position)
+    def read(self) -> Iterator[Piece]:
+        for where, row in self.read_rows():
+            yield from yield_piece(where, get_text(where, row, self.column))
 
     def read_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (where it is, row) of each row with all its columns. Raises DataError."""
-        for number, row in enumerate(self._iterate(self._open_rows()), 1):
-            yield f"{self.name}, row {number}", row
-
-    def _open_rows(self) -> Any:
-        if self.commit is None:
-            return hub.open_folder(Path(self.dataset), self.subset, self.split)
-        return hub.open_hub(self.dataset, self.commit, self.subset, self.split)
-
-    def _iterate(self, rows: Any) -> Iterator[dict[str, Any]]:
+        local = self.commit is None
+        rows = (
+            hub.open_folder(Path(self.dataset), self.subset, self.split)
+            if self.commit is None
+            else hub.open_hub(self.dataset, self.commit, self.subset, self.split)
+        )
         try:
-            yield from rows
+            for number, row in enumerate(rows, 1):
+                yield f"{self.name}, row {number}", row
         except Exception as error:  # of the network, the format and the library
-            if self.commit is not None:
-                raise hub.explain_hub_error(self.dataset, error) from error
-            raise DataError(f"{self.name} cannot be read: {explain(error)}") from error
+            if local:
+                raise DataError(f"{self.name} cannot be read: {explain(error)}") from error
+            raise hub.explain_hub_error(self.dataset, error) from error
 
 
 @dataclass(frozen=True)
@@ -194,22 +253,15 @@ class HashSplit(Side):
     def identity(self) -> str:  # type: ignore[override]
         return f"{self.whole.identity} {self.held_out} {self.fraction!r} {self.seed}"
 
-    def open(self, position: Any = None) -> Reader:
-        inner, mine = position or (None, None)  # `mine`: whether the rest of a document that was begun is on this side
-        reader = self.whole.open(inner)
-
-        def pieces() -> Iterator[Piece]:
-            nonlocal mine
-            for piece in reader:
-                this = mine
-                if this is None:
-                    digest = hashlib.sha256(f"{self.seed} {piece.text}".encode()).digest()
-                    this = (int.from_bytes(digest[:8], "big") < self.fraction * 2**64) == self.held_out
-                mine = None if piece.last else this
-                if this:
-                    yield piece
-
-        return Reader(pieces(), lambda: [reader.position(), mine])
+    def read(self) -> Iterator[Piece]:
+        is_mine: bool | None = None  # whether the rest of a document that was begun is on this side
+        for piece in self.whole.read():
+            if is_mine is None:
+                digest = hashlib.sha256(f"{self.seed} {piece.text}".encode()).digest()
+                is_mine = (int.from_bytes(digest[:8], "big") < self.fraction * 2**64) == self.held_out
+            if is_mine:
+                yield piece
+            is_mine = None if piece.last else is_mine
 
 
 @dataclass(frozen=True)
@@ -225,34 +277,21 @@ class BlockSplit(Side):
     def identity(self) -> str:  # type: ignore[override]
         return f"{self.whole.identity} blocks {self.held_out} {self.fraction!r} {self.seed} {self.window}"
 
-    def open(self, position: Any = None) -> Reader:
-        # where the piece lies that is being read, the characters in front of it, and how many parts of it were given
-        inner, start, count = position or (None, 0, 0)
-        reader = self.whole.open(inner)
-
-        def pieces() -> Iterator[Piece]:
-            nonlocal inner, start, count
-            parts = self._find_parts()
-            for piece in reader:
-                end = start + len(piece.text)
-                mine = [(max(first, start), min(last, end), last) for first, last in parts]
-                mine = [part for part in mine if part[0] < part[1]]
-                for first, cut, last in mine[count:]:
-                    text = piece.text[first - start : cut - start]
-                    count += 1
-                    yield Piece(text, len(text.encode()), last <= end or piece.last)
-                inner, start, count = reader.position(), end, 0
-
-        return Reader(pieces(), lambda: [inner, start, count])
-
-    def _find_parts(self) -> list[Interval]:
-        """Return the parts of this side; the whole text is read once for this."""
+    def read(self) -> Iterator[Piece]:
         ends, length = [], 0
-        for piece in self.whole.open():
+        for piece in self.whole.read():
             length += len(piece.text)
             if piece.last:
                 ends.append(length)
-        return split_text(ends, self.fraction, self.seed, self.window)[self.held_out] if ends else []
+        parts = split_text(ends, self.fraction, self.seed, self.window)[self.held_out] if ends else []
+        start = 0
+        for piece in self.whole.read():
+            end = start + len(piece.text)
+            for first, last in parts:
+                if (begin := max(first, start)) < (cut := min(last, end)):
+                    text = piece.text[begin - start : cut - start]
+                    yield Piece(text, len(text.encode()), last <= end or piece.last)
+            start = end
 
 
 MOST_COMPARED, MOST_DOWNLOADED = 1 << 30, 1 << 26
@@ -286,7 +325,7 @@ def _read_texts(source: Source, most: int | None) -> Iterator[str]:
     cut = False
     for number, part in enumerate(parts):
         own = left // (len(parts) - number)
-        for piece in part.open():
+        for piece in part.read():
             if own <= 0:
                 cut = True
                 break

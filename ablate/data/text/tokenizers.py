@@ -21,8 +21,7 @@ from ablate.config.bounds import MOST_VOCABULARY
 from ablate.config.errors import DataError
 from ablate.config.hub import TIMEOUT, is_path
 from ablate.config.lazy import torch
-from ablate.data.cache import hold_lock, write_whole
-from ablate.data.files import expand_path, explain, read_stamps, suggest_name
+from ablate.data.files import expand_path, explain, hold_lock, read_stamps, suggest_name, write_whole
 from ablate.tracking.remote_files import is_url
 
 ACCEPTED = (

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from ablate.data import BatchDataset, Corpus
-from ablate.diagnostics.checks.base import CheckFailedError, CheckSkippedError, Settings, add_check
+from ablate.data import Corpus
+from ablate.diagnostics.checks.base import CheckFailedError, Settings, add_check
 from ablate.diagnostics.checks.models import check_resumption
 from ablate.diagnostics.checks.subject import BATCH, Subject, build_first, load_anew
 from ablate.models import list_families
@@ -72,8 +72,6 @@ def check_validation(kind: str, settings: Settings) -> str:
     first, second = ([_list_bytes(corpus.val.__getitems__([row])[0]) for row in rows] for _ in range(2))
     if first != second:
         raise CheckFailedError("validation samples change each time they are read")
-    if not isinstance(corpus.train, BatchDataset):
-        raise CheckSkippedError("a stream: its training samples are not looked through")
     trained = {_list_bytes(corpus.train.__getitems__([row])[0]) for row in range(min(len(corpus.train), 16 * _MOST))}
     shared = sum(sample in trained for sample in first)
     if shared > len(rows) / 100:

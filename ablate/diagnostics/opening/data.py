@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,12 @@ import torch
 
 from ablate import tracking
 from ablate.config.yaml import parse_overrides, read_yaml
-from ablate.data import IGNORED, BatchDataset, Corpus, data_kinds
+from ablate.data import IGNORED, Corpus, data_kinds
 from ablate.diagnostics.measures import Batch
 from ablate.experiment.tree import Experiment
+
+MOST_TRAIN_TOKENS = 1_000_000
+"""Of a dataset: measured is the validation set, and a coordinate check takes a few batches."""
 
 MASKED = 0.15
 """The share of tokens that a masked language model predicts (Devlin et al. 2019, arXiv 1810.04805)."""
@@ -39,27 +42,18 @@ def _prefix(key: str) -> str:
 
 
 def load_data(base: dict[str, Any], words: Sequence[str], source: str) -> tuple[Experiment, Corpus]:
-    """Return (experiment, its data) of the settings `base` and `--data` words. A dataset of the hub is streamed by
-    default: only its validation set is stored."""
+    """Return (experiment, its data) of the settings `base` and `--data` words. Of a dataset's training
+    text no more than `MOST_TRAIN_TOKENS` are stored unless the words say so."""
     settings = parse_data_words(words)
     own = base.get("data", {})
     if "data.files" in settings and "data" not in settings and own.get("kind") == "topics":  # bytes, which any text is
         settings = {"data": {"kind": "text", "seq_len": own["seq_len"]}, **settings}
     experiment = Experiment.from_mapping(base, settings, source=source)
-    if (
-        getattr(experiment.data, "dataset", None)
-        and experiment.data.kind == "text"
-        and "data.streaming" not in settings
-    ):
-        experiment = Experiment.from_mapping(base, settings, {"data.streaming": True}, source=source)
+    data: Any = experiment.data
+    if data.kind == "text" and data.dataset and "data.train_tokens" not in settings:
+        most = min(data.train_tokens or MOST_TRAIN_TOKENS, MOST_TRAIN_TOKENS)
+        experiment = Experiment.from_mapping(base, settings, {"data.train_tokens": most}, source=source)
     return experiment, experiment.data.load(tracking.cache_folder())
-
-
-def list_datasets(corpus: Corpus) -> list[BatchDataset]:
-    """Return the validation set, then the training set unless it is a stream: a model that was trained elsewhere has
-    seen neither."""
-    train: Any = corpus.train
-    return [corpus.val, train] if isinstance(train, BatchDataset) and isinstance(train, Sized) else [corpus.val]
 
 
 def mask_tokens(

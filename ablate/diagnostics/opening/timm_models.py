@@ -11,7 +11,7 @@ from ablate.data.files import identify_files
 from ablate.diagnostics.measures import Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.opening.base import Opened, Opening
-from ablate.diagnostics.opening.data import list_datasets, load_data
+from ablate.diagnostics.opening.data import load_data
 from ablate.training.checkpoints import hash_weights
 
 
@@ -45,7 +45,7 @@ def open_timm(name: str, opening: Opening) -> Opened:
     experiment, corpus = load_data(base, opening.data, "--data")
     if corpus.shape != tuple(config["input_size"]):
         raise DataError(f"timm:{name} takes images of {tuple(config['input_size'])}, the data has {corpus.shape}.")
-    datasets = list_datasets(corpus)
+    datasets = [corpus.val, corpus.train]  # it has seen neither
     subject = Subject(
         label=folder.name,
         layers=Layers(model),

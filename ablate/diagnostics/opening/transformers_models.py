@@ -19,7 +19,7 @@ from ablate.diagnostics.kinds import heads
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.opening.base import Opened, Opening
-from ablate.diagnostics.opening.data import list_datasets, load_data, mask_tokens
+from ablate.diagnostics.opening.data import load_data, mask_tokens
 from ablate.diagnostics.opening.loading import find_tokenizer, identify_model, import_transformers, translate_errors
 
 MASKS = ("[MASK]", "<mask>")
@@ -59,7 +59,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
     base = {"data": {"kind": "text", **({"tokenizer": tokenizer} if tokenizer else {})}}
     experiment, corpus = load_data(base, opening.data, "--data")
     _check_data(name, config, corpus, getattr(experiment.data, "tokenizer", None), tokenizer, opening.data)
-    datasets = list_datasets(corpus)
+    datasets = [corpus.val, corpus.train]  # it has seen neither
     load = build_loader(datasets, padded=True)
     if masked:
         load = mask_tokens(load, *_special_tokens(name, experiment.data.tokenizer))  # type: ignore[attr-defined]

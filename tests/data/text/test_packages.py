@@ -93,23 +93,10 @@ def test_the_fingerprint_is_that_of_packages_versions_and_files(site, tmp_path, 
     assert open_packages(["pack"], 5000, tmp_path / "cache").fingerprint != before.fingerprint
 
 
-def test_reading_goes_on_where_it_was(site, tmp_path):
-    source = open_packages(["pack"], 5000, tmp_path)
-    whole = [piece.text for piece in source.open()]
-    reader = source.open()
-    first = [next(reader).text for _ in range(7)]
-    assert first + [piece.text for piece in source.open(reader.position())] == whole
-    assert len(whole) == len(FILES)
-
-
-def test_a_tokenizer_a_limit_and_a_stream_are_those_of_text(site, tmp_path):
+def test_a_tokenizer_and_a_limit_are_those_of_text(site, tmp_path):
     corpus = config(tokenizer="bpe-300", val_tokens=200, train_tokens=1000).load(tmp_path)
     assert corpus.classes == 300
     assert len(corpus.val) == 200 // 17
-    streamed = config(streaming=True).load(tmp_path)
-    batches = iter(streamed.train.batches(4, seed=0))
-    kept = config().load(tmp_path)
-    assert bytes(np.asarray(next(batches)[0][0], np.uint8)) == bytes(np.asarray(kept.train[0][0], np.uint8))
     with pytest.raises(DataError, match=r"data.val_tokens is 9,999,999, and [\d,]+ tokens are held out"):
         config(val_tokens=9_999_999).load(tmp_path)
 
@@ -142,4 +129,4 @@ def test_a_file_that_changed_is_told(site, tmp_path):
     source = open_packages(["pack"], 5000, tmp_path)
     Path(source.paths[3]).write_bytes(b"\xff")
     with pytest.raises(DataError, match="changed since this run began"):
-        list(source.open())
+        list(source.read())
