@@ -13,7 +13,6 @@ from ablate.tasks.language_modeling import LanguageModeling
 from ablate.tasks.image_classification import ImageClassification
 
 # isort: split
-from ablate.tasks.multilabel_classification import MultilabelClassification
 
 # isort: split
 from ablate.tasks.image_segmentation import ImageSegmentation
@@ -27,7 +26,6 @@ __all__ = [
     "LanguageModeling",
     "MaskedImageModeling",
     "Metric",
-    "MultilabelClassification",
     "Task",
     "find_metric",
     "has_numbers",

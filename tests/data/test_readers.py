@@ -185,14 +185,6 @@ def test_images_and_labels_of_every_type(tmp_path, form, kind, images):
     assert [source.classes[label] for label in source.labels] == LABELS
 
 
-def test_lists_of_views(tmp_path):
-    labels = pa.array([["a", "b"], ["c"], []] * 5, pa.list_view(pa.string_view()))
-    table = pa.table({"image": pa.array([picture(n) for n in range(15)], pa.binary_view()), "labels": labels})
-    path = write_table(tmp_path, table, "file")
-    corpus = ImageFiles(files=str(path), image_size=8, targets="labels").load(tmp_path / "cache")
-    assert corpus.train.source.label_sets[:3].tolist() == [[1, 1, 0], [0, 0, 1], [0, 0, 0]]
-
-
 def make_pipe(path):
     os.mkfifo(path)
     return "a pipe"

@@ -250,7 +250,7 @@ REFUSED = {
     "alignment": ({**give_base("mup"), "align": ALIGN}, r"align: trains a model whose size has been chosen"),
     "a head of the task": (
         {**give_base("mup"), **VIT, "task": "masked_image_modeling"},
-        r"has a head of its own, .* Accepted: image_classification or multilabel_classification; or param.*=standard",
+        r"has a head of its own, .* Accepted: image_classification; or param.*=standard",
     ),
     "unknown kind": ({"parametrization": "mu_p"}, r"parametrization"),
 }

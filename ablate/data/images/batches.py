@@ -13,7 +13,6 @@ from ablate.data.base import Batch, BatchDataset
 from ablate.data.images.augment import Augmentation
 from ablate.data.images.pixels import Pixels, Transform
 from ablate.data.images.sources import ImageSource
-from ablate.data.images.tables import TableLabelSets
 from ablate.data.order import IMAGE, PAIR, keep_generators, seed_generators
 
 if TYPE_CHECKING:
@@ -84,15 +83,6 @@ class EncodedImages(LabelledImages):
     def allocate(self, count: int) -> Tensor:
         """Return an empty tensor for `count` images."""
         return torch.empty(count, 3, self.pixels.image_size, self.pixels.image_size)
-
-
-class LabelSetImages(EncodedImages):
-    """The `rows` of a source with any number of labels each: float32 [batch, 3, size, size], and 0 or 1 for each class,
-    float32 [batch, classes]."""
-
-    def __init__(self, source: TableLabelSets, rows: NDArray, pixels: Pixels) -> None:
-        super().__init__(source, rows, pixels)
-        self.labels = torch.from_numpy(source.label_sets[rows])
 
 
 class AugmentedImages(BatchDataset):

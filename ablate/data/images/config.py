@@ -1,4 +1,4 @@
-"""Images in folders, in tables and in datasets of the hub, with classes, labels or masks."""
+"""Images in folders, in tables and in datasets of the hub, with classes or masks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from ablate.config.errors import DataError, Problem
 from ablate.data.base import BatchDataset, Corpus, DataConfig, data_kinds
 from ablate.data.files import expand_path, find_files
 from ablate.data.images.augment import Augmentation, augmentations
-from ablate.data.images.batches import EncodedImages, LabelSetImages
-from ablate.data.images.folders import check_apart, find_images, find_layout, list_folders
+from ablate.data.images.batches import EncodedImages
 from ablate.data.images.masks import (
     IMAGES,
     MASKS,
@@ -28,11 +27,20 @@ from ablate.data.images.masks import (
     validate_masks,
 )
 from ablate.data.images.pixels import Pixels
-from ablate.data.images.sources import TASKS, ImageSource, Targets, check_same_classes, fingerprint_images
+from ablate.data.images.sources import (
+    TASKS,
+    ImageSource,
+    Targets,
+    check_apart,
+    check_same_classes,
+    find_images,
+    find_layout,
+    fingerprint_images,
+    list_folders,
+)
 from ablate.data.images.tables import (
     SUFFIXES,
     TableImages,
-    TableLabelSets,
     TableMasks,
     check_column,
     get_split,
@@ -140,8 +148,6 @@ class EncodedImagesConfig(Pixels, DataConfig):
     ) -> BatchDataset:
         if isinstance(source, MaskedSource):
             return MaskedImages(source, rows, self)
-        if isinstance(source, TableLabelSets):
-            return LabelSetImages(source, rows, self)
         return EncodedImages(source, rows, self, augment)
 
 
@@ -264,16 +270,14 @@ class ImageTableConfig(MaskSettings, EncodedImagesConfig):
     """Fields of the kinds of data whose images are in the rows of tables."""
 
     targets: Targets = "class"
-    """The targets of an image: its class; labels, any number of them, as a list in `label_column`; or a mask, an image
-    in `mask_column`."""
+    """The targets of an image: its class, or a mask, an image in `mask_column`."""
     mask_column: str | None = None
     """The column of the masks. None: mask."""
 
     image_column: str | None = None
     """The column of the images. None: the only column of that type, or the column image."""
     label_column: str | None = None
-    """The column of the labels: class labels, integers or text. None: the only one of class labels, or label; of lists
-    of labels, labels."""
+    """The column of the labels: class labels, integers or text. None: the only one of class labels, or label."""
 
     @property
     def default_task(self) -> str:
@@ -283,9 +287,6 @@ class ImageTableConfig(MaskSettings, EncodedImagesConfig):
         problems = super().validate(batch)
         if self.targets == "mask":
             problems += self.list_mask_problems()
-        if self.targets == "labels" and self.augment.kind != "none":
-            text = "mixes and softens classes, which needs one class for each image: leave it out with targets: labels"
-            problems.append(Problem("augment.kind", text, self.augment.kind))
         return problems
 
     def build_from_splits(
@@ -306,12 +307,11 @@ class ImageTableConfig(MaskSettings, EncodedImagesConfig):
             return self.build_corpus(sources[0], sources[1] if val_split else None, key, cache, note)
         columns = (self.image_column, self.label_column)
         train_what = f"{what}, split {train_split}"
-        table = TableLabelSets if self.targets == "labels" else TableImages
-        images = table(get_split(splits, train_split, what), "train", train_what, *columns)
+        images = TableImages(get_split(splits, train_split, what), "train", train_what, *columns)
         val_images = None
         if val_split is not None:
             val_data, val_what = get_split(splits, val_split, what), f"{what}, split {val_split}"
-            val_images = table(val_data, "validation", val_what, *columns, images.classes)
+            val_images = TableImages(val_data, "validation", val_what, *columns, images.classes)
         key = f"images in {images.image_column} with {images.label_column}"
         return self.build_corpus(images, val_images, key, cache, note)
 

@@ -21,9 +21,8 @@ from ablate.config.lazy import torch
 from ablate.data.base import IGNORED, Batch, BatchDataset
 from ablate.data.files import identify_file, remember
 from ablate.data.images.augment import Augmentation
-from ablate.data.images.folders import FolderImages, list_images
 from ablate.data.images.pixels import TURNS, Pixels, crop_centre, decode
-from ablate.data.images.sources import ImageSource
+from ablate.data.images.sources import FolderImages, ImageSource, list_images
 from ablate.data.progress import show_progress
 
 IMAGES, MASKS = "images", "masks"

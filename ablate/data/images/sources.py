@@ -1,12 +1,15 @@
-"""The base of all sources of images: encoded images with labels by row, checked and hashed once."""
+"""Sources of images: encoded images with labels by row, checked and hashed once, and folders of them."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -17,13 +20,16 @@ from PIL import Image
 
 from ablate.config.errors import DataError, did_you_mean
 from ablate.config.formatting import join_first
-from ablate.data.files import remember
+from ablate.data.files import explain, identify_file, remember
 from ablate.data.images.pixels import decode
 from ablate.data.progress import show_progress
+from ablate.data.splits import find_splits
 
-Targets = Literal["class", "labels", "mask"]
+logger = logging.getLogger(__name__)
 
-TASKS = {"class": "image_classification", "labels": "multilabel_classification", "mask": "image_segmentation"}
+Targets = Literal["class", "mask"]
+
+TASKS = {"class": "image_classification", "mask": "image_segmentation"}
 """Targets -> the task that they are for."""
 
 
@@ -134,3 +140,164 @@ def check_same_classes(train: Sequence[str], val: Sequence[str], where: str, val
         faults.append(f"{where} lacks {join_first(extra, 10)}.{hint}")
     if faults:
         raise DataError(" ".join(["Training and validation have different classes.", *faults]))
+
+
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
+    *(".jp2", ".j2k", ".jpx", ".avif", ".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
+)
+"""The image formats that Pillow reads without plugins. A fixed list, so that the files of a corpus do not depend on the
+installed Pillow."""
+
+
+class FolderImages(ImageSource):
+    """The images below one folder, sorted by class and then by name."""
+
+    def __init__(self, root: Path, paths: list[str], labels: NDArray[np.int64], classes: tuple[str, ...]) -> None:
+        self.root, self.paths, self.labels, self.classes = root, paths, labels, classes
+
+    def read(self, row: int) -> bytes:
+        try:
+            with open(self.paths[row], "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise DataError(explain(error)) from error
+
+    def name(self, row: int) -> str:
+        return self.paths[row]
+
+    def identity(self, row: int) -> str:
+        return Path(self.paths[row]).relative_to(self.root).as_posix()
+
+    def files(self) -> list[Path]:
+        return [Path(path) for path in self.paths]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders of a set of images."""
+
+    train: Path
+    val: Path | None
+    """None: a part of the training images is held out."""
+    note: str
+    """Which folders are read and which are not, to add to a description; "" if there are no splits."""
+
+
+def find_layout(root: Path, holds_folders: bool = True) -> Layout:
+    """Return the layout of `root`: itself, or its folders that are called as splits usually are (`SPLITS`), in any
+    case; the one of test is never read. `holds_folders`: whether the data of a split is in folders.
+
+    Raises DataError for a missing root, for two folders of one split, and for a folder of a split where there is none
+    to train on: it would be taken for a class.
+    """
+    if not os.path.isdir(root):
+        raise DataError(f"There is no folder {root}" + (", only a file" if os.path.exists(root) else ""))
+    names = list_folders(root)
+    splits = find_splits(names, str(root))
+    trains = "train" in splits and (not holds_folders or bool(list_folders(root / splits["train"])))
+    # A class may be called "train" too, and then has images rather than folders.
+    if not splits or (splits.keys() == {"train"} and len(names) > 1 and not trains):
+        return Layout(root, None, "")
+    if not trains:
+        raise DataError(
+            f"{root} has {', '.join(f'{name}/' for name in splits.values())}, called like a split, but no train/ "
+            f"{'with a folder for each class' if holds_folders else 'to train on'}. Add it, or give the folder to "
+            "train on as data.root; a class must have another name."
+        )
+    read = [splits[part] for part in ("train", "validation") if part in splits]
+    other = [name for name in names if name not in read]
+    note = f"; read: {', '.join(f'{name}/' for name in read)}"
+    note += f"; not read: {', '.join(f'{name}/' for name in other)}" if other else ""
+    return Layout(root / read[0], root / read[1] if len(read) > 1 else None, note)
+
+
+def find_images(folder: Path, root: Path) -> FolderImages:
+    """Return the images folder/CLASS/**, with the classes sorted by name; hidden files and folders are left out, links
+    to folders are followed, and a file that links name again is read once. Their identities are the paths below `root`.
+
+    Raises DataError for fewer than two classes, for a class without images, and for a file in two classes.
+    """
+    names = list_folders(folder)
+    if not names:
+        raise DataError(f"{folder} has no folders. Expected one for each class: {folder}/CLASS/*.jpg")
+    if len(names) == 1:
+        raise DataError(
+            f"{folder} has only the class {names[0]!r}. A classifier needs at least two classes, each in its own "
+            "folder."
+        )
+    paths: list[str] = []
+    labels: list[int] = []
+    empty: list[str] = []
+    skipped: list[Path] = []
+    owners: dict[object, tuple[int, Path]] = {}
+    for label, name in enumerate(names):
+        visible, files = sorted(_walk_files(folder / name)), []
+        for file in filter(_is_image, visible):
+            owner, first = owners.setdefault(identify_file(file), (label, file))
+            if owner != label:
+                raise DataError(f"{file} is by a link {first}, in another class: remove one of them.")
+            files += [file] if first is file else []
+        skipped += [file.relative_to(folder) for file in visible if not _is_image(file)]
+        empty += [] if files else [name]
+        paths += map(str, files)
+        labels += [label] * len(files)
+    if empty:
+        raise DataError(f"No images in {folder} for: {', '.join(empty)}. Accepted: {', '.join(SUFFIXES)}.")
+    if skipped:
+        counts = Counter(file.suffix.lower() or "no suffix" for file in skipped)
+        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common(5))
+        number = "1 file is" if len(skipped) == 1 else f"{len(skipped):,} files are"
+        logger.warning(
+            f"{folder}: {number} left out, since their formats are not read ({kinds}): {join_first(skipped, 5)}. "
+            f"Accepted: {', '.join(SUFFIXES)}."
+        )
+    return FolderImages(root, paths, np.array(labels, np.int64), tuple(names))
+
+
+def check_apart(train: FolderImages, val: FolderImages) -> None:
+    """Raise DataError if a training image is by a link a validation image, too."""
+    trained = {identify_file(path): path for path in train.files()}
+    if shared := [(path, trained[key]) for path in val.files() if (key := identify_file(path)) in trained]:
+        text = f"{len(shared):,} of the {len(val):,} validation images are links to training images"
+        raise DataError(f"{text}, such as {shared[0][0]} to {shared[0][1]}: remove them from one of the two.")
+
+
+def list_images(folder: Path) -> list[Path]:
+    """Return the images below a folder, sorted by name; hidden files are left out. Raises DataError where there are
+    none."""
+    if not os.path.isdir(folder):
+        raise DataError(f"There is no folder {folder}")
+    files = sorted(file for file in _walk_files(folder) if _is_image(file))
+    if not files:
+        raise DataError(f"No images in {folder}. Accepted: {', '.join(SUFFIXES)}.")
+    return files
+
+
+def list_folders(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder that are not hidden, sorted. Raises DataError where it cannot be."""
+    try:
+        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {explain(error)}") from error
+
+
+def _walk_files(folder: Path) -> Iterator[Path]:
+    """Yield the files below `folder` that are not hidden. Links to folders are followed, but to none that was entered
+    before or that `folder` is in."""
+
+    def complain(error: OSError) -> None:
+        raise DataError(f"{error.filename} cannot be read: {explain(error)}") from error
+
+    entered = {identify_file(above) for above in (*folder.parents, *folder.resolve().parents)}
+    for parent, folders, files in os.walk(folder, onerror=complain, followlinks=True):
+        if (key := identify_file(Path(parent))) in entered:
+            folders.clear()
+            continue
+        entered.add(key)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(parent, name) for name in files if not name.startswith("."))
+
+
+def _is_image(file: Path) -> bool:
+    return file.name.lower().endswith(SUFFIXES)

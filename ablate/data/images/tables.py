@@ -139,9 +139,6 @@ class TableImages(ImageSource):
         classes: tuple[str, ...] | None = None,
     ) -> None:
         self._open(data, role, what, image_column)
-        self._take_labels(data, what, label_column, classes)
-
-    def _take_labels(self, data: Dataset, what: str, label_column: str | None, classes: tuple[str, ...] | None) -> None:
         self.label_column = _find_label_column(data, label_column, what)
         self.labels, self.classes = _read_labels(data, self.label_column, what, classes)
 
@@ -186,47 +183,6 @@ class TableMasks(TableImages):
     def __init__(self, data: Dataset, role: str, what: str, image_column: str | None) -> None:
         self._open(data, role, what, image_column)
         self.labels, self.classes = np.zeros(len(data), np.int64), ("",)
-
-
-class TableLabelSets(TableImages):
-    """The rows of one split with any number of labels each: a column of lists of class labels, integers or text.
-    `label_sets` has a row of 0 and 1 for each image, float32 [n, classes]."""
-
-    def _take_labels(self, data: Dataset, what: str, label_column: str | None, classes: tuple[str, ...] | None) -> None:
-        self.label_column = check_column(data, label_column or "labels", what, LABEL_FIELD)
-        self.label_sets, self.classes = _read_label_sets(data, self.label_column, what, classes)
-        self.labels = np.zeros(len(data), np.int64)
-
-    def identity(self, row: int) -> str:
-        return f"{self.role}/{','.join(self.classes[i] for i in np.flatnonzero(self.label_sets[row]))}"
-
-
-def _read_label_sets(
-    data: Dataset, column: str, what: str, known: tuple[str, ...] | None
-) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-    """Return (0 or 1 for each image and class [n, classes], the names of the classes)."""
-    feature: Any = data.features[column]
-    inner = getattr(feature, "feature", None)  # of a list
-    rows = data.select_columns([column]).with_format(None)[:][column]
-    if inner is None or getattr(inner, "dtype", None) is None or inner.dtype.startswith("float"):
-        raise DataError(f"The column {column!r} of {what} holds {feature}, not lists of labels. Set {LABEL_FIELD}.")
-    if None in rows:
-        raise DataError(f"Row {rows.index(None)} of {what} has no {column}; an image without labels has an empty list.")
-    if hasattr(inner, "names"):
-        names = tuple(inner.names)
-        rows = [[names[label] for label in row] for row in rows]
-    else:
-        distinct = sorted({label for row in rows for label in row})
-        names, rows = tuple(map(str, distinct)), [[str(label) for label in row] for row in rows]
-    if known is None:
-        known = _check_two_classes(names, what)
-    elif unknown := [name for name in names if name not in known]:
-        raise DataError(f"{what} has labels that the training split lacks: {', '.join(unknown[:10])}.")
-    places = {name: place for place, name in enumerate(known)}
-    sets = np.zeros((len(rows), len(known)), np.float32)
-    for number, row in enumerate(rows):
-        sets[number, [places[label] for label in row]] = 1
-    return sets, known
 
 
 def _find_image_column(data: Dataset, name: str | None, what: str) -> str:

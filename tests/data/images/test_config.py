@@ -14,7 +14,7 @@ from PIL import Image
 
 from ablate.config.errors import DataError
 from ablate.data import Digits, ImageFolder
-from ablate.data.images import folders, pixels, sources
+from ablate.data.images import pixels, sources
 from ablate.data.images.pixels import Pixels
 
 PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
@@ -393,7 +393,7 @@ def test_of_an_animation_the_first_frame_is_read(root, cache):
     assert len(corpus.train) + len(corpus.val) == 12
 
 
-@pytest.mark.parametrize("suffix", folders.SUFFIXES)
+@pytest.mark.parametrize("suffix", sources.SUFFIXES)
 def test_every_accepted_suffix_is_one_that_pillow_reads(suffix):
     Image.init()
     assert Image.registered_extensions()[suffix] in Image.OPEN

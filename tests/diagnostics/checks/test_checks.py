@@ -173,24 +173,6 @@ class Own(Placement):
         y = x + attn(norms[0](x)) / 2
         return y + mlp(norms[1](y)) / 2
 """
-TAGGED = """
-from typing import ClassVar, Literal
-
-import torch
-
-from ablate.data import UserDataset, data_kinds
-
-
-@data_kinds.register
-class Tagged(UserDataset):
-    kind: Literal["tagged"] = "tagged"
-    task: ClassVar[str] = "multilabel_classification"
-    classes: ClassVar[int | None] = 3
-
-    def build(self):
-        images = torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-        return torch.utils.data.TensorDataset(images, (images.flatten(1)[:, :3] > 0).float()), None
-"""
 FILES = {
     "gpt2": GPT2,
     "norm": NORM,
@@ -198,7 +180,6 @@ FILES = {
     "others": OTHERS,
     "detection": DETECTION,
     "rotations": ROTATIONS,
-    "tagged": TAGGED,
     "own": OWN_WIRING,
 }
 
@@ -235,16 +216,13 @@ NEEDED = {
     "torch": {"optimizer.name": "SGD", "optimizer.momentum": 0.9},
     "timm": {"optimizer.name": "lion"},
     "image_segmentation": MASKS,
-    "multilabel_classification": {"data.kind": "tagged"},
     "glyphs": {"data.draws": 1, "data.val_draws": 1, "data.image_size": 8},
 }
 """Kind -> settings that it requires."""
 
 
 @pytest.mark.parametrize(("part", "kind"), OWN)
-def test_what_ablate_has_passes(part, kind, write):
-    if "tagged" in NEEDED.get(kind, {}).values():
-        plugins.load([write("tagged")])
+def test_what_ablate_has_passes(part, kind):
     findings = list(check_kinds({part: [kind]}, NEEDED.get(kind, {})))
     assert failures(findings) == {}
     assert {f.check for f in findings} == set(list_checks(part))
