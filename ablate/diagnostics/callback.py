@@ -1,23 +1,27 @@
-"""The callback that measures the layers during training."""
+"""The callback that measures the layers during training, and its figure."""
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from lightning.pytorch import LightningModule, Trainer
 from torch.optim import Optimizer
 
 from ablate.data import Corpus
 from ablate.diagnostics.measures import Gradients, Layers, Measurement, Options, Result, Subject, measurements
+from ablate.diagnostics.measures.angular import distance_matrix
 from ablate.diagnostics.measures.base import FOLDER, TRAINING, to_json_number
 from ablate.diagnostics.measures.gradients import collect_gradients
 from ablate.diagnostics.measures.subject import build_loader
-from ablate.diagnostics.overview import draw_overview
 from ablate.plots.drawing import save_png
+from ablate.plots.figure import Bar, Figure, Part
+from ablate.plots.layers import Course, map_course, map_distances, scale_courses
 from ablate.tracking.tracker import Tracker
 from ablate.training.callbacks import RunCallback, count_seen_items
 from ablate.training.module import TrainingModule
@@ -138,3 +142,22 @@ class LayerDiagnostics(RunCallback):
             },
             "last": {name: result.to_dict() for name, result in self.last.items()},
         }
+
+
+NAME = "training"
+
+
+def draw_overview(results: Mapping[str, Result], history: Mapping[str, Course], unit: str) -> Figure:
+    """Return a heat map of each number of the layers during training, and one of the angular distances at the end."""
+    labels = {column: label for kind in measurements.values() for column, label in kind.columns.items()}
+    panels = [
+        map_course(course, scale_courses("", [course]), unit, labels.get(column, column), own_bar=True)
+        for column, course in history.items()
+    ]
+    for result in results.values():
+        if any("distance" in row for row in result.rows):
+            matrix = distance_matrix(result)
+            top = float(np.nanmax(matrix)) or 1.0
+            title = "angular distance at the end (share of pi)"
+            panels.append(map_distances(matrix, top, title, Bar("", (0, top))))
+    return Figure(NAME, "The layers in training", [Part(panels, across=3)])

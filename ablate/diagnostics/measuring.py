@@ -1,7 +1,11 @@
-"""Opening one model and measuring its layers, with the results of earlier measurements."""
+"""Opening one model and measuring its layers, one batch at a time; complete measurements are stored."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,11 +15,12 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError
-from ablate.config.formatting import join_words
+from ablate.config.formatting import join_words, to_json
+from ablate.data.progress import show_progress
 from ablate.diagnostics.kinds import heads
 from ablate.diagnostics.measures import Measurement, Metric, Options, Pruning, Result, Subject
+from ablate.diagnostics.measures.base import DEFAULT
 from ablate.diagnostics.opening import Opened, Opening, open_model
-from ablate.diagnostics.streaming import measure
 
 if TYPE_CHECKING:
     from ablate.data.text.tokenizers import Tokenizer
@@ -99,7 +104,6 @@ def measure_model(
     name: str,
     kinds: Sequence[type[Measurement]],
     settings: Settings,
-    folder: Path,
     *,
     label: str = "",
     metrics: Mapping[str, Metric] | None = None,
@@ -107,8 +111,7 @@ def measure_model(
     require_all: bool = False,
 ) -> Measured:
     """Return the measurements `kinds` of the model `name` (see `open_model`). Each one is stored when it is complete,
-    and read instead of taken again for the same weights, data and settings; an interrupted one continues from its state
-    in `folder`. Raises AblateError.
+    and read instead of taken again for the same weights, data and settings. Raises AblateError.
 
     Args:
         label: its name in tables and figures; by default that of the model.
@@ -149,7 +152,6 @@ def measure_model(
         Options(settings.positions, settings.seed, scores, known),
         tokens=settings.tokens,
         batch_tokens=settings.batch_tokens,
-        folder=folder,
         results=tracking.cache_folder("diagnostics/measured"),
     )
     return Measured(subject.label, opened.data, results, opened.run_id, notes)
@@ -208,3 +210,59 @@ def _find_device(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         raise AblateError(f"--device {name}: {str(error).splitlines()[0]}") from None
     return device
+
+
+VERSION = 2
+"""Of stored results: raise it when the numbers of a measurement change, so that none of before are read."""
+
+
+def measure(
+    subject: Subject,
+    kinds: Sequence[type[Measurement]],
+    options: Options = DEFAULT,
+    *,
+    tokens: int | None = None,
+    batch_tokens: int = 2048,
+    results: Path | None = None,
+) -> dict[str, Result]:
+    """Return name of each of `kinds` -> its numbers, over `tokens` tokens or images (None: all; at most all), of which
+    `batch_tokens` are in memory at a time. In the folder `results` each measurement is stored when it is complete, and
+    one that is there is read instead of taken.
+    """
+    items = min(subject.items, max(1, -(-(tokens or subject.items * subject.per_item) // subject.per_item)))
+    size = max(1, batch_tokens // subject.per_item)
+    found = {}
+    for kind in kinds:
+        file = None
+        if results is not None and (not kind.uses_scores or options.metrics_identity is not None):  # of known scores
+            file = results / f"{_key(subject, kind, options, items, size)}.json"
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                found[kind.name] = Result.from_dict(json.loads(file.read_text(encoding="utf-8")))
+                continue
+        found[kind.name] = result = _take(subject, kind, options, items, size)
+        if file is not None:
+            part = file.with_suffix(f".{os.getpid()}.part")
+            part.write_text(json.dumps(to_json(result.to_dict()), allow_nan=False) + "\n", encoding="utf-8")
+            os.replace(part, file)
+    return found
+
+
+def _take(subject: Subject, kind: type[Measurement], options: Options, items: int, size: int) -> Result:
+    """Return the numbers of a measurement over `items` items, `size` at a time."""
+    measurement = kind(subject, options)
+    with show_progress(f"{subject.label}: {kind.name}", items * subject.per_item, subject.unit) as advance:
+        for number in range(-(-items // size)):
+            last = min(items, (number + 1) * size)
+            measurement.update(subject.load_batch(number * size, last), number)
+            advance(last * subject.per_item)
+    result = measurement.result()
+    facts: dict[str, Any] = {subject.unit: items * subject.per_item, "batch": size * subject.per_item}
+    return Result(result.rows, {**facts, **result.facts})
+
+
+def _key(subject: Subject, kind: type[Measurement], options: Options, items: int, size: int) -> str:
+    """Return a text that is equal for two measurements only if their numbers would be equal."""
+    scores = (sorted(options.metrics), options.metrics_identity) if kind.uses_scores else ()
+    own = (options.positions, options.seed, scores, items, size)
+    words = (VERSION, subject.identity, subject.device.type, [kind.name], *own)
+    return hashlib.sha256(repr(words).encode()).hexdigest()[:16]

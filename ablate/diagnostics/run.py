@@ -16,8 +16,7 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import AblateError, StoreError
 from ablate.diagnostics import coordinates
-from ablate.diagnostics.coordinates.check import CheckSettings, Coordinates, check_coordinates
-from ablate.diagnostics.coordinates.figure import draw
+from ablate.diagnostics.coordinates.check import CheckSettings, Coordinates, check_coordinates, draw
 from ablate.diagnostics.coordinates.recipes import is_recipe_file, open_recipes
 from ablate.diagnostics.measures import Metric, Pruning, Result, measurements, select
 from ablate.diagnostics.measures.base import FOLDER, MEASURED
@@ -104,7 +103,7 @@ def diagnose(
         updates: of each small model, by default 10.
         seeds: initialisations to average over, by default 3.
 
-    If it is stopped and called again, it resumes. Raises AblateError.
+    Complete measurements are stored and not taken again. Raises AblateError.
     """
     plugins.load()
     models = [models] if isinstance(models, str) else models
@@ -125,9 +124,7 @@ def diagnose(
     described: dict[str, str] = {}
     notes: dict[str, list[str]] = {}
     for name in models if kinds else ():
-        measured = measure_model(
-            name, kinds, settings, folder, metrics=metrics, benchmarks=benchmarks, require_all=bool(what)
-        )
+        measured = measure_model(name, kinds, settings, metrics=metrics, benchmarks=benchmarks, require_all=bool(what))
         label = number_label(measured.label, described)
         described[label] = measured.data
         notes[label] = measured.notes

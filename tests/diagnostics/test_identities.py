@@ -129,7 +129,7 @@ def test_tasks_have_the_version_of_the_harness_and_local_files(tmp_path, monkeyp
 
 
 def test_a_folder_is_known_by_its_files(store, tmp_path):
-    from ablate.diagnostics.opening.loading import identify_model
+    from ablate.diagnostics.opening.libraries import identify_model
 
     pytest.importorskip("transformers")
     model = saved("LlamaForCausalLM", tmp_path / "model")

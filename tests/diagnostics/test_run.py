@@ -13,7 +13,7 @@ from ablate.config.errors import AblateError
 from ablate.data import IGNORED
 from ablate.diagnostics.figures.run import figure
 from ablate.diagnostics.measures import Batch, measurements
-from ablate.diagnostics.opening.data import mask_tokens
+from ablate.diagnostics.opening.base import mask_tokens
 from ablate.diagnostics.run import diagnose
 from ablate.experiment.tree import Experiment
 from ablate.plots.drawing import draw

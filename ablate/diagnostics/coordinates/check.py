@@ -1,30 +1,126 @@
-"""The coordinate check of one recipe: small models of it at several widths and depths, and whether the sizes of their
-activations, and of the change of these, are the same."""
+"""The coordinate check of one recipe: small models of it at several widths and depths, trained for a few updates,
+whether the sizes of their activations, and of the change of these, are the same, and the figure of several checks."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from ablate.config.errors import AblateError
 from ablate.config.formatting import count_noun, join_words
+from ablate.data import Corpus
 from ablate.data.progress import show_progress
+from ablate.diagnostics.coordinates import NAME
 from ablate.diagnostics.coordinates.recipes import AXES, Recipe, Sizes, choose_sizes, resize
-from ablate.diagnostics.coordinates.recording import (
-    EMBEDDING,
-    FINAL_NORM,
-    LOGITS,
-    Course,
-    list_batches,
-    train_and_record,
-)
+from ablate.diagnostics.measures import Layers
 from ablate.diagnostics.measures.base import to_json_number
-from ablate.diagnostics.opening.data import load_data
+from ablate.diagnostics.measures.layers import take_first
+from ablate.diagnostics.opening.base import load_data
+from ablate.distributed import ranks
+from ablate.experiment.tree import Experiment
+from ablate.models import Model
 from ablate.norms import Placement
+from ablate.optim.optimizers import build_optimizer
+from ablate.plots.figure import Axis, Entry, Figure, Panel, Part
+from ablate.plots.marks import Line
+from ablate.plots.style import pick_shade
+from ablate.training.errors import translate_errors
+from ablate.training.undisturbed import undisturbed
+
+Course = Mapping[str, Sequence[tuple[float, float]]]
+"""Part of the model -> (size of its activations, size of their change since initialisation), at initialisation and
+after each update."""
+EMBEDDING, FINAL_NORM, LOGITS = "embedding", "final norm", "logits"
+
+
+def list_batches(experiment: Experiment, corpus: Corpus, items: int, count: int) -> list[tuple[Any, Any]]:
+    """Return the first `count` batches of the experiment's order, of `items` items each."""
+    return list(itertools.islice(corpus.train.batches(items, experiment.seed), count))
+
+
+def train_and_record(
+    experiment: Experiment, corpus: Corpus, batches: Sequence[tuple[Any, Any]], seed: int, device: torch.device
+) -> Course:
+    """Train the model of `experiment`, with initial weights by `seed`, for one update on each of `batches`, in float32
+    at its constant learning rate: a warm-up would hide the change. Return the sizes of what the parts of the model make
+    of the first batch. Raises OutOfMemory."""
+    devices = [device] if device.type == "cuda" else []
+    with translate_errors(), torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        model = experiment.build_model(corpus.classes, corpus.shape).to(device)
+        batches = [pytree.tree_map(lambda tensor: tensor.to(device), batch) for batch in batches]
+        probe = batches[0][0]
+        experiment.norm.prepare(model, lambda: probe)
+        optimizer = build_optimizer(experiment.optimizer, model)
+        first = _read_activations(model, probe)
+        course = {name: [(_measure(x), 0.0)] for name, x in first.items()}
+        for inputs, targets in batches:
+            optimizer.zero_grad()
+            _compute_loss(experiment, corpus, model, inputs, targets).backward()
+            if most := experiment.trainer.gradient_clip_val:
+                ranks.clip_gradients(model.parameters(), most)
+            optimizer.step()
+            for name, x in _read_activations(model, probe).items():
+                course[name].append((_measure(x), _measure(x - first[name])))
+        return course
+
+
+def _compute_loss(experiment: Experiment, corpus: Corpus, model: Model, inputs: Any, targets: Any) -> Tensor:
+    """Return the mean over all targets but padding, as in training."""
+    loss = experiment.task.compute_loss(model, inputs, targets)
+    if corpus.padded:
+        task = experiment.task
+        targeted = task.count_targets(inputs, targets)
+        loss = loss * torch.where(targeted > 0, task.count_positions(inputs, targets) / targeted, 0.0)
+    return loss
+
+
+def _read_activations(model: Model, inputs: Any) -> dict[str, Tensor]:
+    """Return the outputs of the embedding, of each layer, of its attention and its MLP before anything multiplies or
+    norms them, of the final norm, and the logits; the embedding with what follows it in front of the first layer."""
+    layers = Layers(model)
+    with (
+        torch.no_grad(),
+        undisturbed(model),
+        layers.record_states() as states,
+        layers.record_outputs() as parts,
+        _record_final_norm(model) as normed,
+    ):
+        logits = take_first(model(inputs))
+    activations = {EMBEDDING: states[0]}
+    for index, (state, own) in enumerate(zip(states[1:], parts, strict=True), start=1):
+        activations |= {f"layer {index} {name}": x for name, x in own.items()}
+        activations[f"layer {index}"] = state
+    return {**activations, **normed, LOGITS: logits}
+
+
+@contextmanager
+def _record_final_norm(model: Model) -> Iterator[dict[str, Tensor]]:
+    """Yield a dictionary that contains, after a pass, the output of the final norm, where the model has one."""
+    normed: dict[str, Tensor] = {}
+
+    def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+        normed[FINAL_NORM] = output
+
+    with ExitStack() as stack:
+        for name in model.parts().get("final_norm", ()):
+            if not isinstance(module := model.get_submodule(name), nn.Identity):
+                stack.callback(module.register_forward_hook(keep).remove)
+        yield normed
+
+
+def _measure(x: Tensor) -> float:
+    """Return the root mean square over all coordinates, of all tokens."""
+    return x.float().square().mean().sqrt().item()
+
 
 FLAT = 1.1
 """The largest ratio between the sizes of two models that counts as flat: 10 %."""
@@ -275,3 +371,38 @@ def average(courses: Sequence[Course]) -> Course:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+
+
+TITLE = "Coordinate check: flat where the settings hold at every size"
+_ROWS = tuple((axis, quantity) for axis in AXES for quantity in (0, 1))
+
+
+def draw(checks: Mapping[str, Coordinates]) -> Figure:
+    """Return the figure of models by label: rows for activations at initialisation and for their change after the last
+    update, over the width and then over the depth, each on one scale for all models."""
+    panels = []
+    updates = next(iter(checks.values())).facts["updates"]
+    for axis, quantity in _ROWS:
+        what = f"change after {updates} updates" if quantity else "activations at initialisation"
+        for place, (label, check) in enumerate(checks.items()):
+            title = label if (axis, quantity) == _ROWS[0] else ""
+            name = f"RMS of {what}" if place == 0 else ""
+            panels.append(_build_panel(check, axis, quantity, title, name, place == len(checks) - 1))
+    return Figure(NAME, TITLE, [Part(panels, len(checks), share="y")])
+
+
+def _build_panel(check: Coordinates, axis: str, quantity: int, title: str, label: str, is_last: bool) -> Panel:
+    """Return a line for each part; parts inside of layers are in the table alone."""
+    sizes = [*check.courses[axis]]
+    lines = {
+        part: [course[-1 if quantity else 0][quantity] for course in courses]
+        for part, courses in align(axis, check.courses[axis]).items()
+        if find_group(part) != "sublayers"
+    }
+    shades = {part: pick_shade(0.9 * place / max(1, len(lines) - 1)) for place, part in enumerate(lines)}
+    dashes = {part: "--" if part == LOGITS else "-" for part in lines}
+    marks = [Line(sizes, lines[part], shades[part], 1.3, dashes[part], marker="o", size=3.5) for part in lines]
+    entries = [Entry(part, shades[part], "o", dashes[part]) for part in lines] if is_last else []
+    across = Axis(axis, log=True, ticks={size: str(size) for size in sizes}, grid=False)
+    log = any(value > 0 for values in lines.values() for value in values)
+    return Panel(marks, across, Axis(label, log=log), title, entries=entries)

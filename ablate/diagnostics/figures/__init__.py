@@ -1,6 +1,5 @@
 """Figures of the papers on the layers, each drawn by one command. Importing this package registers them."""
 
-from ablate.diagnostics.figures import catalog as catalog
-from ablate.diagnostics.figures.base import LayerFigure, figures, find_figure, register
+from ablate.diagnostics.figures.catalog import LayerFigure, figures, find_figure, register
 
 __all__ = ["LayerFigure", "figures", "find_figure", "register"]

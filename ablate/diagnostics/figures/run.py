@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from collections.abc import Mapping, Sequence
@@ -11,18 +12,18 @@ from typing import Any
 
 from ablate.config import plugins
 from ablate.config.errors import AblateError
-from ablate.diagnostics.figures.averages import ERROR, KEYS, Numbers, average
-from ablate.diagnostics.figures.base import LayerFigure, find_figure
-from ablate.diagnostics.figures.courses import read_courses
+from ablate.diagnostics.figures.catalog import LayerFigure, find_figure
 from ablate.diagnostics.figures.groups import Group, find_groups
-from ablate.diagnostics.figures.rows import Row, choose_looks, state_seeds
+from ablate.diagnostics.figures.rows import ERROR, KEYS, Numbers, Row, average, choose_looks, state_seeds
 from ablate.diagnostics.kinds import PaperFigure
 from ablate.diagnostics.measures import Measurement, Pruning, Result
+from ablate.diagnostics.measures.base import TRAINING, parse_history, read_measurements
 from ablate.diagnostics.measuring import MetricSource, Settings, join_notes, measure_model
 from ablate.diagnostics.opening import has_initial
 from ablate.diagnostics.run import choose_folder, make_folder
 from ablate.plots.drawing import save
 from ablate.plots.figure import Entry, Figure, list_entries
+from ablate.sweeps.runs import Run
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,7 @@ def figure(
         settings: how the models are measured, as in `ablate.diagnose`: tokens, data, positions, batch_tokens, device,
             dtype, seed, trust_remote_code.
 
-    Each checkpoint is measured as `ablate.diagnose` does it, and a measurement that is stored is read. If it is stopped
-    and called again, it resumes. Raises AblateError.
+    Each checkpoint is measured as `ablate.diagnose` does it, and stored measurements are read. Raises AblateError.
     """
     plugins.load()
     names = [of] if isinstance(of, str) else list(of)
@@ -96,7 +96,7 @@ def figure(
     for group in sources.groups:
         taken: dict[str, dict[int | None, Result]] = {key: {} for key in rows}
         for seed, model in group.models.items():
-            results, own = _measure(kind, group.label, model, measuring, folder, benchmarks)
+            results, own = _measure(kind, group.label, model, measuring, benchmarks)
             for key, result in {**results, **{key: course[model] for key, course in courses.items()}}.items():
                 taken[key][seed] = result
             notes[group.label] += own
@@ -130,7 +130,6 @@ def _measure(
     label: str,
     name: str,
     settings: Settings,
-    folder: Path,
     benchmarks: MetricSource | None,
 ) -> tuple[dict[str, Result], list[str]]:
     """Return (row -> the numbers of the model `name`, notes) for all rows that its weights show."""
@@ -141,7 +140,7 @@ def _measure(
         if not keys:
             continue
         scores = benchmarks if Pruning in keys else None
-        measured = measure_model(model, list(keys), settings, folder, label=label, benchmarks=scores, require_all=True)
+        measured = measure_model(model, list(keys), settings, label=label, benchmarks=scores, require_all=True)
         notes += measured.notes
         results |= {key: measured.results[one.name] for one, key in keys.items()}
     return results, notes
@@ -182,3 +181,43 @@ def _write_table(file: Path, drawing: Drawing) -> None:
                         ends = ("", "") if half is None else (mean - half, mean + half)
                         place = [row.get(name, "") for name in KEYS]
                         writer.writerow([key, label, *place, column, mean, *ends, one.seed_count or ""])
+
+
+def read_courses(figure: str, kind: type[Measurement], groups: Sequence[Group]) -> dict[str, Result]:
+    """Return run -> the first number of `kind` during its training, a row for each update and layer, for all runs of
+    `groups`. Raises AblateError if some were not measured in training, which cannot be made up for."""
+    foreign = [group.label for group in groups if not group.runs]
+    courses = {str(run.run_id): _read_course(run, kind) for group in groups for run in group.runs}
+    lacking = [group.label for group in groups if any(not courses[str(run.run_id)].rows for run in group.runs)]
+    problems = []
+    if foreign:
+        problems.append(f"{', '.join(foreign)}: {figure} shows what is measured in training. Give the name of a sweep.")
+    if lacking:
+        problems.append(
+            f"{', '.join(lacking)}: {figure} shows what is measured in training, and the runs were not. Set "
+            f"trainer.diagnose.what={kind.name} in the sweep's file, trainer.diagnose.interval for how often, and run "
+            "it with --fresh."
+        )
+    if problems:
+        raise AblateError("\n".join(problems))
+    return courses
+
+
+def _read_course(run: Run, kind: type[Measurement]) -> Result:
+    """Return the numbers of one run; without rows if it has none, or was measured only once."""
+    from mlflow.exceptions import MlflowException
+
+    column = next(iter(kind.columns))
+    content: dict[str, Any] = {"history": {}}
+    with contextlib.suppress(MlflowException, OSError, ValueError):
+        content = next(read_measurements(str(run.run_id), (TRAINING,)), content)
+    course = parse_history(content, column)
+    if len(course) < 2:
+        return Result([])
+    return Result(
+        [
+            {"update": seen / run.items_per_update, "layer": layer, column: value}
+            for seen, values in sorted(course.items())
+            for layer, value in enumerate(values, 1)
+        ]
+    )

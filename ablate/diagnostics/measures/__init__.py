@@ -1,5 +1,5 @@
-"""Measurements on the layers of a model, one class in each module. Importing this package registers them, in the order
-of their output."""
+"""Measurements on the layers of a model, one class in each module. Importing this package registers them, in the
+order of their output."""
 
 from ablate.diagnostics.measures.angular import Angular, angular_distance
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 from ablate.diagnostics.opening.base import Opened as Opened
 from ablate.diagnostics.opening.base import Opening as Opening
+from ablate.diagnostics.opening.libraries import open_timm, open_transformers
 from ablate.diagnostics.opening.runs import open_arm, open_initial, open_run
-from ablate.diagnostics.opening.timm_models import open_timm
-from ablate.diagnostics.opening.transformers_models import open_transformers
 
 
 @dataclass(frozen=True)

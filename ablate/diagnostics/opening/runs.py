@@ -15,8 +15,7 @@ from ablate.data.files import identify_files
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.diagnostics.measures import Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
-from ablate.diagnostics.opening.base import Opened, Opening
-from ablate.diagnostics.opening.data import load_data
+from ablate.diagnostics.opening.base import Opened, Opening, load_data
 from ablate.scheduler.donors import resolve_run
 from ablate.sweeps.spec.references import PREFIX
 from ablate.training.runs import describe_plugins

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from ablate.diagnostics.coordinates.check import LAYERS, average, judge
+from ablate.diagnostics.coordinates.check import LAYERS, average, judge, list_batches, train_and_record
 from ablate.diagnostics.coordinates.recipes import Sizes, resize
-from ablate.diagnostics.coordinates.recording import list_batches, train_and_record
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 

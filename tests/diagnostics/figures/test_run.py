@@ -10,15 +10,13 @@ from ablate import tracking
 from ablate.addons.evaluation.layer_removal import Benchmarks
 from ablate.cli import main
 from ablate.diagnostics.figures import figures
-from ablate.diagnostics.figures.averages import KEYS
-from ablate.diagnostics.figures.rows import INITIAL_GRADIENTS, AngleMaps, RemovalBars
+from ablate.diagnostics.figures.rows import INITIAL_GRADIENTS, KEYS, AngleMaps, RemovalBars
 from ablate.diagnostics.figures.run import draw, figure
 from ablate.diagnostics.kinds import papers
 from ablate.diagnostics.measures import measurements
-from ablate.diagnostics.measuring import join_notes
+from ablate.diagnostics.measuring import join_notes, measure
 from ablate.diagnostics.opening import Opening, open_model
 from ablate.diagnostics.run import diagnose
-from ablate.diagnostics.streaming import measure
 from ablate.plots.marks import Bars, Points
 
 T = 12.706204736432095  # of Student's t with one degree of freedom
@@ -112,7 +110,7 @@ def test_every_figure_is_one_command(sweep, tmp_path, capsys, name):
 
 def test_stored_measurements_are_read(sweep, tmp_path, monkeypatch):
     first = figure("variance", "small", output=tmp_path / "first", tokens=32)
-    monkeypatch.setattr("ablate.diagnostics.streaming._take", None)
+    monkeypatch.setattr("ablate.diagnostics.measuring._take", None)
     assert figure("variance", "small", output=tmp_path / "second", tokens=32).rows == first.rows
 
 
@@ -173,7 +171,7 @@ def test_mistakes_are_told(sweep, tmp_path, capsys, words, message):
 
 
 def test_a_course_needs_measurements_in_training(sweep, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ablate.diagnostics.figures.courses.read_measurements", lambda run, files: iter(()))
+    monkeypatch.setattr("ablate.diagnostics.figures.run.read_measurements", lambda run, files: iter(()))
     assert main(["diagnose", "small", "--what", "figure:lns-4", "--output", str(tmp_path)]) == 2
     text = " ".join(capsys.readouterr().err.split())
     assert "pre, post: variance-course shows what is measured in training" in text

@@ -7,7 +7,7 @@ import torch
 from diagnostics.models import Linear, Network, subject_of
 
 from ablate.diagnostics.measures import Angular, Options, angular_distance
-from ablate.diagnostics.streaming import measure
+from ablate.diagnostics.measuring import measure
 
 
 def measured(model, inputs, kind):

@@ -9,7 +9,7 @@ import torch
 from diagnostics.models import Linear, Network, Scaled, loss_by_hand, subject_of
 
 from ablate.config.errors import AblateError
-from ablate.diagnostics.figures.averages import average
+from ablate.diagnostics.figures.rows import average
 from ablate.diagnostics.measures import (
     Batch,
     BlockJacobian,
@@ -23,7 +23,7 @@ from ablate.diagnostics.measures import (
     Variance,
     block_jacobian,
 )
-from ablate.diagnostics.streaming import measure
+from ablate.diagnostics.measuring import measure
 from ablate.experiment.tree import Experiment
 
 

@@ -16,7 +16,7 @@ from ablate.addons.papers.spans.squad import NAME, load_questions
 from ablate.config.errors import AblateError, DataError
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.opening import Opened, Opening
-from ablate.diagnostics.opening.loading import find_tokenizer, identify_model, import_transformers, translate_errors
+from ablate.diagnostics.opening.libraries import find_tokenizer, identify_model, import_transformers, translate_errors
 
 BATCH = 16
 """Windows in a batch when answers are scored."""

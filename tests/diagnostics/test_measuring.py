@@ -1,4 +1,4 @@
-"""A measurement that is stopped goes on to the same numbers."""
+"""Complete measurements are stored, and read for the same weights, data and settings alone."""
 
 from dataclasses import replace
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 from diagnostics.models import Network, Scaled, subject_of
 
-from ablate.diagnostics import streaming
+from ablate.diagnostics import measuring
 from ablate.diagnostics.measures import Angular, Jacobian, Options, Pruning, Subject, Variance
-from ablate.diagnostics.streaming import measure
+from ablate.diagnostics.measuring import measure
 
 KINDS = [Angular, Pruning, Jacobian, Variance]
 
@@ -20,48 +20,20 @@ def subject():
     return subject_of(model, torch.randn(10, 4, 8), torch.randint(11, (10, 4)))
 
 
-def test_it_goes_on_where_it_was(subject, tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "SAVED_EVERY", 0.0)
-    undisturbed = measure(subject, KINDS, batch_tokens=8)
-    loaded = []
-
-    def load(first, last, stop=5):
-        loaded.append(first)
-        if len(loaded) == stop:
-            raise KeyboardInterrupt
-        return subject.load(first, last)
-
-    again = Subject("m", subject.layers, subject.forward, 10, load, 4, "tokens")
-    with pytest.raises(KeyboardInterrupt):
-        measure(again, KINDS, batch_tokens=8, folder=tmp_path)
-    assert len(list(tmp_path.iterdir())) == 1
-    assert measure(again, KINDS, batch_tokens=8, folder=tmp_path) == undisturbed
-    assert loaded == [0, 2, 4, 6, 8, 8]
-    assert not list(tmp_path.iterdir())
-
-
-def test_another_measurement_does_not_go_on_from_it(subject, tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "SAVED_EVERY", 0.0)
-
+def test_a_stopped_measurement_keeps_what_was_complete(subject, tmp_path):
     def load(first, last):
-        if first >= 4 and not loaded:
-            loaded.append(first)
+        loaded.append(first)
+        if len(loaded) == 7:
             raise KeyboardInterrupt
         return subject.load(first, last)
 
     loaded = []
     again = Subject("m", subject.layers, subject.forward, 10, load, 4, "tokens")
     with pytest.raises(KeyboardInterrupt):
-        measure(again, KINDS, batch_tokens=8, folder=tmp_path)
-    assert measure(again, KINDS, batch_tokens=4, folder=tmp_path) == measure(subject, KINDS, batch_tokens=4)
-
-
-def test_a_state_that_is_damaged_is_not_used(subject, tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "SAVED_EVERY", 0.0)
-    undisturbed = measure(subject, KINDS, batch_tokens=8)
-    monkeypatch.setattr(streaming, "_key", lambda *arguments: "key")
-    (tmp_path / ".state-key.pt").write_bytes(b"half a file")
-    assert measure(subject, KINDS, batch_tokens=8, folder=tmp_path) == undisturbed
+        measure(again, KINDS, batch_tokens=8, results=tmp_path)
+    assert measure(again, KINDS, batch_tokens=8, results=tmp_path) == measure(subject, KINDS, batch_tokens=8)
+    assert loaded == [*range(0, 10, 2), 0, 2, *3 * [*range(0, 10, 2)]]
+    assert len(list(tmp_path.iterdir())) == len(KINDS)
 
 
 def count_loads(subject, **changes):
@@ -107,9 +79,9 @@ def test_what_was_measured_otherwise_is_not_read(subject, tmp_path, changes, opt
 
 def test_a_gpu_has_its_own_numbers(subject):
     gpu = replace(subject, device=torch.device("cuda", 1))
-    words = [Angular], Options(), 10, 2
-    assert streaming._key(gpu, *words) != streaming._key(subject, *words)
-    assert streaming._key(gpu, *words) == streaming._key(replace(gpu, device=torch.device("cuda", 0)), *words)
+    words = Angular, Options(), 10, 2
+    assert measuring._key(gpu, *words) != measuring._key(subject, *words)
+    assert measuring._key(gpu, *words) == measuring._key(replace(gpu, device=torch.device("cuda", 0)), *words)
 
 
 @pytest.mark.parametrize("identity", ["piqa", None])  # None: functions of the user's own

@@ -1,9 +1,10 @@
-"""Opening language models of transformers, from a folder or the hub."""
+"""Opening models of transformers and timm, from a folder or the hub."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,73 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
+from ablate.config.extras import import_library
 from ablate.config.hub import find_model
+from ablate.config.logs import silence
 from ablate.data import Corpus
-from ablate.data.text.tokenizers import load_data_tokenizer
+from ablate.data.files import identify_files
+from ablate.data.text.tokenizers import keep_tokenizer, load_data_tokenizer
 from ablate.diagnostics.kinds import heads
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
-from ablate.diagnostics.opening.base import Opened, Opening
-from ablate.diagnostics.opening.data import load_data, mask_tokens
-from ablate.diagnostics.opening.loading import find_tokenizer, identify_model, import_transformers, translate_errors
+from ablate.diagnostics.opening.base import Opened, Opening, load_data, mask_tokens
+from ablate.training.checkpoints import hash_weights
+
+_VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+
+
+def import_transformers() -> Any:
+    """Return transformers, which prints nothing. Raises AblateError without the extra `hf`."""
+    transformers: Any = import_library("transformers", "hf")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+@contextlib.contextmanager
+def translate_errors(name: str) -> Iterator[None]:
+    """Raise AblateError, which says what to do, for errors of transformers and the hub, whose own lines are not
+    shown."""
+    try:
+        with silence("huggingface_hub"):
+            yield
+    except (MemoryError, AblateError):
+        raise
+    except Exception as error:  # whatever transformers, tokenizers, safetensors, the disk and the hub raise
+        message = " ".join(str(error).split())
+        hint = " Add --trust-remote-code if you trust it." if "trust_remote_code" in message else ""
+        raise AblateError(f"The model hf:{name} cannot be loaded: {message[:400].rstrip('.')}.{hint}") from None
+
+
+def identify_model(name: str, model: Any) -> str:
+    """Return a text that is equal for two models of this name only if they are equal: of a folder its files, of the hub
+    the commit of its repository, or its weights where that is not known."""
+    if os.path.isdir(Path(name).expanduser()):
+        return identify_files(name)
+    hub = import_transformers().utils.hub
+    with translate_errors(name):
+        commit = hub.extract_commit_hash(hub.cached_file(name, "config.json"), None)
+    return f"{name} {commit or hash_weights(model.state_dict())}"
+
+
+def find_tokenizer(name: str) -> str | None:
+    """Return the value of `data.tokenizer` for the model's own tokenizer; None if its folder has none."""
+    folder = Path(name).expanduser()
+    if not os.path.isdir(folder):
+        return name
+    for known in ("tokenizer.json", "tokenizer.model"):
+        if os.path.isfile(folder / known):
+            return str(folder / known)
+    if not any(os.path.isfile(folder / known) for known in _VOCABULARIES):
+        return None
+    with translate_errors(name):  # an older form, which transformers turns into a tokenizer.json
+        text = (
+            import_transformers()
+            .AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            .backend_tokenizer.to_str()
+        )
+    return str(keep_tokenizer(text, tracking.cache_folder()))
+
 
 MASKS = ("[MASK]", "<mask>")
 FIRST, LAST = ("[CLS]", "<s>"), ("[SEP]", "</s>")
@@ -130,3 +189,49 @@ def _special_tokens(name: str, tokenizer: str) -> tuple[int, tuple[int | None, i
     if (mask := find_id(MASKS)) is None:
         raise DataError(f"The tokenizer {tokenizer} has none of {', '.join(MASKS)}, so hf:{name} cannot be measured.")
     return mask, (find_id(FIRST), find_id(LAST))
+
+
+def open_timm(name: str, opening: Opening) -> Opened:
+    """Return timm's model of that name with its published weights, or the model in the folder `name`, which contains
+    its config.json and weights."""
+    import timm
+    from timm.data import resolve_model_data_config
+
+    folder = Path(name).expanduser()
+    try:
+        model = timm.create_model(f"local-dir:{folder.absolute()}" if os.path.isdir(folder) else name, pretrained=True)
+    except Exception as error:  # whatever timm, torch, the disk and the hub raise
+        raise AblateError(f"The model timm:{name} cannot be loaded: {' '.join(str(error).split())[:400]}") from None
+    weights = hash_weights(model.state_dict())  # a name on the hub does not tell them
+    model = model.to(opening.device, opening.dtype).eval()
+    if not opening.data:
+        raise DataError(
+            f"timm:{name} needs images for the measurement: --data image_folder root=FOLDER, or --data imagenet"
+        )
+    config = resolve_model_data_config(model)
+    base: dict[str, Any] = {"model": {"kind": "vit"}, "data": {"kind": "image_folder"}}
+    pixels = {
+        "data.image_size": config["input_size"][-1],
+        "data.mean": list(config["mean"]),
+        "data.std": list(config["std"]),
+        "data.crop_pct": config["crop_pct"],
+    }
+    if "digits" not in opening.data:  # which has no pixels to resize
+        base |= pixels
+    experiment, corpus = load_data(base, opening.data, "--data")
+    if corpus.shape != tuple(config["input_size"]):
+        raise DataError(f"timm:{name} takes images of {tuple(config['input_size'])}, the data has {corpus.shape}.")
+    datasets = [corpus.val, corpus.train]  # it has seen neither
+    subject = Subject(
+        label=folder.name,
+        layers=Layers(model),
+        forward=lambda batch: model(batch.inputs.to(opening.dtype)),
+        items=sum(map(len, datasets)),
+        load=build_loader(datasets),
+        per_item=1,
+        unit="images",
+        classifies=True,
+        device=opening.device,
+        identity=f"{identify_files(name)} {weights} {corpus.identity} {experiment.data!r} {opening.dtype}",
+    )
+    return Opened(subject, corpus.description, has_targets=corpus.classes == model.num_classes)
