@@ -26,7 +26,7 @@ from ablate.config.lazy import postpone_imports
 with postpone_imports():
     from ablate.addons.post_training.alignment import recipe
     from ablate.config import building
-    from ablate.experiment import align
+    from ablate.experiment import parts
     from ablate.scheduler import donors
 
 _EXAMPLE = """\
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     settings = {path: value for path, value in typed.items() if "." in path or path == "seed"}
     prefix = "align."
     part = {path.removeprefix(prefix): value for path, value in settings.items() if path.startswith(prefix)}
-    building.build(align.AlignConfig, part, source=COMMAND_LINE)  # mistakes are reported in the words of the options
+    building.build(parts.AlignConfig, part, source=COMMAND_LINE)  # mistakes are reported in the words of the options
     if reward := settings.get("align.reward"):
         settings["align.reward"] = donors.resolve_run(reward, options.storage)
     start = donors.resolve_run(options.model, options.storage)

@@ -11,8 +11,7 @@ from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import split_words
 
 with postpone_imports():
-    from ablate.config import plugins
-    from ablate.config import schema as schemas
+    from ablate.config import building, plugins
 
 _EXAMPLE = """\
 ablate config model=llama-71m norm=lns
@@ -34,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     if options.schema:
         experiment, sweep = ablate.Experiment, ablate.Sweep  # samplers and pruners stand in the definitions of either
         plugins.load(parse_plugins(options.words), source=COMMAND_LINE)
-        print_json(schemas.json_schema(sweep if options.sweep else experiment))
+        print_json(building.json_schema(sweep if options.sweep else experiment))
         return 0
     if options.sweep:
         raise build_error("--sweep", "is for --schema. ablate sweep FILE.yaml --dry-run checks a sweep file")

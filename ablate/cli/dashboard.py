@@ -11,8 +11,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from ablate.cli.output import interrupt_on_signals
 from ablate.config.errors import StoreError
-from ablate.config.extras import import_library
-from ablate.config.lazy import postpone_imports
+from ablate.config.lazy import import_library, postpone_imports
 
 with postpone_imports():
     from ablate.scheduler import storage

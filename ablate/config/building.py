@@ -1,7 +1,9 @@
-"""Building an instance of a configuration class from mappings, with its plugins loaded first."""
+"""Building an instance of a configuration class from mappings, with its plugins loaded first; pydantic's errors as
+plain messages, with the nearest accepted key; the JSON schema of a file."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,9 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.config import plugins
-from ablate.config.errors import ConfigError, Problem
-from ablate.config.merging import Tree, merge
-from ablate.config.messages import describe_errors
+from ablate.config.base import Config
+from ablate.config.errors import MOST_LETTERS, ConfigError, Problem, did_you_mean
+from ablate.config.merging import Tree, find_registry, iterate_paths, merge
+from ablate.config.registry import Registry
 
 
 def build(cls: type[Any], *mappings: Mapping[str, Any], source: str) -> Any:
@@ -59,3 +62,169 @@ def _leave_out(tree: Mapping[str, Any], paths: Iterable[Sequence[str]]) -> Tree:
 def load_plugins(*mappings: Mapping[str, Any], source: str = "the configuration") -> None:
     """Load the `plugins` of all `mappings`, before one of their kinds is looked up. Raises ConfigError."""
     plugins.load(plugins.merge_plugins(*(mapping.get("plugins") for mapping in mappings)), source=source)
+
+
+def describe_errors(cls: type[Any], tree: Tree, error: ValidationError) -> list[Problem]:
+    """Return the problems that validating `tree` as a `cls` found."""
+    joined = _join_unions(error.errors())
+    return [_build_problem(cls, tree, details, number < _MOST_HINTS) for number, details in enumerate(joined)]
+
+
+_MOST_HINTS = 50
+"""Unknown keys of a file for which a suggestion is looked up, which takes milliseconds each."""
+
+
+_WORDS = {
+    "missing": "is required",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "string_type": "must be text, in quotes if it would be read as a number, true or false",
+    "string_pattern_mismatch": "must match the pattern {pattern}",
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list, such as [a, b]"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type"), "must be a mapping, such as {{key: value}}"),
+    "invalid_key": "a key must be text, in quotes if it would be read as a number, true or false",
+    "tuple_length": "must be a list of {length} values",
+    "union": "must be {accepted}",
+}
+"""Pydantic's type of error -> the message, if pydantic's own text is not plain enough."""
+
+
+_SINGLE = {f"{name}_{what}" for name in ("int", "float", "bool") for what in ("type", "parsing")} | {"literal_error"}
+"""Pydantic's types of error for a field that expects a single value."""
+
+
+_NAME = "must consist of letters from A to Z, digits, dots, hyphens and underscores, beginning with a letter or digit"
+
+
+_PATTERNS = {"^[A-Za-z0-9][A-Za-z0-9._-]*$": _NAME, "://": "must be an address, such as s3://bucket/runs"}
+
+
+_MEMBER = re.compile(
+    r"bool|(constrained-)?(int|float|str)|(literal|list|tuple|dict)\[.*\]"
+)  # what pydantic adds to a union's path
+
+
+def _join_unions(errors: Iterable[Any]) -> list[Any]:
+    """Return `errors` as the user sees them: one for a union of which no member fits, one for a list that is too
+    short."""
+    by_key: dict[Any, Any] = {}
+    for number, details in enumerate(errors):
+        *above, last = details["loc"] or ("",)
+        key: Any = number
+        if details["type"] == "missing" and isinstance(last, int):
+            key = tuple(above)  # the last one missing tells the length
+            details = {**details, "type": "tuple_length", "loc": key, "ctx": {"length": last + 1}}
+        elif above and _MEMBER.fullmatch(str(last)):
+            key = tuple(above)
+            before = f"{by_key[key]['ctx']['accepted']} or " if key in by_key else ""
+            accepted = before + _describe(details).removeprefix("must be ")
+            accepted = accepted.replace("a whole number or a number", "a number")
+            details = {**details, "type": "union", "loc": key, "ctx": {"accepted": accepted}}
+        elif last == "[key]":
+            details = {**details, "type": "invalid_key", "loc": above[:-1]}
+        by_key[key] = details
+    return list(by_key.values())
+
+
+def _describe(details: Any) -> str:
+    """Return a plain message for a pydantic error."""
+    context = details.get("ctx", {})
+    if details["type"] in _WORDS:
+        return _PATTERNS.get(context.get("pattern"), _WORDS[details["type"]].format(**context))
+    message = details["msg"].removeprefix("Value error, ").replace(" after validation", "")
+    return re.sub("^(Input|Value|String|List|Tuple|Dictionary) should ", "must ", message)
+
+
+def _build_problem(cls: type[Any], tree: Tree, details: Any, with_hint: bool) -> Problem:
+    """Return a pydantic error as a problem: unknown keys get a suggestion, values say what is accepted."""
+    path = ".".join(str(part) for part in details["loc"])
+    kind, value, message = details["type"], details["input"], _describe(details)
+    if kind == "extra_forbidden":
+        return Problem(path, f"unknown key.{_suggest_key(cls, tree, path) if with_hint else ''}", value)
+    if kind == "unknown_kind":
+        if arms := _suggest_arms(cls, tree, path, value):
+            message = f"{message.partition(' Did you mean')[0]} {arms}"
+        return Problem(f"{path}.kind" if isinstance(value, Mapping) else path, message)
+    if kind in _SINGLE and len(values := _split_values(value)) > 1 and sum(map(len, values)) <= MOST_LETTERS:
+        message += (
+            f". To compare several values, write a sweep: search: {{{path}: [{', '.join(values)}]}} in a file for "
+            "ablate sweep"
+        )
+    if value is None and kind in _WORDS:
+        message += ", not null"
+    if isinstance(value, (Mapping, Config)):
+        value = None
+    return Problem(path, message, list(value) if isinstance(value, tuple) else value)
+
+
+def _split_values(value: Any) -> list[str]:
+    """Return the values in the comma-separated text or list `value`."""
+    values = value if isinstance(value, (list, tuple)) else value.split(",") if isinstance(value, str) else []
+    return [str(part).strip() for part in values]
+
+
+def _suggest_arms(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
+    """Return how to compare several kinds, if `value` is a comma-separated list of kinds."""
+    registry = find_registry(cls, tree, path.split("."))
+    kinds = dict.fromkeys(_split_values(value.get("kind") if isinstance(value, Mapping) else value))
+    if registry is None or len(kinds) < 2 or not {*kinds} <= {*registry.names}:
+        return ""
+    arms = ", ".join(f"{kind}: {{{path}: {kind}}}" for kind in kinds)
+    return f"To compare several kinds, write a sweep: arms: {{{arms}}} in a file for ablate sweep."
+
+
+def _suggest_key(cls: type[Any], tree: Tree, path: str) -> str:
+    """Return a suggestion for a misspelt or misplaced key: from the same part first, then the same name in other parts;
+    for a key without a part, the same name first."""
+    known = list(iterate_paths(cls, tree))
+    parent, _, name = path.rpartition(".")
+    beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
+    beside = beside or {field: f"{parent}.{field}" for field in _list_fields(cls, tree, parent)}
+    elsewhere = [p for p in known if p.rpartition(".")[2] == name]
+    elsewhere += [f"{p}.{name} (of {p}.kind {kinds[0]})" for p in known if (kinds := _find_kinds(cls, tree, p, name))]
+    longer = [near for near in beside if name and near.startswith(name)]
+    if owners := _find_kinds(cls, tree, parent, name):
+        hint = f" Did you mean {beside[longer[0]]}?" if longer else ""
+        return f" It belongs to {parent}.kind {' or '.join(owners)}.{hint}"
+    if not parent and elsewhere:  # lr is optimizer.lr, and not lora
+        return f" Did you mean {elsewhere[0]}?"
+    if close := difflib.get_close_matches(name, beside, n=1) or longer:
+        return f" Did you mean {beside[close[0]]}?"
+    if elsewhere:
+        return f" Did you mean {elsewhere[0]}?"
+    return did_you_mean(path, known) or f" Accepted: {', '.join(beside.values()) or 'nothing'}."
+
+
+def _list_fields(cls: type[Any], tree: Tree, parent: str) -> list[str]:
+    """Return the fields that any kind of the part `parent` has, for a part whose kind is not chosen."""
+    registry = find_registry(cls, tree, parent.split(".")) if parent else None
+    return list(dict.fromkeys(field for kind in registry for field in registry[kind].model_fields)) if registry else []
+
+
+def _find_kinds(cls: type[Any], tree: Tree, parent: str, name: str) -> list[str]:
+    registry = find_registry(cls, tree, parent.split(".")) if parent else None
+    return [kind for kind in registry if name in registry[kind].model_fields] if registry else []
+
+
+def json_schema(cls: type[Config]) -> dict[str, Any]:
+    """Return the JSON schema of a configuration file, for editors."""
+    plugins.load()
+    schema = cls.model_json_schema()
+    definitions = schema.setdefault("$defs", {})
+    for registry in Registry.all.values():
+        definitions[registry.slug] = part = registry.json_schema()
+        for kind in part["anyOf"]:  # a kind's own definitions are looked up at the top
+            definitions.update(kind.pop("$defs", {}))
+    return _refer(schema)
+
+
+def _refer(schema: Any) -> Any:
+    """Return `schema` with references in the place of registries, and of fields that a part has from the whole file."""
+    if isinstance(schema, dict):
+        for mark, place in (("registry", "$defs"), ("of_file", "properties")):
+            if isinstance(name := schema.get(mark), str):
+                rest = {key: _refer(value) for key, value in schema.items() if key != mark}
+                return {**rest, "$ref": f"#/{place}/{name}"}
+        return {key: _refer(value) for key, value in schema.items()}
+    return [_refer(item) for item in schema] if isinstance(schema, list) else schema

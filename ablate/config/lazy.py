@@ -1,15 +1,19 @@
-"""Imports of heavy libraries: on first use, so that `ablate --help` and a mistyped option are answered at once."""
+"""Imports of heavy libraries, on first use, so that `ablate --help` and a mistyped option are answered at once; and
+of libraries that only some verbs need, installed by the extras of pyproject.toml."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
 import gc
+import importlib
 import threading
 from collections.abc import Iterator
 from importlib import import_module
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
+
+from ablate.config.errors import AblateError
 
 
 @contextlib.contextmanager
@@ -61,3 +65,21 @@ class LazyModule:
 with postpone_imports():
     import torch as torch
     from torch.utils import _pytree as pytree  # noqa: F401
+
+
+def import_library(name: str, extra: str) -> ModuleType:
+    """Return the module `name`, imported. Raises AblateError with the command that installs its library."""
+    root = name.partition(".")[0]
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != root:
+            raise
+        text = f"This needs the library {root}, which is not installed. {describe_installation(extra)}"
+        raise AblateError(text) from None
+
+
+def describe_installation(extra: str) -> str:
+    """Return the command that installs the libraries of an `extra`. The name `ablate` on the package index belongs to
+    another project."""
+    return f"Type, in the clone of Ablate: pip install '.[{extra}]'"

@@ -1,4 +1,5 @@
-"""Logging to stderr, for the command line and the processes that it starts."""
+"""Messages on the terminal: logging to stderr, for the command line and the processes that it starts, and the name
+of this program in them."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -124,3 +126,13 @@ def log_to_stderr() -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
+
+
+def name_program() -> str:
+    """Return "ablate", or the path that it was started by where "ablate" on PATH is another program or none, as in a
+    virtual environment that is not active."""
+    started = Path(sys.argv[0])
+    if started.name != "ablate" or not started.is_file():  # a notebook, a script, python -m ablate
+        return "ablate"
+    on_path = shutil.which("ablate")
+    return "ablate" if on_path and started.samefile(on_path) else sys.argv[0]

@@ -182,7 +182,7 @@ class Registry(Generic[T]):
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: Any) -> JsonSchemaValue:
         return {
             "registry": self.slug
-        }  # pydantic knows no such reference; `ablate.config.schema.json_schema` makes it one
+        }  # pydantic knows no such reference; `ablate.config.building.json_schema` makes it one
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON schema: one of the kinds, or the name of a kind or preset."""

@@ -1,8 +1,11 @@
-"""YAML as people write it: configuration files, and `key=value` words of the command line."""
+"""YAML as people write it, configuration files and `key=value` words of the command line; and JSON that somebody
+else has written."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -251,3 +254,27 @@ def split_words(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
         text = f"expected FILE.yaml or key=value, given {words[0]!r}"
         raise ConfigError([Problem("", text)], "the command line")
     return words[0], parse_overrides(words[1:])
+
+
+MOST_LEVELS = 100
+"""The deepest nesting: code that walks through values recurses once for each level, and Python allows about 1,000
+calls."""
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of JSON. Raises ValueError for text that is not JSON, for more than 100 levels, and for numbers
+    that are not finite, which JSON does not have and Python accepts."""
+    deep = ValueError(f"it is nested more than {MOST_LEVELS} levels deep")
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise deep from None
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        if any(isinstance(item, float) and not math.isfinite(item) for item in level):
+            raise ValueError("it has a number that is not finite")
+        inside = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
+        if not inside:
+            return value
+        level = list(itertools.chain.from_iterable(inside))
+    raise deep

@@ -25,7 +25,7 @@ from ablate.plots.layers import Course, map_course, map_distances, scale_courses
 from ablate.tracking.tracker import Tracker
 from ablate.training.callbacks import RunCallback, count_seen_items
 from ablate.training.module import TrainingModule
-from ablate.training.undisturbed import undisturbed
+from ablate.training.random_states import undisturbed
 
 
 class LayerDiagnostics(RunCallback):

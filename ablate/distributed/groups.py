@@ -1,7 +1,6 @@
 """The processes of a torchrun group, from their start to their end. Rank 0 alone does everything except the
-computation: input, messages, tracking and output. The other ranks wait for the calls that it makes with `run_together`.
-In a process that torchrun did not start, or started alone, nothing here has an effect.
-"""
+computation: input, messages, tracking and output. The other ranks wait for the calls that it makes with
+`run_together`. In a process that torchrun did not start, or started alone, nothing here has an effect."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.config.program import name_program
+from ablate.config.logs import name_program
 from ablate.distributed import launching, ranks
 from ablate.distributed.ranks import GRACE, Group, Lost, is_grouped, local_size
 from ablate.distributed.signals import STOPPING

@@ -1,10 +1,16 @@
-"""Checks that task, model and data of an experiment fit each other."""
+"""Checks that task, model, data and parametrisation of an experiment fit each other."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ablate.config.errors import Problem
+from ablate.config.formatting import join_words
 from ablate.data import DataConfig, data_kinds
 from ablate.models import ModelConfig, models
+from ablate.norms import Initialization, Placement, initializations, placements
+from ablate.optim.optimizers import OptimizerConfig
+from ablate.optim.parametrizations import BaseSize, Parametrization, Scaled
 from ablate.tasks import Task, tasks
 
 
@@ -34,3 +40,90 @@ def fit_task(task: Task, model: ModelConfig, data: DataConfig) -> list[Problem]:
 
 def _speak(task: str) -> str:
     return task.replace("_", " ")
+
+
+_WITHOUT = "parametrization=standard"
+
+
+def fit_parametrization(
+    chosen: Parametrization,
+    model: ModelConfig,
+    norm: Placement,
+    init: Initialization,
+    optimizer: OptimizerConfig,
+    task: Task,
+    parts: Mapping[str, object],
+) -> list[Problem]:
+    """Return the reasons why the parametrisation cannot scale the experiment. `parts`: lora and align, None if not
+    set."""
+    if not isinstance(chosen, Scaled):
+        return []
+    problems = _validate_model(chosen, model, norm, init)
+    if not optimizer.scales:
+        text = f"the learning rates of {chosen.kind} are for the updates of Adam and Muon. Accepted: adamw, adam, muon"
+        problems.append(Problem("optimizer.kind", text, optimizer.kind))
+    if task.needs_head:
+        fitting = (name for name in tasks if tasks[name].inputs == task.inputs and not tasks[name].needs_head)
+        accepted = f"Accepted: {join_words(fitting, 'or')}; or {_WITHOUT}"
+        text = f"has a head of its own, for which {chosen.kind} has no rule. {accepted}"
+        problems.append(Problem("task.kind", text, task.kind))
+    for name, part in parts.items():
+        if part is not None:
+            text = f"trains a model whose size has been chosen, and {chosen.kind} is for training from the beginning"
+            problems.append(Problem(name, f"{text}. Remove parametrization or {name}"))
+    return problems
+
+
+def _validate_model(
+    parametrization: Scaled, model: ModelConfig, norm: Placement, init: Initialization
+) -> list[Problem]:
+    """Return the problems of a parametrisation with a model, a placement and an initialisation; `path` is that in the
+    experiment."""
+    kind, base, stack = parametrization.kind, parametrization.base, model.stack()
+    if not model.scales:
+        accepted = ", ".join(name for name in models if models[name].scales)
+        text = (
+            f"{kind} needs to know the role of each matrix and places for its multipliers, and model {model.title} "
+            f"does not say by `scales` that it has them. Accepted: {accepted}; or {_WITHOUT}"
+        )
+        return [Problem("parametrization.kind", text, kind)]
+    problems = []
+    if base.hidden > stack.hidden:
+        problems.append(_refuse_base(base, "hidden", f"wider than the model, whose model.hidden is {stack.hidden}"))
+    if parametrization.by_depth and base.layers > stack.depth:
+        problems.append(_refuse_base(base, "layers", f"deeper than the model, whose model.layers is {stack.depth}"))
+    if model.tied_weights():
+        text = (
+            f"the head has a multiplier with {kind}, which its matrix cannot hold where the embedding is the same one. "
+            f"Set model.tie_embeddings=false, or {_WITHOUT}"
+        )
+        problems.append(Problem("model.tie_embeddings", text, True))
+    if not _fits(type(init), parametrization):
+        by = "width" if init.by_width else "depth"
+        fitting = [name for name in initializations if _fits(initializations[name], parametrization)]
+        text = f"scales the initial weights by the {by} itself, as {kind} does. Accepted with it: {', '.join(fitting)}"
+        problems.append(Problem("init.kind", text, init.kind))
+    layers = [norm.at(index, stack.depth) for index in range(stack.depth)]
+    if parametrization.by_depth and (placed := next((one for one in layers if one.scales_by_depth()), None)):
+        fitting = [name for name in placements if not placements.parse(name).scales_by_depth()]
+        who = placed.kind if placed.kind == norm.kind else f"{placed.kind}, which some of its layers have,"
+        usual = f" ({norm.kind} with its usual settings)" if norm.kind in fitting else ""
+        text = (
+            f"{who} scales residual or initial weights by the number of layers itself, as {kind} does. Accepted with "
+            f"it: {', '.join(fitting)}{usual}; or take mup, which scales by the width alone"
+        )
+        problems.append(Problem("norm.kind", text, norm.kind))
+    return problems
+
+
+def _refuse_base(base: BaseSize, field: str, excess: str) -> Problem:
+    """Return the problem of a base that is larger than the model; `excess` says in what."""
+    path, size = f"parametrization.base.{field}", getattr(base, field)
+    if field in base.model_fields_set:
+        return Problem(path, f"is {excess}: a base is the smallest size", size)
+    text = f"is not set, and its default, {size}, is {excess}. Set it to the smallest size, at which the settings were"
+    return Problem(path, f"{text} found")
+
+
+def _fits(init: type[Initialization], parametrization: Scaled) -> bool:
+    return not (init.of_library or init.by_width or (parametrization.by_depth and init.by_depth))

@@ -17,14 +17,10 @@ from ablate.config.lazy import postpone_imports
 from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.config.yaml import dump_yaml, read_yaml
 from ablate.data import DataConfig, data_kinds
-from ablate.experiment.align import AlignConfig
-from ablate.experiment.evaluation import EvaluationConfig
-from ablate.experiment.fitting import fit_task
-from ablate.experiment.lora import Lora
-from ablate.experiment.parametrization import fit_parametrization
+from ablate.experiment.fitting import fit_parametrization, fit_task
+from ablate.experiment.parts import AlignConfig, EvaluationConfig, Lora, WarmStart
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.validation import Validation, plan_validation
-from ablate.experiment.warm_start import WarmStart
 from ablate.models import ModelConfig, models, validate_asks, validate_wiring
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig, optimizers

@@ -41,7 +41,7 @@ class ByName(ModelConfig):
 
     @property
     def blueprint(self) -> Any:
-        """The model without weights, an `ablate.models.libraries.blueprint.Blueprint`."""
+        """The model without weights, an `ablate.models.libraries.base.Blueprint`."""
         return self.library().open_blueprint(self)
 
     @model_validator(mode="after")

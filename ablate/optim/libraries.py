@@ -6,18 +6,92 @@ import functools
 import inspect
 import json
 import operator
+import re
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Union
 
 import torch
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ablate.config import calls
-from ablate.config.errors import Problem
+from ablate.config.building import describe_errors
+from ablate.config.errors import Problem, did_you_mean
+
+_LONG = 20  # names that a message lists
+
+
+def describe_class(cls: type[Any]) -> str:
+    """Return the first line of a class's documentation without its closing mark and addresses."""
+    lines = [line for line in (inspect.getdoc(cls) or "").splitlines() if line]
+    return re.sub(r"`([^`<]+?) <[^>]*>`__", r"\1", lines[0]).rstrip(".") if lines else ""
+
+
+def validate_name(name: str, refused: Mapping[str, str | None], library: str, noun: str, listing: str) -> list[Problem]:
+    """Return the problems of the name of a class.
+
+    Args:
+        name: as it was given.
+        refused: each name of the library -> why it cannot be used; None: it can.
+        library: the library, for the message.
+        noun: what its classes are, for the message.
+        listing: the command that lists them.
+    """
+    if name in refused:
+        return [Problem("name", f"cannot be used here: {reason}", name)] if (reason := refused[name]) else []
+    near = {known.lower(): known for known, reason in refused.items() if reason is None}
+    hint = did_you_mean(name.lower(), near)
+    listed = ", ".join(near.values()) if len(near) <= _LONG else f"what `{listing}` lists"
+    meant = f" Did you mean {near[hint.split()[-1][:-1]]}?" if hint else ""
+    return [Problem("name", f"{library} has no such {noun}. Accepted: {listed}.{meant}", name)]
+
+
+class Arguments(BaseModel):
+    """The arguments of a class, read from JSON, whose lists are tuples where it wants these."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def model_arguments(name: str, fields: Mapping[str, tuple[Any, Any]]) -> type[Arguments]:
+    """Return the model of a class's arguments: `fields` are its arguments, each with type and default."""
+    more: dict[str, Any] = dict(fields)
+    return create_model(name, __base__=Arguments, **more)
+
+
+def validate_arguments(owner: str, model: type[Arguments], arguments: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of the names and types of `arguments`; `owner` names their class in messages."""
+    known = list(model.model_fields)
+    accepted = ", ".join(known) or "nothing"
+    problems = [
+        Problem(key, f"{owner} has no such argument. Accepted: {accepted}.{did_you_mean(key, known)}", value)
+        for key, value in arguments.items()
+        if key not in known
+    ]
+    try:
+        convert_arguments(model, {key: value for key, value in arguments.items() if key in known})
+    except ValidationError as error:
+        problems += _join_members(describe_errors(model, dict(arguments), error))
+    return problems
+
+
+def convert_arguments(model: type[Arguments], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments as the class takes them. Raises ValidationError."""
+    given = json.dumps(dict(arguments), default=str)
+    values = model.model_validate_json(given)
+    return {key: getattr(values, key) for key in arguments}
+
+
+def _join_members(problems: list[Problem]) -> list[Problem]:
+    """Return `problems` with one for each argument that none of the members of its type, such as list[float], fits."""
+    named = {
+        problem.path.partition("[")[0].rpartition(".")[0] if "[" in problem.path else problem.path: problem
+        for problem in reversed(problems)
+    }
+    return [replace(problem, path=path) for path, problem in reversed(named.items())]
+
 
 _REFUSED = {
     "LBFGS": "it evaluates the loss several times per update; Ablate evaluates one batch once",
@@ -51,7 +125,7 @@ class Entry:
         return self.cls is not None and self.cls.__name__ == "Muon"
 
     @functools.cached_property
-    def arguments(self) -> type[calls.Arguments]:
+    def arguments(self) -> type[Arguments]:
         """The arguments that may be given, as fields with their types."""
         assert self.cls is not None
         fields: dict[str, Any] = {
@@ -59,7 +133,7 @@ class Entry:
             for name, parameter in inspect.signature(self.cls.__init__, eval_str=True).parameters.items()
             if name not in _TAKEN | _UNUSED
         }
-        return calls.model_arguments(self.cls.__name__, fields)
+        return model_arguments(self.cls.__name__, fields)
 
     @property
     def has_weight_decay(self) -> bool:
@@ -113,16 +187,16 @@ class Library:
     def validate_name(self, name: str) -> list[Problem]:
         """Return the problems of the name."""
         refused = {known: entry.refused for known, entry in self.entries.items()}
-        return calls.validate_name(name, refused, self.name, "optimizer", "ablate list library-optimizers")
+        return validate_name(name, refused, self.name, "optimizer", "ablate list library-optimizers")
 
     def validate_arguments(self, name: str, arguments: Mapping[str, Any]) -> list[Problem]:
         """Return the problems of the arguments of the supported optimizer `name`."""
-        problems = calls.validate_arguments(f"{name} of {self.name}", self.entries[name].arguments, arguments)
+        problems = validate_arguments(f"{name} of {self.name}", self.entries[name].arguments, arguments)
         return problems or [*_try(self, name, json.dumps(dict(arguments), default=str))]
 
     def convert(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as the optimizer takes them: lists become tuples if its type is a tuple."""
-        return calls.convert_arguments(self.entries[name].arguments, arguments)
+        return convert_arguments(self.entries[name].arguments, arguments)
 
     def can_shard(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether the update of each weight depends on it alone, so that shards can be updated separately."""
@@ -184,7 +258,7 @@ class TorchLibrary(Library):
     def entries(self) -> Mapping[str, Entry]:
         classes = {name: cls for name, cls in vars(torch.optim).items() if inspect.isclass(cls)}
         return {
-            name: Entry(cls, calls.describe_class(cls), _REFUSED.get(name))
+            name: Entry(cls, describe_class(cls), _REFUSED.get(name))
             for name, cls in sorted(classes.items())
             if issubclass(cls, Optimizer) and cls is not Optimizer
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import Tensor, nn
 from torch.distributed import GradBucket
+from torch.func import functional_call
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -32,7 +34,7 @@ from ablate.parallel.compiling import allow_programs
 from ablate.parallel.deferred import Recipes, defer_weights, materialize
 from ablate.parallel.sharing import sharing_of
 from ablate.parallel.tensor import change_fused_rows, regroup, share_matrices, ungroup
-from ablate.parallel.unused import leaves_unused
+from ablate.tasks import Task
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -40,6 +42,38 @@ if TYPE_CHECKING:
     from ablate.data import Corpus
     from ablate.experiment.tree import Experiment
     from ablate.parallel.sharing import Compiled
+
+
+class _Loss(nn.Module):
+    """The loss of a model as a module, which can be called with other weights."""
+
+    def __init__(self, model: Model, task: Task) -> None:
+        super().__init__()
+        self.model, self.task = model, task
+
+    def forward(self, inputs: Any, targets: Any) -> Tensor:
+        return self.task.compute_loss(self.model, inputs, targets)
+
+
+def leaves_unused(model: Model, task: Task, classes: int, shape: tuple[int, ...]) -> bool:
+    """Return whether some trained parameter of `model` gets no gradient in a step; also true if a step cannot be
+    computed without values, as for a placement that depends on them. The model itself is not changed."""
+    training, loss = model.training, _Loss(model, task)
+    weights = {
+        name: torch.empty_like(value, device="meta", requires_grad=value.requires_grad)
+        for name, value in chain(loss.named_parameters(), loss.named_buffers())
+    }
+    try:
+        model.train()
+        with torch.device("meta"):
+            batch = task.build_batch(2, shape, classes)
+            functional_call(loss, weights, batch).backward()
+    except Exception:  # of a plugin, or of an operation that the meta device does not have
+        return True
+    finally:
+        model.train(training)
+    return any(value.grad is None for value in weights.values() if value.requires_grad)
+
 
 CONVERTED = "converted.tmp"  # a checkpoint of one kind made of one of the other
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.formatting import join_words
-from ablate.config.program import name_program
+from ablate.config.logs import name_program
 from ablate.plots.figure import Figure
 from ablate.reports import confirmation, fairness, findings, literature, savings, tokens_to_baseline
 from ablate.reports.downstream import Downstream

@@ -34,10 +34,9 @@ from ablate.scheduler.studies import INPUTS
 from ablate.scheduler.tasks import Task, locate_traceback
 from ablate.tracking.databases import repeat_while_away
 from ablate.training.checkpoints import break_lock
-from ablate.training.inputs import list_changed_inputs
 from ablate.training.procedures import Hooks, Place, Result
 from ablate.training.rungs import build_rung
-from ablate.training.runs import describe_error, run_folder
+from ablate.training.runs import describe_error, list_changed_inputs, run_folder
 from ablate.training.train import choose_procedure, train
 from ablate.verdict.outcomes import LOSS, classify
 

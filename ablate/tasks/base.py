@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
     from ablate.models import Model
-    from ablate.plots.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -163,11 +162,6 @@ class Task(Kind):
         """Return the further metrics of a validation set by name, computed from its mean `loss` and the `metrics` that
         its batches have updated. `bytes_per_token`: of text, if known."""
         return {} if metrics is None else {name: value.item() for name, value in metrics.compute().items()}
-
-    def draw_predictions(self, model: Any, inputs: Any, targets: Any, corpus: Corpus) -> Figure | None:
-        """Return a figure of a trained model's predictions on a few validation samples, logged at the end of a run;
-        None if there is none."""
-        return None
 
     # ------------------------------------------------------------------ measurements
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from ablate.config.lazy import postpone_imports, torch
 from ablate.data import IGNORED, Corpus
 from ablate.models import ModelConfig
-from ablate.plots.figure import Figure, Panel, Part
-from ablate.plots.marks import Cells
 from ablate.tasks.base import Metric, Task, count_unpadded, tasks
 
 if TYPE_CHECKING:
@@ -91,23 +89,6 @@ class ImageSegmentation(Task):
         if metrics is not None:
             metrics.update(logits.argmax(1), targets)
         return _sum_cross_entropy(logits, targets) / targets.numel()
-
-    def draw_predictions(self, model: Any, inputs: Tensor, targets: Tensor, corpus: Corpus) -> Figure:
-        """Return each image, its mask and the prediction of `model`, side by side."""
-        import numpy as np
-
-        predicted = model(inputs).argmax(1)
-        several = "tab10" if corpus.classes <= 10 else "nipy_spectral"
-        limits, panels = (0, max(9, corpus.classes - 1)), []
-        for number, image in enumerate(inputs.float().cpu()):
-            low, high = image.amin(), image.amax()
-            shown = ((image - low) / (high - low).clamp(min=1e-6)).permute(1, 2, 0).numpy()
-            panels.append(Panel([Cells(shown, colours="gray")], title="image", bare=True))
-            for title, part in (("mask", targets), ("predicted", predicted)):
-                # blank without a class
-                cells = Cells(np.ma.masked_equal(part[number].cpu().numpy(), IGNORED), limits, several)
-                panels.append(Panel([cells], title=title, bare=True))
-        return Figure("predictions", "Predictions on validation images", [Part(panels, across=6)])
 
 
 def _sum_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
 from ablate.config.errors import StoreError
-from ablate.config.extras import describe_installation
+from ablate.config.lazy import describe_installation
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

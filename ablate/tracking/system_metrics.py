@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from ablate.config.errors import AblateError
-from ablate.config.extras import describe_installation
+from ablate.config.lazy import describe_installation
 from ablate.tracking.connection import client
 from ablate.tracking.paths import tracking_uri
 from ablate.tracking.tracker import Tracker

@@ -25,19 +25,15 @@ from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import compiling, strategies
 from ablate.parallel.deferred import Recipes
-from ablate.tasks import Task
 from ablate.training.averaging import WeightAverage
-from ablate.training.callbacks import Checkpoint, Curves, Leave, RunCallback, Stop, Validations
+from ablate.training.callbacks import Checkpoint, Curves, Leave, RunCallback, RunLogger, Stop, Validations
 from ablate.training.checkpoints import Earlier, find_newest
-from ablate.training.errors import translate_errors
 from ablate.training.loaders import Loaders
-from ablate.training.loggers import RunLogger
 from ablate.training.module import TrainingModule
 from ablate.training.named import build_callbacks, build_loggers
 from ablate.training.precision import Speed
-from ablate.training.predictions import Predictions
 from ablate.training.procedures import Ended, Hooks
-from ablate.training.runs import CHECKPOINT, count_epochs, run_folder
+from ablate.training.runs import CHECKPOINT, count_epochs, run_folder, translate_errors
 from ablate.training.trained import PREFIX
 from ablate.training.trainer import PROFILE, build_trainer
 
@@ -173,9 +169,6 @@ def _prepare(
         place = callbacks.index(validations) if extension.precedes_validation else len(callbacks)
         callbacks[place:place] = added
         extras += added
-    if type(experiment.task).draw_predictions is not Task.draw_predictions:
-        extras.append(Predictions())
-        callbacks.append(extras[-1])
     callbacks.append(Leave(hooks.asked_to_stop, checkpoint.save, hooks.pause_at))
     trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy, [logger, *loggers])
     if hooks.asked_to_stop:  # answers SIGTERM, on which Lightning would leave a validation without a checkpoint

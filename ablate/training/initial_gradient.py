@@ -8,7 +8,7 @@ from ablate.config.errors import ConfigError
 from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
-from ablate.training.errors import translate_errors
+from ablate.training.runs import translate_errors
 
 ITEMS = 8
 """Items of the batch: sequences or images."""

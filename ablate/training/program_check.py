@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ablate.config.errors import AblateError
 from ablate.distributed import ranks
-from ablate.training.undisturbed import keep_random_states
+from ablate.training.random_states import keep_random_states
 
 LOSS_NOISE = 0.01
 """Share of the loss by which programs may differ in it. Rounding to bfloat16 changes it by some 1e-5."""

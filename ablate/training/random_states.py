@@ -1,17 +1,20 @@
 """The random generators of dropout and stochastic depth: one stream for each part of the batch.
 
 Ranks that read different data draw different masks; ranks that share the matrices of a layer read the same data and
-draw the same ones. A checkpoint has the states of all parts, on the CPU and on the devices.
+draw the same ones. A checkpoint has the states of all parts, on the CPU and on the devices. What is measured of a model
+during its training leaves them as they are (`undisturbed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ablate.distributed import ranks
 
@@ -60,3 +63,28 @@ def restore_states(strategy: Any, seed: int, updates: int, saved: Sequence[State
 
 def _derive_seed(seed: int, part: int, updates: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(part, updates)).generate_state(1, np.uint64)[0])
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Set `model` to evaluation mode in this context; restore its modes and all random states afterwards."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        with keep_random_states([p.device for p in model.parameters() if p.is_cuda][:1]):
+            model.eval()
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def keep_random_states(devices: Sequence[torch.device] = ()) -> Iterator[None]:
+    """The random states of Python, numpy and torch, of the CPU and of the CUDA `devices`, are then what they were."""
+    states = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])

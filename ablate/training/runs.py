@@ -1,22 +1,27 @@
-"""The files, configuration and name of a run."""
+"""The files, configuration, inputs, name and errors of a run."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import AblateError, shorten_values
+from ablate.config.errors import AblateError, DataError, OutOfMemory, shorten_values
+from ablate.config.formatting import format_settings
 from ablate.config.merging import iterate_leaves
 from ablate.data import Corpus
+from ablate.data.files import fingerprint_files
+from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.tracking import remote_files
@@ -137,3 +142,56 @@ def count_epochs(experiment: Experiment, corpus: Corpus) -> str:
     """Return the number of epochs of the run."""
     trainer = experiment.trainer
     return f"{trainer.max_steps * trainer.batch_size / len(corpus.train):.3g}"
+
+
+def fingerprint_inputs(experiment: Experiment, corpus: Corpus) -> dict[str, str]:
+    """Return input -> SHA-256 for a run of `experiment`, whose sources are pinned. Two runs with a common input of
+    different SHA-256 did not train on the same data or from the same model. Raises DataError for a missing file."""
+    data, start, align = experiment.data, experiment.warm_start, experiment.align
+    settings = format_settings(data.model_dump(mode="json", exclude_defaults=True), {})
+    found = {f"data {data.kind} {settings}".rstrip(): corpus.fingerprint} if corpus.fingerprint else {}
+    name = getattr(data, "tokenizer", "bytes")
+    if name != "bytes" and not name.startswith("bpe-"):  # that is trained on the text
+        tokenizer = load_data_tokenizer(data, tracking.cache_folder())
+        identity = f"{tokenizer.identity} {tokenizer.end_of_text}"
+        found[f"tokenizer {name}"] = hashlib.sha256(identity.encode()).hexdigest()
+    if start and start.donor and start.sha256:
+        found[f"warm_start.from {start.donor}"] = start.sha256
+    if align and align.reward and align.reward_sha256:
+        found[f"align.reward {align.reward}"] = align.reward_sha256
+    if experiment.evaluation.tasks and experiment.evaluation.task_data:
+        folder = Path(experiment.evaluation.task_data).expanduser()
+        files = sorted(file for file in folder.rglob("*") if file.is_file())
+        found[f"evaluation.task_data {folder}"] = fingerprint_files(files, tracking.cache_folder())
+    return {tracking.redact(name): digest for name, digest in found.items()}
+
+
+def list_changed_inputs(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return 'name: SHA-256 old -> new' for each input whose hash has changed."""
+    changed = [name for name, digest in now.items() if before.get(name, digest) != digest]
+    return [f"{name[:200]}: SHA-256 {before[name]} -> {now[name]}" for name in changed]
+
+
+_NO_MEMORY = re.compile(
+    r"can't allocate memory|out of memory|(CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED"
+    r"|CUBLAS_STATUS_NOT_INITIALIZED when calling `?cublas\w*Create"
+)
+"""In the message of a plain RuntimeError: of the CPU's allocator, of a CUDA context, of NCCL, and of libraries that
+allocate their own workspace."""
+
+
+@contextlib.contextmanager
+def translate_errors() -> Iterator[None]:
+    """Raise errors of Lightning's and torch's within as ours: DataError, OutOfMemory, and KeyboardInterrupt for the
+    SystemExit that Lightning makes of Ctrl-C."""
+    try:
+        yield
+    except DataError as error:
+        # the message of one out of a worker process has its whole traceback
+        raise DataError(str(error).rpartition(f"{DataError.__qualname__}: ")[2].strip()) from error
+    except SystemExit:
+        raise KeyboardInterrupt from None
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and not _NO_MEMORY.search(str(error)):
+            raise
+        raise OutOfMemory(f"Out of memory: {describe_error(error)}") from error

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec
 
 from ablate.config.formatting import format_duration
-from ablate.config.logs import log_where_unheard, open_console, print_wrapped
-from ablate.config.program import name_program
+from ablate.config.logs import log_where_unheard, name_program, open_console, print_wrapped
 from ablate.experiment.tree import Experiment
 from ablate.training import train as training
 from ablate.training.procedures import Hooks, Place, Procedure, Result

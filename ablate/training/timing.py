@@ -15,10 +15,10 @@ from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.training.callbacks import Stop
-from ablate.training.errors import translate_errors
 from ablate.training.loaders import Loaders, count_workers
 from ablate.training.module import TrainingModule
 from ablate.training.precision import choose_speed
+from ablate.training.runs import translate_errors
 from ablate.training.trainer import build_trainer
 
 

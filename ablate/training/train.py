@@ -24,7 +24,6 @@ from ablate.parallel.sharing import validate_sharing
 from ablate.tracking import provenance, remote_files, system_metrics
 from ablate.tracking.facts import log_facts, pick_shown, read_texts
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
-from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
 from ablate.training.named import check_named
 from ablate.training.precision import Speed, choose_speed
 from ablate.training.procedures import Hooks, Place, Procedure, Result, Run
@@ -33,6 +32,8 @@ from ablate.training.runs import (
     count_epochs,
     describe_error,
     describe_plugins,
+    fingerprint_inputs,
+    list_changed_inputs,
     name_run,
     run_folder,
     shorten_settings,

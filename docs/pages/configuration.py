@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ablate
+from ablate.config.building import json_schema
 from ablate.config.markdown import build_table
 from ablate.config.registry import Registry
-from ablate.config.schema import json_schema
 
 Schema = Mapping[str, Any]
 

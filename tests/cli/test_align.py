@@ -15,7 +15,7 @@ from ablate.addons.post_training.alignment import recipe
 from ablate.cli import build_parser, main
 from ablate.config.errors import AblateError
 from ablate.data import data_kinds
-from ablate.experiment.align import AlignConfig
+from ablate.experiment.parts import AlignConfig
 from ablate.experiment.tree import Experiment
 from ablate.training.train import train
 from ablate.training.trained import open_trained
@@ -176,7 +176,7 @@ def test_mistakes_are_told(run, pairs, tmp_path, vit_settings, monkeypatch, caps
             raise ModuleNotFoundError("No module named 'trl'", name="trl")
         return plain_import(name, *more)
 
-    monkeypatch.setattr("ablate.config.extras.importlib.import_module", without)
+    monkeypatch.setattr("ablate.config.lazy.importlib.import_module", without)
     assert "pip install '.[rlhf]'" in said(start)
 
 

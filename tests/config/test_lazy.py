@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import ablate
-from ablate.config.lazy import LazyModule, postpone_imports
+from ablate.config.errors import AblateError
+from ablate.config.lazy import LazyModule, import_library, postpone_imports
 
 ROOT = Path(ablate.__file__).parent
 POSTPONED = sorted(file for file in ROOT.rglob("*.py") if "\nwith postpone_imports():" in file.read_text())
@@ -66,3 +67,13 @@ for call in {CALLS}:
     assert not {{*{HEAVY}}} & {{*sys.modules}}, call
 """
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_what_is_missing_is_told(monkeypatch, tmp_path):
+    assert import_library("json", "hf").loads("1") == 1
+    with pytest.raises(AblateError, match=r"needs the library no_such_thing, .* pip install '\.\[eval\]'"):
+        import_library("no_such_thing.part", "eval")
+    (tmp_path / "broken_thing.py").write_text("import another_thing\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="another_thing"):
+        import_library("broken_thing", "hf")

@@ -7,12 +7,13 @@ import os
 import pty
 import re
 import struct
+import sys
 import termios
 
 import pytest
 from rich.console import Console
 
-from ablate.config.logs import log_to_stderr, print_wrapped, wrap_lines
+from ablate.config.logs import log_to_stderr, name_program, print_wrapped, wrap_lines
 
 PATH = f"/data/{'folder/' * 14}file.txt"
 TEXT = f"The checkpoint of this run is damaged and has been set aside, so that it begins again, as {PATH}, one said."
@@ -65,3 +66,38 @@ def test_on_a_terminal_a_line_of_a_run_breaks_between_words():
     print_wrapped(Console(file=written, width=80, force_terminal=True, color_system=None), f"{TEXT} [bold]")
     assert " ".join(written.getvalue().split()) == f"{TEXT} [bold]"
     assert written.getvalue() == wrap_lines(f"{TEXT} [bold]", 80) + "\n"
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """A program `ablate` in a folder that is not on PATH."""
+    file = tmp_path / "bin" / "ablate"
+    file.parent.mkdir()
+    file.write_text("#!/bin/sh\n")
+    file.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(file), "sweep"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return file
+
+
+def test_a_program_that_is_not_on_the_path_is_named_by_its_file(program):
+    assert name_program() == str(program)
+
+
+def test_a_program_on_the_path_is_named_alone(program, monkeypatch):
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert name_program() == "ablate"
+
+
+def test_another_program_of_the_name_is_not_meant(program, tmp_path, monkeypatch):
+    other = tmp_path / "other" / "ablate"
+    other.parent.mkdir()
+    other.write_bytes(program.read_bytes())
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(other.parent))
+    assert name_program() == str(program)
+
+
+def test_a_notebook_names_the_command(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/usr/lib/ipykernel_launcher.py"])
+    assert name_program() == "ablate"

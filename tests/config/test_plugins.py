@@ -19,9 +19,9 @@ from stored_facts import read_facts
 from ablate import tracking
 from ablate.cli import main
 from ablate.config import plugins
+from ablate.config.building import json_schema
 from ablate.config.errors import AblateError, ConfigError, SweepError
 from ablate.config.merging import merge
-from ablate.config.schema import json_schema
 from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers, placements
 from ablate.scheduler import run

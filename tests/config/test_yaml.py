@@ -1,5 +1,6 @@
 """YAML files and `key=value` words: which values they give, and what is said about those that cannot be read."""
 
+import json
 import re
 import shlex
 import time
@@ -7,7 +8,7 @@ import time
 import pytest
 
 from ablate.config.errors import ConfigError
-from ablate.config.yaml import dump_yaml, parse_overrides, parse_yaml, read_yaml, split_words
+from ablate.config.yaml import MOST_LEVELS, dump_yaml, parse_json, parse_overrides, parse_yaml, read_yaml, split_words
 from ablate.experiment.tree import Experiment
 
 
@@ -280,3 +281,25 @@ def test_a_name_with_a_star_is_answered_with_quotation_marks(tmp_path):
 def test_several_files_without_a_list_are_answered_with_one():
     with pytest.raises(ConfigError, match=r"given 'b.txt'; several values of data.files are a list: data.files=\["):
         parse_overrides(["data.files=a.txt", "b.txt"])
+
+
+def test_json_is_read_as_python_does():
+    value = {"a": [1, 2.5, None, True, "x", {"b": {}}], "c": []}
+    assert parse_json(json.dumps(value)) == value
+    assert parse_json("3") == 3
+    assert parse_json("[" * MOST_LEVELS + "]" * MOST_LEVELS)
+
+
+@pytest.mark.parametrize("depth", [MOST_LEVELS + 1, 500, 100_000])
+@pytest.mark.parametrize(("opening", "end"), [("[", "]"), ('{"a":', "}")])
+def test_what_is_nested_too_deeply_is_refused(depth, opening, end):
+    inside = "" if opening == "[" else "1"
+    with pytest.raises(ValueError, match="more than 100 levels"):
+        parse_json(opening * depth + inside + end * depth)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000])
+def test_numbers_that_json_does_not_have_are_refused(number):
+    for text in (number, f'{{"a": [{number}]}}'):
+        with pytest.raises(ValueError, match=r"not finite|digits"):
+            parse_json(text)

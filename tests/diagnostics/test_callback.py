@@ -9,7 +9,7 @@ from norms.cases import PROFILED
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.diagnostics.measures import Layers, measurements
-from ablate.experiment.diagnose import DiagnoseConfig
+from ablate.experiment.trainer import DiagnoseConfig
 from ablate.experiment.tree import Experiment
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment

@@ -6,9 +6,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from ablate.config.building import json_schema
 from ablate.config.errors import ConfigError
 from ablate.config.registry import Registry
-from ablate.config.schema import json_schema
 from ablate.config.yaml import parse_yaml
 from ablate.data import data_kinds
 from ablate.experiment.tree import Experiment

@@ -7,8 +7,8 @@ import torch
 from norms.cases import RESIDUAL
 from torch import nn
 
+from ablate.config.building import json_schema
 from ablate.config.errors import ConfigError
-from ablate.config.schema import json_schema
 from ablate.experiment.tree import Experiment
 from ablate.norms import Placement, placements
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from ablate import tracking
 from ablate.addons.post_training.alignment.reward import hash_reward
 from ablate.cli import main
+from ablate.config.building import json_schema
 from ablate.config.errors import ConfigError
-from ablate.config.schema import json_schema
 from ablate.scheduler.dry_run import describe_cost, outline
 from ablate.scheduler.run import sweep
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps

@@ -13,7 +13,7 @@ from ablate.scheduler import dry_run
 from ablate.scheduler.preparation import open_sweep
 from ablate.scheduler.queue import Queue
 from ablate.scheduler.storage import read_sweep, storage_url
-from ablate.training.inputs import fingerprint_inputs, list_changed_inputs
+from ablate.training.runs import fingerprint_inputs, list_changed_inputs
 from ablate.training.trained import open_trained
 
 CHANGED = r"small was started with another sweep file, plugin or data[\s\S]*{}[\s\S]*: SHA-256 \w{{64}} -> \w{{64}}"

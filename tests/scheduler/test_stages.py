@@ -7,7 +7,7 @@ from run_table import by_arm
 
 from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
-from ablate.experiment.lora import Lora
+from ablate.experiment.parts import Lora
 from ablate.scheduler.run import sweep
 from ablate.scheduler.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps, select_passed_on

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import ablate
-from ablate.config.schema import json_schema
+from ablate.config.building import json_schema
 from ablate.config.yaml import read_yaml
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import yaml
 
+from ablate.config.building import json_schema
 from ablate.config.errors import ConfigError
-from ablate.config.schema import json_schema
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 

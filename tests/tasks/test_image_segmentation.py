@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from ablate import tracking
 from ablate.config.errors import ConfigError, DataError
 from ablate.config.yaml import parse_overrides
 from ablate.data import IGNORED, Glyphs
@@ -114,7 +113,7 @@ def test_masks_of_glyphs_are_the_ink_of_the_same_draws(tmp_path):
     assert darker.float().mean() > 0.95  # ink is of a higher value than paper, but for the noise
 
 
-def test_a_run_on_a_folder_reports_what_its_weights_give_and_logs_a_figure(store, folder):
+def test_a_run_on_a_folder_reports_what_its_weights_give(store, folder):
     run = Experiment.from_mapping({"model": SIZE, "data": data_of(folder), "trainer": SHORT})
     assert run.task == TASK
     result = train(run)
@@ -128,8 +127,6 @@ def test_a_run_on_a_folder_reports_what_its_weights_give_and_logs_a_figure(store
     expected = F.cross_entropy(source.model()(images), masks, ignore_index=IGNORED).item()
     assert result.metrics["val/loss"] == pytest.approx(expected, rel=1e-5)
     assert set(result.metrics) == {"val/loss", "val/mean_iou", "val/pixel_accuracy"}
-    files = [file.path for file in tracking.client().list_artifacts(result.run_id)]
-    assert "predictions.png" in files
 
 
 def test_a_column_of_masks_is_the_same_as_a_folder(folder, tmp_path):

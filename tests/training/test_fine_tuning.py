@@ -7,8 +7,8 @@ import torch
 from stored_facts import read_facts
 
 from ablate import tracking
+from ablate.config.building import json_schema
 from ablate.config.errors import ConfigError
-from ablate.config.schema import json_schema
 from ablate.data import IGNORED
 from ablate.experiment.tree import Experiment
 from ablate.training.procedures import Hooks, Place

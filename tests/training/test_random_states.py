@@ -1,11 +1,15 @@
 """Masks of dropout and stochastic depth: a stream for each part of a batch, and gone on with where a run stopped."""
 
+import random
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from ablate.training import random_states
+from ablate.training.random_states import undisturbed
 
 DROPS = {"model.drop_path": 0.5, "trainer.precision": "32-true", "trainer.log_every_n_steps": 1}
 
@@ -62,3 +66,22 @@ def test_a_run_of_one_process_begins_as_it_always_did():
         assert torch.equal(torch.get_rng_state(), before)
         random_states.begin_states(strategy(1, 2), 3)
         assert not torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_modes_and_random_states_come_back(fails):
+    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout()))
+    model[1].eval()  # a frozen part stays so
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    wanted = random.random(), np.random.rand(), torch.rand(1).item()
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    try:
+        with undisturbed(model):
+            assert not any(module.training for module in model.modules())
+            random.random(), np.random.rand(), torch.rand(1)
+            if fails:
+                raise ValueError
+    except ValueError:
+        pass
+    assert (random.random(), np.random.rand(), torch.rand(1).item()) == wanted
+    assert [module.training for module in model.modules()] == [True, True, False, False]

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Any
 
 from ablate.data import Corpus
-from ablate.experiment.evaluation import EvaluationConfig
 from ablate.experiment.extensions import Extension
+from ablate.experiment.parts import EvaluationConfig
 from ablate.experiment.tree import Experiment
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ablate.addons.evaluation import scoring, tasks
 from ablate.config.errors import AblateError
-from ablate.config.extras import import_library
+from ablate.config.lazy import import_library
 from ablate.data.files import identify_files
 from ablate.diagnostics.kinds import heads
 from ablate.diagnostics.measures import Batch, Metric, Subject

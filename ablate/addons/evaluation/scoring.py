@@ -13,7 +13,7 @@ from torch import nn
 from ablate.addons.evaluation.tasks import list_leaves, silence_harness
 from ablate.config.errors import AblateError
 from ablate.config.hub import find_model
-from ablate.training.undisturbed import undisturbed
+from ablate.training.random_states import undisturbed
 from ablate.verdict.questions import Question, Score
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError, did_you_mean
-from ablate.config.extras import import_library
+from ablate.config.lazy import import_library
 from ablate.config.logs import silence
 from ablate.diagnostics.kinds import heads
 from ablate.tracking.scores import name_metrics

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ablate.addons.export import transformers_files
-from ablate.config.extras import import_library
+from ablate.config.lazy import import_library
 from ablate.training.trained import TrainedModel
 
 

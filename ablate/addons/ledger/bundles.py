@@ -19,10 +19,9 @@ from ablate.addons.ledger.records import restore_record
 from ablate.addons.ledger.runs import Shared
 from ablate.addons.ledger.schema import CHECKS, FILE, SCHEMA, Bundle
 from ablate.config import plugins
-from ablate.config.building import load_plugins
+from ablate.config.building import describe_errors, load_plugins
 from ablate.config.errors import ConfigError, DataError
-from ablate.config.messages import describe_errors
-from ablate.config.strict_json import parse_json
+from ablate.config.yaml import parse_json
 from ablate.data.files import hash_file
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep

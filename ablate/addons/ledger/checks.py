@@ -14,7 +14,7 @@ from ablate.addons.ledger.places import hide_places
 from ablate.addons.ledger.schema import CHECKS
 from ablate.addons.ledger.verify import Verification
 from ablate.config.errors import DataError, StoreError
-from ablate.config.strict_json import parse_json
+from ablate.config.yaml import parse_json
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from torch import Tensor, nn
 
 from ablate.config.errors import Problem, did_you_mean
-from ablate.config.extras import import_library
+from ablate.config.lazy import import_library
 from ablate.experiment.extensions import Extension
-from ablate.experiment.lora import Lora
+from ablate.experiment.parts import Lora
 from ablate.experiment.tree import Experiment
 from ablate.models.base import Model, freeze, is_inside
 

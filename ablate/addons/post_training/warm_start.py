@@ -20,8 +20,8 @@ from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.estimate.flops import count_spent_flops
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.extensions import Extension, restrict
+from ablate.experiment.parts import WarmStart
 from ablate.experiment.tree import Experiment
-from ablate.experiment.warm_start import WarmStart
 from ablate.models.base import Model, freeze, list_filled_parts, list_tensors, list_tensors_in, match_parts
 from ablate.models.config import ALL
 from ablate.parallel.deferred import Recipes

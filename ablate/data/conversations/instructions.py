@@ -9,13 +9,11 @@ from pydantic import Field, model_validator
 
 from ablate.config.bounds import MOST_LENGTH
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, data_kinds
+from ablate.data.base import Corpus, TwoOrigins, data_kinds
 from ablate.data.conversations.packing import AnswerRows, Examples, load_examples
-from ablate.data.conversations.sources import RowSource, open_rows
-from ablate.data.conversations.templates import TEMPLATES, Columns, Turn, read_turns
+from ablate.data.conversations.rows import TEMPLATES, Columns, RowSource, Turn, open_rows, read_turns
 from ablate.data.files import combine_fingerprints
 from ablate.data.order import draw_permutation
-from ablate.data.origins import TwoOrigins
 from ablate.data.overlap import check_overlap, measure_items
 from ablate.data.splits import split
 from ablate.data.text.tokenizers import Tokenizer, check_end_of_text, load_tokenizer, refuse_bpe

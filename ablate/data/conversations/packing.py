@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from ablate.config.errors import DataError
 from ablate.config.lazy import torch
 from ablate.data.base import IGNORED, Batch, BatchDataset
-from ablate.data.conversations.sources import Row, RowSource
-from ablate.data.conversations.templates import Turn
+from ablate.data.conversations.rows import Row, RowSource, Turn
 from ablate.data.files import expand_path, hold_lock, write_whole
 from ablate.data.progress import show_progress
 from ablate.data.readers import count_bytes

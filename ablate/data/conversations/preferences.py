@@ -1,5 +1,5 @@
-"""Preference pairs as data for aligning a language model: a prompt with a better and a worse answer, in the formats of
-UltraFeedback, of chats, and of whole dialogues with a common beginning, such as Anthropic's HH."""
+"""Preference pairs as data for aligning a language model: a prompt with a better and a worse answer, in the formats
+of UltraFeedback, of chats, and of whole dialogues with a common beginning, such as Anthropic's HH."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from pydantic import Field, model_validator
 
 from ablate.config.bounds import MOST_LENGTH
 from ablate.config.errors import DataError, did_you_mean
-from ablate.data.base import Corpus, data_kinds
+from ablate.data.base import Corpus, TextOrigin, data_kinds
 from ablate.data.conversations.packing import AnswerRows, Examples, load_examples
-from ablate.data.conversations.sources import Row, RowSource, open_rows
-from ablate.data.conversations.templates import TEMPLATES, Template, Turn, read_messages
-from ablate.data.origins import TextOrigin
+from ablate.data.conversations.rows import TEMPLATES, Row, RowSource, Template, Turn, open_rows, read_messages
 from ablate.data.overlap import check_overlap, measure_items
 from ablate.data.readers import explain_missing_column, name_json_type
 from ablate.data.splits import split

@@ -16,9 +16,8 @@ from pydantic import Field, field_validator, model_validator
 
 from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, ValSet, data_kinds
+from ablate.data.base import Corpus, DataConfig, FilesOrDataset, TwoOrigins, ValSet, data_kinds
 from ablate.data.files import combine_fingerprints
-from ablate.data.origins import FilesOrDataset, TwoOrigins
 from ablate.data.overlap import check_overlap
 from ablate.data.splits import split_text
 from ablate.data.text.bpe import check_bpe_name, load_or_train, parse_bpe_size

@@ -17,9 +17,8 @@ from ablate.config.base import Names
 from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
 from ablate.config.formatting import count_noun, join_words
-from ablate.data.base import Corpus, DataConfig, data_kinds
+from ablate.data.base import Corpus, DataConfig, EndOfText, data_kinds
 from ablate.data.files import explain, remember
-from ablate.data.origins import EndOfText
 from ablate.data.text.bpe import check_bpe_name, load_or_train, parse_bpe_size
 from ablate.data.text.layouts import DatasetBuilder
 from ablate.data.text.sources import HashSplit, Piece, Source

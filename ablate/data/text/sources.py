@@ -22,8 +22,8 @@ import pyarrow as pa
 from ablate.config.errors import DataError
 from ablate.config.formatting import join_first
 from ablate.data import hub
+from ablate.data.base import Origin
 from ablate.data.files import explain, find_files, fingerprint_files, read_stamps, remember
-from ablate.data.origins import Origin
 from ablate.data.overlap import RECIPE, Overlap, measure_texts
 from ablate.data.readers import (
     COMPRESSED,

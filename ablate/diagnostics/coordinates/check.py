@@ -32,8 +32,8 @@ from ablate.optim.optimizers import build_optimizer
 from ablate.plots.figure import Axis, Entry, Figure, Panel, Part
 from ablate.plots.marks import Line
 from ablate.plots.style import pick_shade
-from ablate.training.errors import translate_errors
-from ablate.training.undisturbed import undisturbed
+from ablate.training.random_states import undisturbed
+from ablate.training.runs import translate_errors
 
 Course = Mapping[str, Sequence[tuple[float, float]]]
 """Part of the model -> (size of its activations, size of their change since initialisation), at initialisation and

@@ -13,8 +13,8 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
-from ablate.config.extras import import_library
 from ablate.config.hub import find_model
+from ablate.config.lazy import import_library
 from ablate.config.logs import silence
 from ablate.data import Corpus
 from ablate.data.files import identify_files

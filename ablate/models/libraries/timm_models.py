@@ -18,8 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.models.base import find_stack
 from ablate.models.by_name import Timm
-from ablate.models.libraries.base import LibraryModel, count_outputs
-from ablate.models.libraries.blueprint import Blueprint, find_family
+from ablate.models.libraries.base import Blueprint, LibraryModel, count_outputs, find_family
 from ablate.models.libraries.wiring import is_matrix
 from ablate.norms import Initialization, Placement, Stack, initializations, placements
 

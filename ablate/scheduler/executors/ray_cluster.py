@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ablate.config.errors import AblateError, ConfigError, Problem, StoreError
-from ablate.config.extras import import_library
+from ablate.config.lazy import import_library
 from ablate.scheduler.executors.addresses import validate_databases
 from ablate.tracking import shorten
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
-from ablate.config.extras import import_library
 from ablate.config.formatting import count_noun
+from ablate.config.lazy import import_library
 from ablate.distributed.launching import SAFE_PATH
 from ablate.scheduler.devices import Devices, pick_devices, share_cores
 from ablate.scheduler.executors.addresses import list_addresses, validate_databases

@@ -9,9 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.config.building import load_plugins
+from ablate.config.building import describe_errors, load_plugins
 from ablate.config.errors import ConfigError, Problem
-from ablate.config.messages import describe_errors
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.methods import move_method
 from ablate.sweeps.spec.fields import SweepFields

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from ablate.config.base import Config
-from ablate.config.building import load_plugins
+from ablate.config.building import describe_errors, load_plugins
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.merging import Tree, merge
-from ablate.config.messages import describe_errors
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.methods import return_method

@@ -10,10 +10,10 @@ from norms.cases import PROFILED, RESIDUAL
 
 from ablate import tracking
 from ablate.addons.post_training.lora import adapt, validate_targets
+from ablate.config.building import json_schema
 from ablate.config.errors import AblateError, ConfigError
-from ablate.config.schema import json_schema
 from ablate.data import IGNORED
-from ablate.experiment.lora import Lora
+from ablate.experiment.parts import Lora
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 from ablate.training.procedures import Hooks, Place

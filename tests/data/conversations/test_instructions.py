@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablate.config.errors import DataError
 from ablate.data import IGNORED, Instructions, SequentialBatches, build_loader
-from ablate.data.conversations.templates import TEMPLATES
+from ablate.data.conversations.rows import TEMPLATES
 
 ROWS = [
     {"instruction": f"Add {n} and {n}", "input": "", "output": f"the answer is {2 * n}", "answer": n} for n in range(40)

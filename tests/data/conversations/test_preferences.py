@@ -6,10 +6,9 @@ import pytest
 
 from ablate.config.errors import DataError
 from ablate.data import IGNORED, Preferences
+from ablate.data.base import Origin
 from ablate.data.conversations.preferences import Pair, read_pairs
-from ablate.data.conversations.sources import open_rows
-from ablate.data.conversations.templates import TEMPLATES
-from ablate.data.origins import Origin
+from ablate.data.conversations.rows import TEMPLATES, open_rows
 
 
 def said(role, text):

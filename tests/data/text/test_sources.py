@@ -12,8 +12,8 @@ import pytest
 
 from ablate.config.errors import DataError
 from ablate.data import Text, hub
+from ablate.data.base import Origin
 from ablate.data.files import find_files
-from ablate.data.origins import Origin
 from ablate.data.text.sources import HashSplit, open_dataset, open_source
 
 TEXTS = [f"{number} {'x' * (number % 7)} é" for number in range(60)]

@@ -16,8 +16,8 @@ from ablate.diagnostics.checks import models as checks
 from ablate.diagnostics.checks.base import CheckSkippedError
 from ablate.diagnostics.checks.subject import build_subject
 from ablate.experiment.tree import Experiment
-from ablate.models.libraries import hf_config
-from ablate.models.libraries.blueprint import find_family
+from ablate.models.libraries import hf
+from ablate.models.libraries.base import find_family
 from ablate.norms import placements
 from ablate.training.trained import open_trained
 
@@ -114,7 +114,7 @@ def test_the_types_that_are_causal_as_decoders_alone_are_those_that_say_so():
         file for file in folder.glob("*/modeling_*.py") if "as a standalone, add" in file.read_text(encoding="utf-8")
     ]
     assert {file.stem.removeprefix("modeling_").replace("_", "-") for file in files} == {
-        kind.replace("_", "-") for kind in hf_config.ENCODERS
+        kind.replace("_", "-") for kind in hf.ENCODERS
     }
 
 

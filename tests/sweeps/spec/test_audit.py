@@ -3,7 +3,7 @@
 import pytest
 
 from ablate.config.errors import ConfigError
-from ablate.experiment.lora import Lora
+from ablate.experiment.parts import Lora
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.sweep import Sweep
 

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from sweeps.searchers import PRUNERS, SAMPLERS
 
+from ablate.config.building import json_schema
 from ablate.config.errors import ConfigError
-from ablate.config.schema import json_schema
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.pruners import pruners
 from ablate.sweeps.search.samplers import samplers

@@ -13,8 +13,8 @@ from ablate import tracking
 from ablate.addons.export.transformers_files import CODE
 from ablate.addons.post_training.alignment import measures
 from ablate.config.errors import AblateError, ConfigError, Problem
-from ablate.config.extras import import_library
-from ablate.config.strict_json import parse_json
+from ablate.config.lazy import import_library
+from ablate.config.yaml import parse_json
 from ablate.data.files import hash_file
 from ablate.training.trained import ALIGNED
 

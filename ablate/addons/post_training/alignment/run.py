@@ -17,7 +17,7 @@ from ablate.addons.post_training.alignment import measures
 from ablate.addons.post_training.alignment.reward import check_sha256, check_trust, hash_reward, load_reward
 from ablate.addons.post_training.alignment.trl_trainers import EXTRA, METHODS, Follower, Setting, fit
 from ablate.config.errors import ConfigError, DataError, Problem
-from ablate.config.extras import import_library
+from ablate.config.lazy import import_library
 from ablate.data import PairCorpus
 from ablate.distributed import ranks
 from ablate.experiment.extensions import Extension

@@ -13,15 +13,15 @@ import torch
 
 from ablate.addons.post_training.alignment import measures
 from ablate.config.errors import AblateError
-from ablate.config.extras import import_library
+from ablate.config.lazy import import_library
 from ablate.data.conversations.preferences import Pair
-from ablate.experiment.align import AlignConfig
+from ablate.experiment.parts import AlignConfig
 from ablate.experiment.tree import Experiment
 from ablate.optim.optimizers import build_optimizer
 from ablate.tracking.tracker import STEP_METRIC, Tracker
 from ablate.training.callbacks import Stop
 from ablate.training.procedures import Hooks
-from ablate.training.undisturbed import undisturbed
+from ablate.training.random_states import undisturbed
 
 EXTRA = "rlhf"
 OWN_CODE = True

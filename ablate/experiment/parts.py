@@ -1,18 +1,106 @@
-"""The align part of an experiment: alignment of a language model with preference pairs, and its method."""
+"""The fields of the parts of an experiment whose behaviour is an addon: downstream tasks, warm start, adapters,
+alignment."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from ablate.config.base import Config
-from ablate.config.bounds import MOST_BATCH, MOST_ITEMS, MOST_LENGTH
+from ablate.config.base import Config, Names
+from ablate.config.bounds import MOST_BATCH, MOST_ITEMS, MOST_LENGTH, MOST_STEPS, MOST_WIDTH
 from ablate.config.errors import Problem
-from ablate.experiment.lora import Lora
 from ablate.experiment.trainer import TrainerConfig
-from ablate.experiment.warm_start import WarmStart
+from ablate.models.config import ALL
+
+
+class EvaluationConfig(Config):
+    """Downstream tasks that are scored during training, without changing any of its numbers. Needs the extra eval."""
+
+    tasks: Names = ()
+    """Tasks of lm-evaluation-harness, such as arc_easy,piqa or a list. None: no evaluation."""
+    every_n_steps: int | None = Field(None, gt=0, le=MOST_STEPS)
+    """Updates between two evaluations; there is always one after the last update. None: only that one."""
+    task_data: str | None = None
+    """A folder with the data of the tasks, each laid out as its repository on the hub. None: the Hugging Face hub."""
+    shots: int | None = Field(None, ge=0, le=MOST_BATCH)
+    """Solved examples before each question. None: the task's own number, mostly 0."""
+    limit: int | None = Field(None, gt=0, le=MOST_ITEMS)
+    """Number of questions of each task, from its start. None: all."""
+    batch_size: int = Field(16, gt=0, le=MOST_BATCH)
+    """Number of answers that are scored at a time."""
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _split_names(cls, value: Any) -> Any:
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+    def validate(self, task: str, strategy: str) -> list[Problem]:  # type: ignore[override]
+        """Return the problems in an experiment with this task and strategy."""
+        if not self.tasks:
+            return []
+        if task != "language_modeling":
+            return [Problem("tasks", "are for language models only; remove them", list(self.tasks))]
+        if strategy == "fsdp":
+            return [Problem("tasks", "need whole weights on each device: trainer.strategy=ddp", list(self.tasks))]
+        return []
+
+
+class WarmStart(Config):
+    """Weights to start from, and weights that are not trained."""
+
+    donor: str | None = Field(None, alias="from")
+    """The source run, whose weights are copied: a run's id, the path of a checkpoint, a folder that `ablate export --to
+    safetensors` has written, or sweep:NAME/ARM for the trial that represents an arm. None: nothing is copied."""
+    copied: Names = Field((), alias="copy")
+    """Parts that are copied from the source run: embedding, final_norm, head, layers.0.attn, layers.0.mlp, ...,
+    layers.0, layers or all for several. A sublayer includes the norms and learned factors of its residual
+    connection."""
+    freeze: Names = ()
+    """Parts that are not trained: no gradient, no moments, no weight decay."""
+    sha256: str | None = None
+    """SHA-256 of the source run's weights. A run records it; if it is given, other weights are refused."""
+    flops: float | None = Field(None, ge=0)
+    """Floating-point operations of the source run, including its own source runs. A run records them."""
+
+    @model_validator(mode="after")
+    def _something(self) -> WarmStart:
+        if self.copied and self.donor is None:
+            raise ValueError("copy needs from: the run or the checkpoint to copy from")
+        if self.donor is not None and not self.copied:
+            raise ValueError("from without copy would copy nothing: set the parts, such as copy: [embedding, head]")
+        if not self.copied and not self.freeze:
+            raise ValueError("neither copies nor freezes anything: remove it, or set parts")
+        return self
+
+
+class Lora(Config):
+    """Fine-tuning that only trains adapters, which are added to the matrices of a trained model (extra `hf`)."""
+
+    rank: int = Field(8, gt=0, le=MOST_WIDTH)
+    """Rows of A and columns of B (peft's r)."""
+    alpha: float = Field(16.0, gt=0)
+    """The adapter's output is multiplied by alpha / rank (peft's lora_alpha)."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout rate of an adapter's input in training (peft's lora_dropout)."""
+    targets: Names = ("attn", "mlp")
+    """The linear layers with an adapter (peft's target_modules): sublayers (attn, mlp), their layers by name (qkv_proj,
+    o_proj, gate_up_proj, down_proj; of a ViT qkv, proj, fc1, fc2; of a GRU input, recurrent), or parts (layers.0,
+    layers.0.attn). Parts in warm_start.freeze get none."""
+
+    def validate(self, copied: Iterable[str], tensor_parallel: int) -> list[Problem]:  # type: ignore[override]
+        """Return the problems of an experiment with adapters that copies these parts of a source run, with the
+        experiment's paths."""
+        problems: list[Problem] = []
+        if ALL not in copied:
+            text = "adapts a trained model, and this one starts from random weights, or from a part of another model's"
+            problems.append(Problem("lora", f"{text}: set warm_start.from=RUN_ID and warm_start.copy=all"))
+        if tensor_parallel > 1:
+            text = "must be 1 with lora: adapters need whole matrices"
+            problems.append(Problem("trainer.tensor_parallel", text, tensor_parallel))
+        return problems
+
 
 METRICS = {"reward": ("accuracy", "margin"), "dpo": ("accuracy", "margin", "kl"), "rloo": ("kl",)}
 """Method -> metrics on held-out pairs."""
