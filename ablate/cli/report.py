@@ -1,4 +1,4 @@
-"""`ablate report`: compare the arms of a sweep, of several sweeps on one page, or of the sizes of a file."""
+"""`ablate report`: compare the arms of a sweep, of several sweeps, or of the sizes of a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ablate
-from ablate import tracking
 from ablate.cli import over_sizes
 from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, build_error
 from ablate.cli.output import build_console, print_json
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ablate.reports.report import Report
 
 with postpone_imports():
-    from ablate.reports import index_page, terminal
+    from ablate.reports import terminal
     from ablate.scheduler import storage
     from ablate.sweeps import records
     from ablate.sweeps.spec import files, library
@@ -38,7 +37,7 @@ ablate report demo
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "compare the arms of a sweep: verdict, tables, a page with figures; one page for several sweeps"
+    text = "compare the arms of a sweep: verdict, tables, a page with figures"
     parser = add_verb(verbs, "report", text, _EXAMPLE, run)
     parser.add_argument(
         "sweeps",
@@ -86,14 +85,11 @@ def run(options: argparse.Namespace) -> int:
         )
         for title in titles
     ]
-    index = None
-    if several and write:
-        index = index_page.write_index(reports, options.output or tracking.open_store() / "reports")
     if options.json:
         documents = [report.to_dict() for report in reports]
         print_json(documents if several else documents[0])
     elif several:
-        print_summaries(reports, index, build_console())
+        print_summaries(reports, build_console())
     else:
         terminal.render(reports[0].document, build_console())
     return 0
@@ -138,7 +134,7 @@ def _report_sizes(name: str, sizes: dict[str, records.SweepRecord], options: arg
     return 0
 
 
-def print_summaries(reports: Sequence[Report], index: Path | None, console: Console) -> None:
+def print_summaries(reports: Sequence[Report], console: Console) -> None:
     """Print the verdict of each of several sweeps in one line, and the paths of their pages."""
     for report in reports:
         console.print(f"\n{report.record.title}: {report.record.spec.objective.metric}", style="bold")
@@ -146,6 +142,3 @@ def print_summaries(reports: Sequence[Report], index: Path | None, console: Cons
             console.print(report.scale, style="bold yellow")
         console.print(report.summary, soft_wrap=False)
         console.print(f"{terminal.shorten_path(report.folder)}/report.html")
-    if index:
-        console.print("\nAll of them on one page", style="bold")
-        console.print(terminal.shorten_path(index))

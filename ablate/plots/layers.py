@@ -136,14 +136,6 @@ def build_depth_panel(
     return Panel([*marks, *dots], Axis("number of layers L", ticks=ticks, grid=False), Axis(label, log=log))
 
 
-def draw_courses(name: str, title: str, histories: Mapping[str, Course], label: str, unit: str) -> Figure:
-    """Return one map for each run of a number of its layers in training: tokens or images seen across, the layer
-    upwards. One colour scale for all, logarithmic where all numbers are above zero."""
-    bar = scale_courses(label, list(histories.values()))
-    panels = [map_course(course, bar, unit, run) for run, course in histories.items()]
-    return Figure(name, title, [Part(panels, bar=bar)])
-
-
 def scale_courses(label: str, courses: Sequence[Course]) -> Bar:
     """Return the colour scale of all numbers of `courses`."""
     values = [v for course in courses for row in course.values() for v in row if math.isfinite(v)] or [0.0]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.errors import ConfigError
-from ablate.config.formatting import count_noun, format_number, format_settings, join_words, shorten_paths
+from ablate.config.formatting import count_noun, format_number, join_words
 from ablate.experiment.metrics import describe_metric, is_score, list_parts
-from ablate.reports.labels import list_searched, name_items, name_validation_item
+from ablate.reports.labels import name_items, name_validation_item
 from ablate.reports.open_verdict import describe_luck, describe_open_verdict
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import CROSSED, FINISHED, Run
@@ -52,37 +52,6 @@ def describe_search(record: SweepRecord) -> str:
         f"{text} Each value is the best of several trials on {where}, so it is optimistic: such differences between "
         "arms are not evidence. Confirm on fresh seeds before claiming a winner."
     )
-
-
-def find_spread(record: SweepRecord, arm: str) -> dict[str, Any] | None:
-    """Return best and worst completed trial of `arm` (value, trial, params) and their number n; None for fewer than 2.
-
-    Within one arm the seed and the data are the same, so this is the effect of the settings.
-    """
-    done = sorted(list_completed(record, arm), key=lambda trial: (trial.value or 0.0) * objective_sign(record))
-    if len(done) < 2:
-        return None
-    ends = {
-        name: {"trial": t.number, "value": t.value, "params": t.params}
-        for name, t in (("best", done[0]), ("worst", done[-1]))
-    }
-    return {**ends, "n": len(done)}
-
-
-def describe_spread(record: SweepRecord, arm: str) -> str:
-    """Return the spread of `arm` as a sentence; empty if there is none."""
-    spread = find_spread(record, arm)
-    if spread is None:
-        return ""
-    names = shorten_paths(list_searched(record.spec))
-    best, worst = (
-        f"{format_number(spread[end]['value'])} ({format_settings(spread[end]['params'], names) or 'nothing searched'})"
-        for end in ("best", "worst")
-    )
-    counts = record.search(arm).count_statuses()
-    text = f"{arm}: {best} to {worst} over {count_noun(spread['n'], 'completed trial')}"
-    others = [f"{counts[status]} {status}" for status in ("pruned", "diverged") if counts[status]]
-    return f"{text}; also {join_words(others)}." if others else f"{text}."
 
 
 def list_cautions(record: SweepRecord) -> list[str]:

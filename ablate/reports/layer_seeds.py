@@ -27,6 +27,8 @@ from ablate.verdict.looks import find_lowest_level
 from ablate.verdict.sequential import LEAST
 from ablate.verdict.statements import format_estimate
 
+LAYERS = "layers-seeds"
+"""The name of the figure."""
 Rows = Mapping[int, Sequence[float]]
 """Seed -> a number of each layer."""
 
@@ -190,7 +192,7 @@ def draw_layers_over_seeds(record: SweepRecord, known: LayersOverSeeds) -> Figur
             title += f"; linear within ±{near:g}"
         panels.append(Panel(marks, Axis("layer", numbers="layers"), upwards, title))
     return Figure(
-        "layers-seeds",
+        LAYERS,
         f"{record.title}: the layers of fresh seeds after training",
         [Part(panels)],
         caption="Numbers of each layer at the end of training, of the fresh seeds that trained: the mean of an arm "

@@ -14,8 +14,6 @@ from ablate.config.formatting import clip
 from ablate.plots.drawing import save
 from ablate.reports import fairness, findings, terminal
 from ablate.reports.downstream import compare_downstream
-from ablate.reports.importance import count_scored
-from ablate.reports.layer_figures import draw_layers
 from ablate.reports.mlflow_run import label_parents, label_report, locate_report
 from ablate.reports.plain_values import to_plain, trial_to_plain
 from ablate.reports.report_data import ReportData
@@ -94,7 +92,6 @@ class Report(ReportData):
             "searched": list(record.spec.space(arm)),
             "at_end_of_range": [asdict(edge) for edge in find_edges(record, arm)],
             "best": best_trial,
-            "spread": to_plain(findings.find_spread(record, arm)),
             "median_seconds": findings.median_seconds(record, arm),
             "cost": asdict(self.usage[arm]),
             "confirmation_cost": asdict(self.usage_after["confirmation"][arm]),
@@ -105,8 +102,6 @@ class Report(ReportData):
             "compute": to_plain(asdict(self.savings[arm])) if arm in self.savings else None,
             "to_baseline": to_plain(asdict(tokens)) if (tokens := self.tokens_to_baseline.get(arm)) else None,
             "sensitivity": asdict(sensitivity) if sensitivity else None,
-            "importance": self.importance[arm],
-            "importance_n": count_scored(record, arm),
         }
 
 
@@ -162,10 +157,7 @@ def assemble(record: SweepRecord, folder: Path, draw: bool = True) -> Report:
     record = replace(record, scored=downstream.comparisons)  # before anything is claimed
     cautions += findings.list_cautions(record)
     content = Report(record, downstream, [], locate_report(record), folder, cautions)
-    if not draw:
-        return content
-    content = replace(content, layer_figures=draw_layers(record))
-    return replace(content, figures=[save(figure, folder)[0] for figure in content.drawings])
+    return replace(content, figures=[save(figure, folder)[0] for figure in content.drawings]) if draw else content
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from ablate.plots.figure import Figure
 from ablate.reports import confirmation, fairness, findings, literature, savings, tokens_to_baseline
 from ablate.reports.downstream import Downstream
 from ablate.reports.figures import draw_figures
-from ablate.reports.importance import compute_importance
 from ablate.reports.layer_seeds import LayersOverSeeds, compare_layers
 from ablate.reports.seed_sensitivity import SeedSensitivities, compare_sensitivities
 from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
@@ -45,8 +44,6 @@ class ReportData:
     """Where the figures, report.html, report.json and table.txt are."""
     notes: list[str] = field(default_factory=list)
     """Warnings about the numbers."""
-    layer_figures: list[Figure] = field(default_factory=list)
-    """Those of the layers of single trials, which are read from MLflow."""
 
     def __repr__(self) -> str:
         """Return one line, for a notebook."""
@@ -91,15 +88,10 @@ class ReportData:
         """The verdict on all arms in one line."""
         return summarise_verdict(self.record)
 
-    @property
-    def spreads(self) -> list[str]:
-        """The effect of the settings within each arm, as sentences."""
-        return [text for arm in self.record.arms if (text := findings.describe_spread(self.record, arm))]
-
     @cached_property
     def drawings(self) -> list[Figure]:
         """All figures."""
-        return [*draw_figures(self.record), *self.layer_figures]
+        return draw_figures(self.record)
 
     @cached_property
     def confirmed(self) -> dict[str, Compared]:
@@ -125,11 +117,6 @@ class ReportData:
     def layers(self) -> LayersOverSeeds | None:
         """What the layers of fresh seeds do at the end of training; None where nothing was measured of them."""
         return compare_layers(self.record)
-
-    @cached_property
-    def importance(self) -> dict[str, dict[str, float]]:
-        """Arm -> searched parameter -> share of the explained variation; empty for an arm with too few trials."""
-        return {arm: compute_importance(self.record, arm) for arm in self.record.arms}
 
     @cached_property
     def published(self) -> list[literature.PublishedTable]:

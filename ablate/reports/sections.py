@@ -12,8 +12,7 @@ from ablate.reports import findings
 from ablate.reports.downstream import tabulate_downstream
 from ablate.reports.effects import effects_to_plain, tabulate_effects
 from ablate.reports.fairness import confounds_to_plain, find_common_facts, tabulate_confounds
-from ablate.reports.importance import tabulate_importances
-from ablate.reports.layer_seeds import tabulate_layers
+from ablate.reports.layer_seeds import LAYERS, tabulate_layers
 from ablate.reports.literature import tabulate_published
 from ablate.reports.page import RULES
 from ablate.reports.plain_values import trial_to_plain
@@ -157,7 +156,6 @@ PARTS = (
         SETTINGS,
         lambda r: {"seed_sensitivities": r.seed_sensitivities.to_dict()} if r.seed_sensitivities else {},
     ),
-    Part(lambda r: tabulate_importances(r.record, r.importance), SETTINGS),
     Part(lambda r: tabulate_search(r.record), SEARCH),
     Part(
         lambda r: tabulate_trials(r.record),
@@ -182,7 +180,6 @@ PARTS = (
 """In the order of the terminal, of the page and of report.json: results on fresh seeds before those of the search."""
 
 
-SPREADS = "Effect of the settings within an arm, best to worst"
 LEADING = ("grid", "effects", "verdict", "learning_rate", "bands", "curves")
 """The figures that show the answer, by name; of the last two only the first that there is."""
 
@@ -202,12 +199,10 @@ def build_document(report: ReportData) -> Document:
     if not answers:
         answers = tabulate_search(record)
         details[SEARCH] = tabulate_trials(record)
-    if report.spreads:
-        details.setdefault(SETTINGS, []).append(Section(SPREADS, sentences=report.spreads))
     for fold, figures in (
         (VERDICT, [f for f in rest if f.name == "failures"]),
-        (SEARCH, [f for f in rest if f.name != "failures" and not f.name.startswith("layers-")]),
-        (DIAGNOSTICS, [f for f in rest if f.name.startswith("layers-")]),
+        (SEARCH, [f for f in rest if f.name not in ("failures", LAYERS)]),
+        (DIAGNOSTICS, [f for f in rest if f.name == LAYERS]),
     ):
         if figures:
             details.setdefault(fold, []).append(Section("", figures=figures))

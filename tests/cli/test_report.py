@@ -75,7 +75,7 @@ def test_json_with_a_folder_writes_the_files(told, tmp_path):
     assert document["figures"]
 
 
-def test_several_sweeps_have_one_page(told, swept, tmp_path, monkeypatch):
+def test_several_sweeps_have_a_line_each(told, swept, tmp_path, monkeypatch):
     from ablate.scheduler.storage import open_storage
     from ablate.sweeps.spec.sweep import Sweep
     from benchmarks.simulation.losses import Valley
@@ -98,11 +98,6 @@ def test_several_sweeps_have_one_page(told, swept, tmp_path, monkeypatch):
     monkeypatch.setattr("ablate.reports.report.store_report", lambda title, report, *more: report)
     printed = told("other", "third", "other", "--storage", address, "-o", str(tmp_path / "pages"))
     assert "Verdict against pre: post worse (+0." in printed
-    page = (tmp_path / "pages" / "index.html").read_text(encoding="utf-8")
-    for link in ("other/report.html", "third/report.html"):
-        assert f'href="{link}"' in page
-    assert page.count("<h3>Results on fresh seeds") == 2
-    assert page.index("post worse") < page.index("Results on fresh seeds")
     documents = json.loads(told("other", "third", "--storage", address, "--json"))
     assert [document["sweep"] for document in documents] == ["other", "third"]
     rows = list(csv.DictReader(io.StringIO(told("other", "third", "--storage", address, "--csv"))))

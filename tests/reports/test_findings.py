@@ -1,4 +1,4 @@
-"""Sentences, tables and importance: what is claimed, with how many trials, and what is not."""
+"""Sentences and tables: what is claimed, with how many trials, and what is not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from run_table import by_arm, join, put
 
 from ablate.config.formatting import format_count, format_duration, format_number, shorten_paths
 from ablate.reports import findings
-from ablate.reports.importance import compute_importance
 from ablate.reports.report import Report, assemble, report
 from ablate.reports.terminal import render, to_text
 from ablate.scheduler.storage import read_sweep
@@ -68,9 +67,6 @@ def test_where_more_is_better_the_highest_comes_first(spec: Any, writer: Any) ->
         "post 0.950 (of 3 trials), pre 0.900 (of 2 trials) (val/accuracy, higher is better)"
         in findings.describe_search(record)
     )
-    spread = findings.find_spread(record, "post")
-    assert spread is not None
-    assert (spread["best"]["value"], spread["worst"]["value"], spread["n"]) == (0.95, 0.2, 2)
 
 
 def test_a_sweep_without_arms_compares_nothing(writer: Any) -> None:
@@ -78,11 +74,6 @@ def test_a_sweep_without_arms_compares_nothing(writer: Any) -> None:
     text = findings.describe_search(read_sweep("one"))
     assert text.startswith("Best of 1 trial: all 1.900")
     assert "differences" not in text
-
-
-def test_the_spread_is_within_an_arm_and_carries_n(record: SweepRecord) -> None:
-    text = findings.describe_spread(record, "post")
-    assert text == "post: 1.820 (lr=0.0004) to 2.146 (lr=0.0016) over 5 completed trials; also 3 diverged."
 
 
 @pytest.mark.parametrize(
@@ -111,38 +102,6 @@ def test_a_small_validation_set_is_pointed_out(
 def test_of_language_the_small_validation_set_is_counted_in_sequences(record: SweepRecord) -> None:
     notes = findings.list_cautions(replace(record, validation_items=12))
     assert any("The validation set has only 12 sequences: " in note for note in notes)
-
-
-# ---------------------------------------------------------------------------------------------------- importance
-
-
-def test_the_learning_rate_matters_most_where_it_was_made_to(record: SweepRecord) -> None:
-    shares = compute_importance(record, "mix")
-    assert next(iter(shares)) == "optimizer.lr"
-    assert sum(shares.values()) == pytest.approx(1)
-    assert compute_importance(record, "pre") == {"optimizer.lr": 1.0}
-
-
-def test_divergence_counts_for_the_parameter_that_causes_it(spec: Any, writer: Any) -> None:
-    sweep = writer(spec)
-    for i in range(12):
-        alpha, lr = (i % 4) / 4, 10 ** (-4 + (i % 6) / 3)
-        diverged = alpha > 0.6
-        value = None if diverged else 1.7 + 0.001 * (i % 6)
-        sweep.add(
-            "mix", {"optimizer.lr": lr, "norm.alpha": alpha}, value, status="diverged" if diverged else "completed"
-        )
-    shares = compute_importance(read_sweep("demo"), "mix")
-    assert shares["norm.alpha"] > 0.7
-
-
-@pytest.mark.parametrize("values", [[1.7, 1.8, 1.9], [1.7] * 5, [None] * 5, [1.7, None, None, None]])
-def test_no_importance_without_enough_to_go_by(spec: Any, writer: Any, values: list[float | None]) -> None:
-    sweep = writer(spec)
-    for i, value in enumerate(values):
-        params = {"optimizer.lr": 1e-3 + i * 1e-4, "norm.alpha": i / 10}
-        sweep.add("mix", params, value, status="completed" if value else "diverged")
-    assert compute_importance(read_sweep("demo"), "mix") == {}
 
 
 # ---------------------------------------------------------------------------------------------------- tables
@@ -181,24 +140,6 @@ def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report
     assert "\x1b" not in text
     pre = [line.split()[1] for line in text.partition("All 26 trials")[2].splitlines() if line.startswith(" pre ")]
     assert pre[:8] == ["3", "2", "4", "1", "5", "0", "6", "7"]
-
-
-def test_without_any_importance_there_is_a_sentence_and_no_table(spec: Any, writer: Any, without_figures: None) -> None:
-    writer(spec).add("pre", {"optimizer.lr": 1e-3}, 1.9)
-    text = report("demo", log=False).table()
-    assert "\nNo importance: it needs 4 finished trials of an arm with different values.\n" in text
-    assert "fANOVA" not in text
-    assert "n trials" not in text
-
-
-def test_where_some_arm_has_importance_the_others_are_named(spec: Any, writer: Any, without_figures: None) -> None:
-    sweep = writer(spec)
-    for i in range(4):
-        sweep.add("pre", {"optimizer.lr": 1e-3 + i * 1e-4}, 1.9 + i / 10)
-    text = report("demo", log=False).table()
-    assert "fANOVA" in text
-    assert "None for post and mix: it needs 4 finished trials of an arm with different values." in text
-    assert "No importance yet" not in text
 
 
 def test_brackets_in_a_reason_are_text(spec: Any, writer: Any) -> None:

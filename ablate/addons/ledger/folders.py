@@ -16,9 +16,9 @@ from ablate.config.errors import StoreError, SweepError
 from ablate.data.files import hash_file
 from ablate.plots.drawing import save_png
 from ablate.reports.figures import draw_figures
+from ablate.reports.layer_seeds import LAYERS
 from ablate.sweeps.records import SweepRecord
 
-LAYERS = "layers-seeds"
 COLOURS = 64
 """Of the palette of a figure."""
 
