@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ablate.scheduler import run
-from ablate.scheduler.follow import Follower
+from ablate.scheduler.status import Follower
 from ablate.sweeps.spec.sweep import Sweep
 
 EXAMPLES = """examples:

@@ -23,8 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from ablate import Experiment
-from ablate.estimate.memory import Meter
-from ablate.estimate.setup import Setup
+from ablate.estimate.memory import Meter, Setup
 from ablate.estimate.tracing import checkpoint_layers
 from ablate.parallel.strategies import precision_policies
 

@@ -22,8 +22,7 @@ from timing import positive
 
 from ablate import Experiment
 from ablate.estimate.gpus import GIB
-from ablate.estimate.memory import Memory, Meter
-from ablate.estimate.setup import Setup
+from ablate.estimate.memory import Memory, Meter, Setup
 from ablate.estimate.tracing import checkpoint_layers
 from ablate.models import Model
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from ablate.sweeps.search.methods import Rung
-from ablate.sweeps.search.promotion import Standing, climb, rank_reached
+from ablate.sweeps.search.rungs import Standing, climb, rank_reached
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.intervals import bound_mean
 from ablate.verdict.outcomes import Outcome, classify

@@ -54,19 +54,18 @@ def build_spec(trials: int, arms: int, sampler: str) -> Any:
 
 def fill(url: str, trials: int, arms: int) -> None:
     """Make a sweep whose searches have so many finished trials."""
+    from ablate.scheduler.optuna_private import find_backend
     from ablate.scheduler.samplers import to_distributions
     from ablate.scheduler.storage import open_storage
-    from ablate.scheduler.storages.kinds import find_kind
-    from ablate.scheduler.studies import name_study
-    from ablate.scheduler.writer import create_study
+    from ablate.scheduler.studies import create_study, name_study
 
     storage, spec, draw = open_storage(url), build_spec(trials, arms, "tpe"), random.Random(0)
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, 1, arm), spec)
         distributions = to_distributions(spec.space(arm))
         made = [_build_trial(number, draw, distributions) for number in range(trials // arms)]
-        if hasattr(find_kind(storage), "scoped_session"):
-            _insert(find_kind(storage), study._study_id, made)
+        if hasattr(find_backend(storage), "scoped_session"):
+            _insert(find_backend(storage), study._study_id, made)
         else:
             for trial in made:
                 storage.create_new_trial(study._study_id, trial)
@@ -175,8 +174,7 @@ def measure_take(url: str, trials: int, arms: int, sampler: str = "tpe") -> Call
     """Return what takes the next trial; the trial ends before the next call."""
     from ablate.scheduler.queue import Queue
     from ablate.scheduler.storage import open_storage
-    from ablate.scheduler.studies import name_study
-    from ablate.scheduler.writer import create_study
+    from ablate.scheduler.studies import create_study, name_study
 
     spec, storage = build_spec(trials, arms, sampler), open_storage(url)
     for arm in spec.all_arms:

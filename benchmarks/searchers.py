@@ -33,9 +33,8 @@ from ablate.plots.figure import Axis, Figure, Panel, Part, list_entries
 from ablate.plots.marks import Line, Mark, Points
 from ablate.plots.style import choose_looks
 from ablate.scheduler.queue import Queue
-from ablate.scheduler.studies import name_study
+from ablate.scheduler.studies import create_study, name_study
 from ablate.scheduler.tasks import Task
-from ablate.scheduler.writer import create_study
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.procedures import Result
 from ablate.verdict.intervals import bound_mean

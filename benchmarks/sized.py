@@ -25,7 +25,7 @@ from ablate import Experiment
 from ablate.data import BatchDataset, Corpus
 from ablate.estimate.flops import count
 from ablate.estimate.gpus import GIB
-from ablate.estimate.skeleton import build_skeleton
+from ablate.estimate.inputs import build_skeleton
 from ablate.training.module import TrainingModule
 
 SIZES = ("llama-71m", "llama-130m", "llama-250m", "llama-1b", "vit-tiny", "vit-small")

@@ -26,7 +26,7 @@ from simulation.sweeps import replay, simulate
 from ablate.sweeps.search.space import Range
 from ablate.sweeps.spec.parts import Confirm
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.verdict.records import Compared
+from ablate.verdict.comparison import Compared
 
 TRIVIAL = 3.0  # loss, a nat above the floor
 CLAIMS = ("better", "worse", "mixed", "fails more often", "fails less often")

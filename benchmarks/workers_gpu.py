@@ -62,7 +62,7 @@ def main() -> int:
     given = top.parse_args()
     import torch
 
-    from ablate.scheduler.gpu_sharing import count_workers, find_largest
+    from ablate.scheduler.devices import count_workers, find_largest
 
     if not given.cpu and not torch.cuda.is_available():
         print("benchmarks/workers_gpu.py needs a GPU, or --cpu; torch finds none", file=sys.stderr)

@@ -18,8 +18,8 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.registry import Registry
 from ablate.experiment.tree import Experiment
+from ablate.scheduler import optuna_storages
 from ablate.scheduler.executors import local
-from ablate.scheduler.storages import databases
 from ablate.tracking.databases import sqlite_file
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -41,7 +41,7 @@ def pytest_collection_finish(session):
 
 
 plugins.load()  # the papers' families are cases of many tests
-CREATE_TABLES = databases._create_tables
+CREATE_TABLES = optuna_storages._create_tables
 CLASSES = 11
 SHAPES = {"language_modeling": (12,), "image_classification": (1, 8, 8)}  # of one input, by task
 SIZES = {
@@ -259,7 +259,7 @@ def _copied_tables(monkeypatch, request):
         else:
             CREATE_TABLES(url)
 
-    monkeypatch.setattr(databases, "_create_tables", create)
+    monkeypatch.setattr(optuna_storages, "_create_tables", create)
 
 
 def copy_database(source, target):

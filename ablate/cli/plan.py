@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 with postpone_imports():
     from ablate.estimate import memory
     from ablate.estimate import plan as plans
-    from ablate.sweeps import gpu_plan
+    from ablate.sweeps import plans as sweep_plans
     from ablate.sweeps.spec import library
 
 _EXAMPLE = """\
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     gpu = find_gpu(options.gpu, options.gpu_memory, options.gpu_flops)
     file, overrides, part = _find_file(options.words)
     assumed = plans.Assumed(gpu, options.devices, options.nodes, options.mfu)
-    plan = gpu_plan.plan_file(file, overrides, assumed, options.size or part)
+    plan = sweep_plans.plan_file(file, overrides, assumed, options.size or part)
     if options.json:
         print_json(plan.to_dict())
     else:
@@ -74,9 +74,9 @@ def _find_file(words: Sequence[str]) -> tuple[Path | None, dict[str, Any], str |
     return file, parse_overrides(words[1:]), part
 
 
-def render(plan: plans.Plan | gpu_plan.SweepPlan, console: Console) -> None:
+def render(plan: plans.Plan | sweep_plans.SweepPlan, console: Console) -> None:
     """Print a plan."""
-    if isinstance(plan, gpu_plan.SweepPlan):
+    if isinstance(plan, sweep_plans.SweepPlan):
         _print_sweep(plan, console)
     else:
         _print_run(plan, console)
@@ -151,7 +151,7 @@ def _print_memory(plan: plans.Plan, gpu: GPU, console: Console) -> None:
             console.print(f"  {' '.join(fitting.words)}  ({fitting.memory.peak / GIB:.2f} GiB{cost})")
 
 
-def _print_sweep(sweep: gpu_plan.SweepPlan, console: Console) -> None:
+def _print_sweep(sweep: sweep_plans.SweepPlan, console: Console) -> None:
     gpu, unit = sweep.arms[0].plan.assumed.gpu, sweep.arms[0].plan.unit
     rows = []
     for cost in sweep.arms:

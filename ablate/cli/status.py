@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 with postpone_imports():
     from ablate.experiment import metrics
-    from ablate.scheduler import follow, storage
     from ablate.scheduler import status as statuses
+    from ablate.scheduler import storage
     from ablate.sweeps import runs
 
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         record = storage.read_sweep(name, url)
         name = record.full_name  # a later generation may begin meanwhile
         with contextlib.suppress(KeyboardInterrupt):
-            follow.follow_sweep(record, url, build_console(stderr=options.json))
+            statuses.follow_sweep(record, url, build_console(stderr=options.json))
     rows = statuses.read_statuses(name, options.storage)
     if options.json:
         print_json(rows)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 with postpone_imports():
     from ablate.reports import terminal
-    from ablate.scheduler import dry_run, gpu_sharing, progress
+    from ablate.scheduler import devices, dry_run, progress
     from ablate.scheduler import run as sweep_run
     from ablate.scheduler.executors import slurm as slurm_executor
     from ablate.sweeps.spec import files, library, references, scale
@@ -266,5 +266,5 @@ def _tell_stopped(spec: Sweep, command: str, stop: KeyboardInterrupt) -> None:
 def _count_workers(spec: Sweep, options: argparse.Namespace) -> int:
     """Return how many trials are trained at a time."""
     if options.workers_per_gpu:
-        return gpu_sharing.count_workers(spec, options.workers_per_gpu)
+        return devices.count_workers(spec, options.workers_per_gpu)
     return options.workers or 1

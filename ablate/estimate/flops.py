@@ -20,13 +20,12 @@ from torch import Tensor
 
 from ablate.data.text.tokenizers import KNOWN_SIZES
 from ablate.estimate.gpus import GPU, GPUS, assume_utilisation
-from ablate.estimate.skeleton import build_skeleton
+from ablate.estimate.inputs import CLASSES, build_skeleton
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.base import is_inside, list_tensors, list_tensors_by_part
 
-CLASSES = 1000  # of ImageNet
 _DIGITS = (1, 8, 8)  # the shape of images where the data does not say it
 
 

@@ -1,15 +1,21 @@
-"""The vocabulary and the shape of one input, where possible without reading the data."""
+"""What a plan needs of the data, and a model without values, on the meta device: neither needs a GPU."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
 
 from ablate import tracking
 from ablate.config.errors import DataError
 from ablate.data import Corpus
 from ablate.data.text.tokenizers import KNOWN_SIZES, load_tokenizer
-from ablate.estimate.flops import CLASSES
+from ablate.experiment.extensions import restrict
 from ablate.experiment.tree import Experiment
+from ablate.models import Model
+
+CLASSES = 1000  # of ImageNet
 
 
 class Inputs(NamedTuple):
@@ -55,3 +61,30 @@ def _explain_vocabulary(experiment: Experiment, vocabulary: int) -> str:
         f"The vocabulary is assumed to be that of data={experiment.data.kind}, {vocabulary:,} tokens. To change it: "
         f"{setting}model.vocab_size=32000."
     )
+
+
+class _Uninitialized(TorchFunctionMode):
+    """Skips all initialisation, which is slow and without effect on the meta device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", None) == "torch.nn.init" or getattr(func, "__name__", "") in _RANDOM:
+            return args[0] if args else (kwargs or {}).get("tensor")
+        return func(*args, **(kwargs or {}))
+
+
+_RANDOM = ("normal_", "uniform_", "trunc_normal_")
+
+
+def build_blank(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
+    """Return the uninitialised model on the meta device, with all parameters trained."""
+    with torch.device("meta"), _Uninitialized():
+        return experiment.build_model(classes, shape)
+
+
+def build_skeleton(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
+    """Return the uninitialised model on the meta device, with frozen parts and adapters. Raises ConfigError for unknown
+    parts."""
+    model = build_blank(experiment, classes, shape)
+    with torch.device("meta"), _Uninitialized():
+        restrict(model, experiment)
+    return model

@@ -1,18 +1,72 @@
-"""The plan of an experiment: parameters, FLOPs, memory and time on GPUs, from the configuration alone."""
+"""The plan of an experiment: parameters, FLOPs, memory and time on GPUs, from the configuration alone; whether data
+is read fast enough; and advice for a device that is out of memory."""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
+import threading
+import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ablate.config.errors import ConfigError, Problem
+from ablate.config.errors import ConfigError, DataError, Problem
+from ablate.config.formatting import format_count
+from ablate.data import BatchDataset, Corpus
 from ablate.estimate.flops import RECOMPUTED, Counts, Work, estimate_work
-from ablate.estimate.gpus import GPU
+from ablate.estimate.gpus import GIB, GPU
 from ablate.estimate.inputs import find_inputs
-from ablate.estimate.loading import describe_loading
-from ablate.estimate.memory import Memory, Meter, subtract_reserve
-from ablate.estimate.setup import Setup, resolve_setup
+from ablate.estimate.memory import PARTS, RESERVE, Memory, Meter, Setup, resolve_setup, subtract_reserve
+from ablate.experiment.trainer import MOST_WORKERS
 from ablate.experiment.tree import Experiment
+
+_BATCHES, _SECONDS, _SAMPLES = 8, 2.0, 32
+_rates: dict[str, float] = {}  # by the configuration of the data: the arms of a sweep share it
+
+
+def measure_rate(data: BatchDataset, seed: int) -> float:
+    """Return the number of samples per second that one process reads, measured on a few small batches after the first,
+    which opens files, or on those that start within two seconds."""
+    batches = iter(data.batches(_SAMPLES, seed))
+    next(batches)
+    begin = time.perf_counter()
+    read, seconds = 0, 0.0
+    while read < _BATCHES and seconds < _SECONDS:
+        next(batches)
+        read, seconds = read + 1, time.perf_counter() - begin
+    return read * _SAMPLES / max(seconds, 1e-9)
+
+
+def describe_loading(experiment: Experiment, corpus: Corpus, taken: float) -> str:
+    """Return a sentence on how many processes must read the data for a GPU that processes so many items a second, and
+    whether that many are configured; "" for data in memory, or data that cannot be read now."""
+    if not corpus.train.count_workers(MOST_WORKERS):
+        return ""
+    key = experiment.data.model_dump_json()
+    if key not in _rates:
+        with contextlib.suppress(DataError):
+            _rates[key] = measure_rate(corpus.train, experiment.seed) * experiment.task.count_items(corpus.shape)
+    if key not in _rates:
+        return ""
+    rate, chosen, unit = _rates[key], experiment.trainer.num_workers, experiment.unit
+    needed = math.ceil(taken / rate)
+    most = corpus.train.count_workers(MOST_WORKERS if chosen == "auto" else max(1, chosen))
+    text = (
+        f"One process reads {format_count(rate)} {unit} a second here (measured on a few batches), and a GPU processes "
+        f"{format_count(taken)} according to the plan, so each GPU needs {needed} such processes. "
+    )
+    if needed > most:
+        text += (
+            f"trainer.num_workers={chosen} starts at most {most}: loading will be the bottleneck, and the run takes "
+            "longer."
+        )
+    elif chosen == "auto":
+        text += "trainer.num_workers=auto starts one for each core but one."
+    else:
+        text += f"trainer.num_workers={chosen} is enough."
+    return text
+
 
 ALTERNATIVES = 3  # settings that fit and are shown
 
@@ -167,3 +221,56 @@ def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, 
             slower = RECOMPUTED if other.checkpointing and not setup.checkpointing else 1.0
             fitting[kind] = Fitting(tuple(setup.words(other)), memory, slower)
     return tuple(sorted(fitting.values(), key=lambda f: (f.slower, len(f.words)))[:ALTERNATIVES])
+
+
+SECONDS = 30.0  # that advice may take
+_SHOWN = 2  # settings that fit
+
+
+def advise(
+    experiment: Experiment, precision: str, classes: int, shape: tuple[int, ...], devices: int, seconds: float = SECONDS
+) -> str:
+    """Return one line: the planned memory of each of `devices` by parts, the usable memory, and the nearest settings
+    that fit. "" if the plan does not support the setting, fails, or takes more than so many seconds: it must not hide
+    the error that it explains."""
+
+    def plan() -> str:
+        setup = replace(resolve_setup(experiment, devices, 1), precision=precision)
+        gpu, capacity = detect_capacity()
+        meter = Meter(experiment, classes, shape, gpu=gpu)
+        memory = meter.memory(setup)
+        parts = ", ".join(f"{name} {memory.parts[name] / GIB:.2f}" for name in PARTS)
+        usable = subtract_reserve(capacity) / GIB
+        start = f"By the plan a device needs {memory.peak / GIB:.2f} GiB ({parts}) of {usable:.2f}"
+        if memory.fits(capacity):
+            return f"{start}: it fits, so another program uses memory of the device."
+        if not (fitting := find_fitting(setup, meter, capacity)):
+            return f"{start}, and no setting makes it fit."
+        ways = " or ".join(f"{' '.join(f.words)} ({f.memory.peak / GIB:.2f} GiB)" for f in fitting[:_SHOWN])
+        return f"{start}. Settings that fit: {ways}."
+
+    results: list[str] = []
+
+    def run() -> None:
+        with contextlib.suppress(BaseException):  # whatever it is, the error that is explained matters more
+            results.append(plan())
+
+    thread = threading.Thread(target=run, name="advice", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no memory for a thread
+        return ""
+    thread.join(seconds)
+    return results[0] if results else ""
+
+
+def detect_capacity() -> tuple[bool, float]:
+    """Return whether models are on a GPU here, and the memory of the GPU or else of the machine, in bytes."""
+    import torch
+
+    if torch.cuda.is_available():
+        total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        share = getattr(torch.cuda, "get_per_process_memory_fraction", lambda: 1.0)()  # of a worker that shares it
+        return True, total if share >= 1 else share * total + RESERVE
+    known = hasattr(os, "sysconf")
+    return False, float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if known else 16 * GIB

@@ -12,8 +12,8 @@ from ablate.plots.marks import Band, Line, Mark
 from ablate.reports.labels import choose_looks, label_metric
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
+from ablate.verdict.comparison import Compared
 from ablate.verdict.outcomes import LOSS
-from ablate.verdict.records import Compared
 
 MOST_ARMS = 12
 """In one figure; more lines cannot be told apart."""

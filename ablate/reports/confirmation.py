@@ -13,9 +13,9 @@ from ablate.sweeps.comparison import compare_record_effects, list_earlier_pairs
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.verdict_summary import find_bounds, name_unit
+from ablate.verdict.comparison import UNCOMPARED, Compared
 from ablate.verdict.effect_statements import state_effects
 from ablate.verdict.outcomes import state_rule
-from ablate.verdict.records import UNCOMPARED, Compared
 from ablate.verdict.statements import format_estimate, state_verdict
 
 

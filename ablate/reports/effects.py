@@ -11,9 +11,9 @@ from ablate.reports.section import NOTHING, Column, Section, Table, words
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import find_difference_bounds
+from ablate.verdict.comparison import Versus
 from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.effects import Effect
-from ablate.verdict.records import Versus
 from ablate.verdict.statements import format_estimate
 
 

@@ -18,12 +18,11 @@ from ablate.sweeps.runs import Run
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import find_bounds
+from ablate.verdict.comparison import Compared, pair_outcomes
 from ablate.verdict.failures import ALPHA, FailureShare
 from ablate.verdict.intervals import Estimate, bound_mean
 from ablate.verdict.looks import find_last_level
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.pairing import pair_outcomes
-from ablate.verdict.records import Compared
 from ablate.verdict.statements import format_estimate
 
 CONFIRMED, SEARCHED, CHOSEN = "fresh seeds", "best of the search", "chosen trial"

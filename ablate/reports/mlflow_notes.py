@@ -14,7 +14,7 @@ from ablate.reports.bands import collect_band
 from ablate.reports.section import Document
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.records import Compared
+from ablate.verdict.comparison import Compared
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as the description of a run or an experiment
 _BATCH = 900  # metrics in one call; MLflow takes 1000

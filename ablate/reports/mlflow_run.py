@@ -17,8 +17,8 @@ from ablate import tracking
 from ablate.config.errors import StoreError
 from ablate.reports.mlflow_notes import is_same, log_band, write_note
 from ablate.sweeps.records import SweepRecord
+from ablate.verdict.comparison import Compared
 from ablate.verdict.effects import Effect
-from ablate.verdict.records import Compared
 
 ROLE = "ablate.role"
 REPORT = "report"  # the value of ROLE and the name of the run

@@ -18,7 +18,7 @@ from ablate.config.formatting import (
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import CROSSED, FRESH, SELECTION, Run
-from ablate.verdict.records import Compared, Kind
+from ablate.verdict.comparison import Compared, Kind
 
 UNCROSSED: tuple[Kind, ...] = (
     "equivalent",

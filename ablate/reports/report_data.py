@@ -24,8 +24,8 @@ from ablate.sweeps.runs import SEARCH
 from ablate.sweeps.search_edges import describe_edges
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.verdict_summary import summarise_verdict
+from ablate.verdict.comparison import Compared
 from ablate.verdict.effects import Effect
-from ablate.verdict.records import Compared
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FINISHED, SEARCH, Run
 from ablate.sweeps.search import space
 from ablate.sweeps.verdict_summary import find_bounds
-from ablate.verdict.records import Compared
+from ablate.verdict.comparison import Compared
 
 XY = tuple[float, float]
 _FILES = {LEARNING_RATE: "learning_rate"}

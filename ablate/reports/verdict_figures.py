@@ -15,11 +15,11 @@ from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, lab
 from ablate.reports.ranges import choose_range, describe_mean, find_ends, list_values
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_verdict
+from ablate.verdict.comparison import Compared
 from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.effects import Effect
 from ablate.verdict.failures import FailureShare
 from ablate.verdict.outcomes import LOSS
-from ablate.verdict.records import Compared
 
 _ASIDE = 0.24  # of a row: how far seeds, and crossed runs, stand below the mean of their arm
 _ROW, _FRAME = 0.5, 1.6  # inches: of a row, and of all else

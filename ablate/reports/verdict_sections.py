@@ -15,9 +15,9 @@ from ablate.reports.section import NOTHING, Column, Section, Table, list_setting
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Run
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, tell_verdict
+from ablate.verdict.comparison import UNCOMPARED, Compared, Versus
 from ablate.verdict.failures import FailureShare, count_failures
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.records import UNCOMPARED, Compared, Versus
 from ablate.verdict.statements import format_estimate
 
 

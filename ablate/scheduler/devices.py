@@ -1,12 +1,22 @@
-"""The cores and GPUs of this machine, shared out among the workers of a sweep."""
+"""The cores and GPUs of this machine, shared out among the workers of a sweep; as many share a GPU as fit."""
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+import re
+import subprocess
+import sys
+from typing import Literal, NamedTuple
 
+from ablate.config.errors import ConfigError, Problem
+from ablate.config.formatting import count_noun
+from ablate.distributed import ranks
 from ablate.distributed.ranks import count_cores
-from ablate.estimate.memory import RESERVE
+from ablate.estimate.gpus import GIB
+from ablate.estimate.inputs import find_inputs
+from ablate.estimate.memory import RESERVE, Memory, Meter, resolve_setup
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.spec.sweep import Sweep
 
 SHARING = "ABLATE_GPU_SHARING"  # in the environment: number of workers of this machine that have the same GPU
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
@@ -63,3 +73,79 @@ def cap_memory(sharing: int) -> None:
     total = torch.cuda.get_device_properties(0).total_memory
     part = total / sharing
     torch.cuda.set_per_process_memory_fraction(max(part - RESERVE, part / 2) / total)
+
+
+OPTION = "--workers-per-gpu"
+_FREE = "import torch; print(*(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())))"
+_SAME_MEMORY = re.compile(r"optimizer\.(lr|aux_lr|weight_decay|eps|betas|groups)\b|schedule\.|init|seed")
+"""What is searched there needs no more and no less. Other fields of an optimizer may: SGD keeps nothing without
+momentum."""
+
+
+def count_workers(spec: Sweep, each: int | Literal["auto"]) -> int:
+    """Return the total number of workers with `each` on every GPU of this machine; "auto": as many as fit the memory
+    and the cores. Raises ConfigError if there is no GPU, or if fewer fit, with their number.
+    """
+    free = read_free_memory()
+    if not free:
+        raise _make_error("torch finds no GPU on this machine; use --workers N", each)
+    if any(spec.base(arm).procedure != "training" for arm in spec.all_arms):
+        raise _make_error("the memory of an alignment is not planned; use --workers N", each)
+    if ranks.world_size() > 1:
+        raise _make_error("a group of ranks trains one trial at a time; omit it", each)
+    arm, memory = find_largest(spec)
+    most = memory.sharing(min(free))
+    needs = f"{memory.needs / GIB:.1f} GiB, by the plan for arm {arm}, and {min(free) / GIB:.1f} GiB are free"
+    if not most:
+        raise _make_error(f"not even one worker fits: it needs {needs}. ablate plan shows settings that fit", each)
+    if each == "auto":
+        return len(free) * max(1, min(most, count_cores() // len(free)))
+    if each > most:
+        raise _make_error(
+            f"{count_noun(most, 'worker')} at most: each needs {needs} on a GPU. Use {most}, or auto", each
+        )
+    return len(free) * each
+
+
+def find_largest(spec: Sweep) -> tuple[str, Memory]:
+    """Return the arm whose trials need most memory, and the memory of one trial at the searched values that need
+    most."""
+    largest = {arm: _find_most(spec, arm) for arm in spec.all_arms}
+    arm = max(largest, key=lambda arm: largest[arm].peak)
+    return arm, largest[arm]
+
+
+def _find_most(spec: Sweep, arm: str) -> Memory:
+    corners = spec.corners(arm)
+    point = {path: values[0] for path, values in corners.items()}
+    most = estimate_memory(spec.at(arm, point))
+    for path, values in corners.items():
+        for value in [] if _SAME_MEMORY.match(path) else values[1:]:
+            memory = estimate_memory(spec.at(arm, {**point, path: value}))
+            if memory.peak > most.peak:
+                most, point = memory, {**point, path: value}
+    return most
+
+
+def estimate_memory(experiment: Experiment) -> Memory:
+    """Return the memory that one trial needs on one GPU."""
+    inputs = find_inputs(experiment)
+    return Meter(experiment, inputs.classes, inputs.shape).memory(resolve_setup(experiment, 1, 1))
+
+
+def read_free_memory() -> list[int]:
+    """Return the free bytes of each GPU. They are read in a separate process, so that this one, which computes nothing,
+    uses no GPU memory."""
+    import torch
+
+    if not torch.cuda.device_count():
+        return []
+    process = subprocess.run([sys.executable, "-c", _FREE], capture_output=True, text=True, check=False)
+    if process.returncode:
+        reason = (process.stderr.strip().splitlines() or ["no message"])[-1]
+        raise _make_error(f"the free memory of the GPUs cannot be read: {reason}", None)
+    return [int(word) for word in process.stdout.split()]
+
+
+def _make_error(text: str, value: object) -> ConfigError:
+    return ConfigError([Problem(OPTION, text, value)], "the command line")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +16,7 @@ from ablate.config.formatting import (
     count_noun,
     format_count,
     format_duration,
+    format_number,
     format_range,
     format_settings,
     join_words,
@@ -21,28 +24,30 @@ from ablate.config.formatting import (
 from ablate.config.lazy import postpone_collection
 from ablate.data import Corpus
 from ablate.distributed.ranks import count_cores
-from ablate.estimate.advice import detect_capacity
 from ablate.estimate.flops import count_by_formula, estimate_work
-from ablate.estimate.skeleton import build_blank
+from ablate.estimate.inputs import build_blank
+from ablate.estimate.plan import detect_capacity
 from ablate.experiment.tree import Experiment
 from ablate.scheduler.devices import pick_devices, share_cores
-from ablate.scheduler.initial_gradients import describe_outlying_gradients, measure_initial_gradients
+from ablate.scheduler.donors import apply_settings, take_over
 from ablate.scheduler.preparation import check_sweep, fingerprint_sweep, pick_generation
-from ablate.scheduler.settings_from import apply_settings, take_over
-from ablate.scheduler.storage import list_generations, open_existing, read_sweep, storage_url
-from ablate.scheduler.storage_errors import explain_damage
+from ablate.scheduler.storage import explain_damage, list_generations, open_existing, read_sweep, storage_url
+from ablate.sweeps.plans import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search.methods import Rung
 from ablate.sweeps.search.space import format_entry
-from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.design import list_levels
 from ablate.sweeps.spec.files import load_sweeps
-from ablate.sweeps.spec.objective_validation import describe_readings
+from ablate.sweeps.spec.metrics_validation import describe_readings
 from ablate.sweeps.spec.parts import TakenOver
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.stages import Left, count_left
+
+if TYPE_CHECKING:
+    from ablate.data import Corpus, DataConfig
+
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 _MOST_FLOPS, _MOST_WEIGHTS = 2e11, 4e8  # an update, and drawing weights, that take a CPU seconds
@@ -330,3 +335,40 @@ def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> tupl
     share = experiment.validation.compute_share(corpus.count_validation_items())
     least, most = (1.5 + update * experiment.trainer.max_steps / (1 - share) for update in updates)
     return least, most
+
+
+FACTOR = 10.0
+"""How many times the others' median a gradient norm must be to be told, or which part of it."""
+
+
+def measure_initial_gradients(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> dict[str, float]:
+    """Return arm of the file -> norm of its gradient at initialisation, without arms that start from another model,
+    those of an alignment, and those that are too large to be measured and cannot be narrowed."""
+    from ablate.training.initial_gradient import measure_initial_gradient
+
+    plain = spec.without_grid()
+    bases = {arm: plain.base(arm) for arm in plain.all_arms}
+    norms = {
+        arm: measure_initial_gradient(base, corpora[base.data])
+        for arm, base in bases.items()
+        if base.procedure == "training" and base.warm_start is None and base.lora is None
+    }
+    return {arm: norm for arm, norm in norms.items() if norm is not None}
+
+
+def describe_outlying_gradients(norms: Mapping[str, float]) -> Iterator[str]:
+    """Yield a sentence for each arm whose gradient norm is not finite, is `FACTOR` times the median of the others', or
+    a `FACTOR`th of it. Arms: name -> norm."""
+    for arm, norm in norms.items():
+        if not math.isfinite(norm):
+            yield f"WARNING: {arm}: its gradient at initialisation is not finite, so that it cannot train"
+            continue
+        others = [other for name, other in norms.items() if name != arm and math.isfinite(other)]
+        if not others:
+            continue
+        median = statistics.median(others)
+        if norm >= FACTOR * median or norm * FACTOR <= median:
+            yield (
+                f"WARNING: {arm}: the norm of its gradient at initialisation is {format_number(norm)}, the median of "
+                f"the others is {format_number(median)}. Compare its initialisation with what its source says"
+            )

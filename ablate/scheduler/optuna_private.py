@@ -5,7 +5,7 @@ continued sweep proposes what an uninterrupted one does, and diverged trials are
 server (PostgreSQL or MySQL) waits for the server, which may be away for example during a restart: a call is repeated,
 and repeating one that the server carried out before the connection broke has no further effect. Within the lock of the
 storage a call is not made again by itself: the lock went with the connection, so the whole step begins anew
-(`ablate.scheduler.storage_lock.do_locked`).
+(`ablate.scheduler.storage.do_locked`).
 """
 
 from __future__ import annotations

@@ -5,24 +5,32 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ConfigError, Problem, SweepError
+from ablate.config.formatting import count_noun
 from ablate.config.merging import iterate_leaves
-from ablate.estimate.skeleton import build_skeleton
+from ablate.distributed import ranks
+from ablate.estimate.inputs import build_skeleton
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.metrics import is_score, list_metrics, list_parts
-from ablate.scheduler.donors import pin_donors
+from ablate.scheduler.devices import share_cores
+from ablate.scheduler.donors import pin_donors, take_over
 from ablate.scheduler.queue import Queue
-from ablate.scheduler.storage import list_generations, open_storage, read_generation
-from ablate.scheduler.storage_errors import translate_storage_errors
-from ablate.scheduler.storage_lock import do_locked
-from ablate.scheduler.writer import create_study
+from ablate.scheduler.storage import (
+    do_locked,
+    list_generations,
+    open_storage,
+    read_generation,
+    read_sweep_from,
+    translate_storage_errors,
+)
+from ablate.scheduler.studies import create_study
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.sweeps.spec.published_validation import describe_unknown
+from ablate.sweeps.spec.metrics_validation import describe_unknown
 from ablate.sweeps.spec.references import find_own_donor, list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking import provenance, remote_files
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
     from ablate.experiment.tree import Experiment
     from ablate.models import ModelConfig
     from ablate.tasks import Task
+
 
 logger = logging.getLogger(__name__)
 
@@ -266,3 +275,41 @@ def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     study.set_user_attr("parent", tracker.run_id)
     study.set_user_attr("tracking_uri", uri)
     return tracker.run_id
+
+
+def begin_session(
+    spec: Sweep, url: str, fresh: bool, threads: int | None, note: Callable[[str], None] = logger.debug
+) -> tuple[Queue, int]:
+    """Return the runs of the sweep in the storage at `url`, with those put up that earlier sessions left, and the
+    threads of a trial (see `open_sweep`). `note` is called with a sentence on each difference from earlier sessions.
+    Raises the errors of `open_sweep` and of `take_over`."""
+    queue, chosen = open_sweep(take_over(spec, url), url, fresh, threads)
+    with translate_storage_errors(url):
+        again = queue.begin_session()
+        now = ranks.world_size()
+        before = queue.read_notes(next(iter(queue.spec.all_arms))).get("ranks", now)
+        for arm in queue.spec.all_arms:
+            queue.write_note(arm, "ranks", now)
+    if chosen != threads:
+        note(f"Each trial computes on {count_noun(chosen, 'thread')}, as the earlier trials did.")
+    if before != now:
+        told = count_noun(now, "rank")
+        note(
+            f"From now on trials are trained by {told}, earlier ones by {before}: their losses are rounded differently."
+        )
+    if again:
+        note(f"{count_noun(again, 'trial')} of an earlier session requeued.")
+    return queue, chosen
+
+
+def open_queue(name: str, url: str) -> tuple[Queue, int]:
+    """Return the runs of the sweep `name` in the storage at `url`, which a command has prepared, and the threads of a
+    trial. Raises SweepError for an unknown sweep or a changed plugin."""
+    storage = open_storage(url)
+    record = read_sweep_from(storage, name)
+    if deleted := record.describe_deleted():
+        raise SweepError(deleted)
+    if changes := list_changed_plugins(record.spec, record.plugins):
+        raise SweepError(f"A plugin of {record.title} has changed:\n  {', '.join(changes)}\nRestore it.")
+    queue = Queue(storage, record.name, record.generation, record.spec)
+    return queue, do_locked(storage, lambda: pick_threads(queue, share_cores(ranks.local_size())))

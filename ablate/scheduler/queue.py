@@ -20,10 +20,9 @@ from ablate.scheduler.leases import (
     read_owner,
 )
 from ablate.scheduler.samplers import build_sampler, to_distributions
-from ablate.scheduler.storage_lock import do_locked
-from ablate.scheduler.studies import RUN, SESSION
+from ablate.scheduler.storage import do_locked
+from ablate.scheduler.studies import AT_RUNG, RUN, SESSION, Ending, Writer, create_study, end_run
 from ablate.scheduler.tasks import Task
-from ablate.scheduler.writer import AT_RUNG, Ending, Writer, create_study, end_run
 from ablate.sweeps.runs import SEARCH, Run
 from ablate.sweeps.search.space import replace_repeated
 from ablate.sweeps.spec.sweep import Sweep

@@ -18,15 +18,13 @@ from ablate.distributed import ranks
 from ablate.distributed.signals import handle_signals
 from ablate.scheduler.executors.executor import Executor, Workers
 from ablate.scheduler.executors.local import ThisMachine
-from ablate.scheduler.follow import Follower
+from ablate.scheduler.preparation import begin_session
 from ablate.scheduler.progress import Display
 from ablate.scheduler.queue import Queue
-from ablate.scheduler.sessions import begin_session
-from ablate.scheduler.storage import read_sweep, storage_url
-from ablate.scheduler.storage_errors import translate_storage_errors
-from ablate.scheduler.storage_lock import do_locked
+from ablate.scheduler.status import Follower
+from ablate.scheduler.storage import do_locked, read_sweep, storage_url, translate_storage_errors
+from ablate.scheduler.studies import end_run
 from ablate.scheduler.worker import SPOILED, STOPPED, Worker
-from ablate.scheduler.writer import end_run
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.stages import count_runs

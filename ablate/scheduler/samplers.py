@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ablate.sweeps.search.pruners import Median, PrunerConfig
-from ablate.sweeps.search.samplers import Gp, Random, SamplerConfig, Tpe
+from ablate.sweeps.search.methods import Gp, Median, PrunerConfig, Random, SamplerConfig, Tpe
 from ablate.sweeps.search.space import Range, Space
 
 if TYPE_CHECKING:

@@ -1,20 +1,39 @@
-"""Where the storages of sweeps are, what sweeps one holds, and reading one back."""
+"""The storage of sweeps: its address, its lock, its errors as sentences, the sweeps that it holds, and reading one.
+Optuna is imported, which takes a second, when a storage is opened."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import TYPE_CHECKING
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from ablate.config.errors import SweepError, did_you_mean
-from ablate.scheduler.storage_errors import explain_damage
-from ablate.scheduler.storages.kinds import find_file, open_address
+from ablate.config.errors import AblateError, StoreError, SweepError, did_you_mean
 from ablate.scheduler.studies import Studies, list_studies, parse_study_name
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.tracking.databases import add_driver, file_exists, sqlite_url
+from ablate.tracking.databases import (
+    LostConnectionError,
+    add_driver,
+    describe_failure,
+    file_exists,
+    redact,
+    repeat_while_away,
+    shorten,
+    sqlite_file,
+    sqlite_url,
+)
 from ablate.tracking.paths import store_path
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
+
+T = TypeVar("T")
+_MEND = "Replace it by a backup, or move it away to start from the beginning."
+
+
+# ---------------------------------------------------------------------------------------------------- opening
 
 
 def storage_url(url: str | None = None) -> str:
@@ -23,11 +42,102 @@ def storage_url(url: str | None = None) -> str:
 
 
 def open_storage(url: str) -> BaseStorage:
-    """Return Optuna's storage at `url`, created if missing. Raises StoreError if it cannot be used."""
-    import optuna
+    """Return Optuna's storage at `url`, created if missing: a journal, or a database of SQLAlchemy's. Raises StoreError
+    if it cannot be used."""
+    from ablate.scheduler import optuna_storages
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return open_address(add_driver(url))
+    url = add_driver(url)
+    is_journal = url.startswith(optuna_storages.SCHEME)
+    return optuna_storages.open_journal(url) if is_journal else optuna_storages.open_database(url)
+
+
+def find_file(url: str) -> Path | None:
+    """Return the file that is the storage at `url`; None for a server."""
+    if url.startswith("journal://"):
+        from ablate.scheduler.optuna_storages import journal_file
+
+        return journal_file(url)
+    return sqlite_file(url)
+
+
+def open_existing(url: str) -> BaseStorage | None:
+    """Return the storage at `url`; None if it is a file that does not exist yet. Raises StoreError."""
+    file = find_file(url)
+    return None if file is not None and not file_exists(file) else open_storage(url)
+
+
+# ---------------------------------------------------------------------------------------------------- its lock
+
+
+def do_locked(storage: BaseStorage, step: Callable[[], T]) -> T:
+    """Return the result of `step`, called under the lock of `storage` (see `lock_storage`). If the server becomes
+    unreachable meanwhile, wait for it, take the lock again and repeat `step` from its start, wherever it was
+    interrupted."""
+    from ablate.scheduler.optuna_private import DatabaseServer, find_backend
+
+    def once() -> T:
+        with lock_storage(storage):
+            return step()
+
+    kind = find_backend(storage)
+    return repeat_while_away(once, kind.url) if isinstance(kind, DatabaseServer) else once()
+
+
+@contextlib.contextmanager
+def lock_storage(storage: BaseStorage) -> Iterator[None]:
+    """Let one process at a time, over all machines that share `storage`, run this context, so that counts are still
+    valid when a trial is requested. The lock is released when its process ends. Raises StoreError after two minutes of
+    waiting. A storage in memory, which no other process sees, has no lock."""
+    from ablate.scheduler.optuna_private import find_backend
+
+    kind = find_backend(storage)
+    with kind.hold_lock() if hasattr(kind, "hold_lock") else contextlib.nullcontext():
+        yield
+
+
+# ---------------------------------------------------------------------------------------------------- its errors
+
+
+@contextlib.contextmanager
+def explain_damage(storage: BaseStorage | None) -> Iterator[None]:
+    """Raise errors of reading a storage as a StoreError: a damaged file fails in SQLite, or has unexpected content."""
+    from ablate.scheduler.optuna_private import find_backend
+
+    url = redact(getattr(find_backend(storage), "url", "in memory")) if storage else "in memory"
+    try:
+        with translate_storage_errors(url):
+            yield
+    except (MemoryError, AblateError):
+        raise
+    except Exception as error:
+        text = shorten(error).rstrip(".") or type(error).__name__
+        raise StoreError(f"The Optuna storage {url} is damaged: its content is not valid ({text}). {_MEND}") from None
+
+
+@contextlib.contextmanager
+def translate_storage_errors(url: str) -> Iterator[None]:
+    """Raise errors of a storage during a sweep as a StoreError that says what to do."""
+    import optuna
+    import sqlalchemy.exc
+
+    try:
+        yield
+    except (
+        optuna.exceptions.StorageInternalError,
+        sqlalchemy.exc.SQLAlchemyError,
+        sqlite3.Error,
+        LostConnectionError,
+    ) as error:
+        text = describe_failure(error)
+        what = "Finished trials are safe; run the same command again once it answers."
+        if "malformed" in text or "not a database" in text:
+            what = f"The file is damaged. {_MEND}"
+        elif "full" in text:
+            what = "Free some space. Finished trials are safe, and the same command continues."
+        raise StoreError(f"The Optuna storage {redact(url)} failed: {text} {what}") from None
+
+
+# ---------------------------------------------------------------------------------------------------- its sweeps
 
 
 def list_sweeps(url: str) -> dict[str, list[int]]:
@@ -36,12 +146,6 @@ def list_sweeps(url: str) -> dict[str, list[int]]:
         return {}
     with explain_damage(storage):
         return list_generations(storage)
-
-
-def open_existing(url: str) -> BaseStorage | None:
-    """Return the storage at `url`; None if it is a file that does not exist yet. Raises StoreError."""
-    file = find_file(url)
-    return None if file is not None and not file_exists(file) else open_storage(url)
 
 
 def list_generations(storage: BaseStorage) -> dict[str, list[int]]:

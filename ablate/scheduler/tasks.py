@@ -13,9 +13,8 @@ from ablate.config.formatting import count_noun, format_number
 from ablate.experiment.metrics import read_metric, shorten_metric
 from ablate.scheduler.donors import pin_donors
 from ablate.scheduler.leases import PAUSED, read_owner
-from ablate.scheduler.storage_lock import do_locked
-from ablate.scheduler.studies import RUNGS
-from ablate.scheduler.writer import AT_RUNG, Ending, Writer
+from ablate.scheduler.storage import do_locked
+from ablate.scheduler.studies import AT_RUNG, RUNGS, Ending, Writer
 from ablate.sweeps.records import COSTS
 from ablate.sweeps.runs import CROSSED, SEARCH, SELECTION, label_run
 from ablate.sweeps.stages import Wanted

@@ -24,12 +24,9 @@ from ablate.distributed.signals import handle_signals
 from ablate.experiment.metrics import name_in_mlflow
 from ablate.scheduler.devices import cap_memory, read_sharing
 from ablate.scheduler.leases import TAKEN_OVER, Lease, describe_process, has_ended
-from ablate.scheduler.preparation import list_changed_plugins
+from ablate.scheduler.preparation import list_changed_plugins, open_queue
 from ablate.scheduler.queue import Queue
-from ablate.scheduler.sessions import open_queue
-from ablate.scheduler.storage_errors import translate_storage_errors
-from ablate.scheduler.storage_lock import do_locked
-from ablate.scheduler.storages.kinds import find_file
+from ablate.scheduler.storage import do_locked, find_file, translate_storage_errors
 from ablate.scheduler.studies import INPUTS
 from ablate.scheduler.tasks import Task, locate_traceback
 from ablate.tracking.databases import repeat_while_away

@@ -10,13 +10,13 @@ from typing import Any
 from ablate.experiment.metrics import find_resolution
 from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.runs import CROSSED, FRESH, Run, Runs
-from ablate.sweeps.search.promotion import rank_reached, read_standings
+from ablate.sweeps.search.rungs import rank_reached, read_standings
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.verdict import comparison
+from ablate.verdict.comparison import Compared, Crossed, FreshOutcomes
 from ablate.verdict.effects import CrossedCells, Effect, compare_cells
 from ablate.verdict.looks import Looks
-from ablate.verdict.records import Compared, Crossed, FreshOutcomes
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ablate.config.formatting import count_noun, join_words
 from ablate.sweeps.runs import CROSSED, FINISHED, FRESH, SEARCH, SELECTION, Run, Runs
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
-from ablate.verdict.selection import choose_candidate
+from ablate.verdict.outcomes import choose_candidate
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,11 +15,11 @@ from ablate.config.formatting import count_noun
 from ablate.sweeps.comparison import collect_outcomes, cross_params, find_due_looks, list_candidates, plan_record
 from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.runs import CROSSED, FINISHED, FRESH, SEARCH, SELECTION, Run, Runs
-from ablate.sweeps.search.promotion import decide, read_standings
+from ablate.sweeps.search.rungs import decide, read_standings
 from ablate.sweeps.search.space import list_cells
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.verdict.selection import choose_candidate
+from ablate.verdict.outcomes import choose_candidate
 
 CHOICE, LOOKS, STOP = "choice", "looks", "stop"  # what is decided
 

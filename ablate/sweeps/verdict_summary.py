@@ -11,8 +11,8 @@ from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.search_edges import name_edges
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.comparison import Compared
 from ablate.verdict.effect_statements import summarise_effects
-from ablate.verdict.records import Compared
 from ablate.verdict.sequential import LEAST
 from ablate.verdict.statements import format_estimate
 from ablate.verdict.summary import summarise

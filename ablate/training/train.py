@@ -17,7 +17,7 @@ from ablate.config.errors import ChangedInputsError, ConfigError, DataError, Out
 from ablate.config.lazy import postpone_collection
 from ablate.data import Corpus
 from ablate.distributed import ranks
-from ablate.estimate.advice import advise
+from ablate.estimate.plan import advise
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing

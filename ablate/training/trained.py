@@ -17,7 +17,7 @@ from ablate.config import plugins
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.config.yaml import read_yaml
 from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
-from ablate.estimate.skeleton import build_blank
+from ablate.estimate.inputs import build_blank
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
 from ablate.models import Model

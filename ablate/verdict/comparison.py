@@ -1,16 +1,275 @@
-"""The arms on fresh seeds, each compared with the baseline: how often it fails, and its objective when it trains."""
+"""Arms on fresh seeds, each compared with its baseline on the same seeds: how often it fails, and its objective when it
+trains."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Literal
 
-from ablate.verdict.failures import ALPHA, count_failures, count_family
-from ablate.verdict.intervals import bound_mean, least_sd_of_value
-from ablate.verdict.looks import find_last_level
-from ablate.verdict.pairing import Pairing, pair_outcomes
-from ablate.verdict.records import Compared, FreshOutcomes, Kind, Versus
+from ablate.verdict.failures import ALPHA, FailureShare, compare_failures, count_failures, count_family
+from ablate.verdict.intervals import Estimate, bound_mean, least_sd_of_difference, least_sd_of_value
+from ablate.verdict.looks import Looks, find_last_level, nominal_levels, sign_levels
+from ablate.verdict.outcomes import Outcome
 from ablate.verdict.sequential import LEAST
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """An arm and another on the seeds that both have, up to the last look, or all if there was none."""
+
+    looks: Looks | None
+    """None: no round is complete."""
+    seeds: int
+    """Seeds on which both have an outcome."""
+    failed: int
+    """Of the arm."""
+    other_failed: int
+    alone: tuple[int, int]
+    """Seeds on which only the arm failed, and only the other."""
+    differences: tuple[float, ...]
+    """The arm minus the other, on the seeds on which both trained."""
+    scale: float
+    """The largest magnitude among the subtracted values."""
+    pairs_at: tuple[int, ...]
+    """At each look, seeds on which both had trained."""
+    discordant_at: tuple[int, ...]
+    """At each look, seeds on which exactly one had failed."""
+
+    @property
+    def pairs(self) -> int:
+        """Seeds on which both trained."""
+        return len(self.differences)
+
+    @property
+    def left_out(self) -> int:
+        """Seeds that are not in the mean difference, because one or both failed."""
+        return self.seeds - self.pairs
+
+    @property
+    def ready(self) -> bool:
+        """Whether there may be a verdict: a look was made, at three seeds or more."""
+        return self.looks is not None and self.seeds >= LEAST
+
+    @cached_property
+    def failure_p(self) -> float | None:
+        """The p-value of the exact sign test; None if no seed distinguishes the two."""
+        return compare_failures(*self.alone) if any(self.alone) else None
+
+    def find_level(self, alpha: float) -> float:
+        """Return the level of the mean difference at the last look, for an error of `alpha` over all looks."""
+        return nominal_levels(self.looks, alpha, self.pairs_at)[-1] if self.looks and self.ready else 0.0
+
+    def find_failure_level(self, alpha: float) -> float:
+        """Return the level of the sign test at the last look, for an error of `alpha` over all looks."""
+        return sign_levels(self.looks, alpha, self.discordant_at)[-1] if self.looks and any(self.alone) else 0.0
+
+    def estimate(self, level: float, resolution: float = 0.0) -> Estimate | None:
+        """Return the mean difference with its interval at `level`; None if there is no seed on which both trained. No
+        interval for fewer than three pairs."""
+        if not self.differences:
+            return None
+        level = level if self.pairs >= LEAST else 0.0
+        return bound_mean(self.differences, level, least_sd_of_difference(resolution), self.scale)
+
+
+def pair_outcomes(arm: Mapping[int, Outcome], other: Mapping[int, Outcome], looks: Looks | None) -> Pairing:
+    """Return `arm` and `other` (seed -> outcome, in the order of the seeds) on the seeds that both have. Seeds after
+    the last look are included at the next look."""
+    differences: list[float] = []
+    scale, seeds, failed, other_failed, alone, other_alone = 0.0, 0, 0, 0, 0, 0
+    sizes = looks.sizes if looks else ()
+    pairs_at: list[int] = []
+    discordant_at: list[int] = []
+    for seed, theirs in other.items():
+        ours = arm.get(seed)
+        if ours is None:
+            continue
+        seeds += 1
+        if ours.trained and theirs.trained:
+            a, b = ours.value or 0.0, theirs.value or 0.0
+            differences.append(a - b)
+            scale = max(scale, abs(a), abs(b))
+        else:
+            failed += not ours.trained
+            other_failed += not theirs.trained
+            alone += theirs.trained
+            other_alone += ours.trained
+        if len(pairs_at) < len(sizes) and seeds == sizes[len(pairs_at)]:
+            pairs_at.append(len(differences))
+            discordant_at.append(alone + other_alone)
+            if len(pairs_at) == len(sizes):
+                break
+    short = len(sizes) - len(pairs_at)  # looks at more seeds than there are now
+    return Pairing(
+        looks,
+        seeds,
+        failed,
+        other_failed,
+        (alone, other_alone),
+        tuple(differences),
+        scale,
+        (*pairs_at, *[len(differences)] * short),
+        (*discordant_at, *[alone + other_alone] * short),
+    )
+
+
+Kind = Literal[
+    "baseline",
+    "cell",
+    "better",
+    "worse",
+    "equivalent",
+    "undecided",
+    "mixed",
+    "fails more often",
+    "fails less often",
+    "fails on all seeds",
+    "baseline fails on all seeds",
+    "baseline could not be trained",
+    "could not be trained",
+    "figures",
+]
+UNCOMPARED: tuple[Kind, ...] = ("baseline", "cell")
+"""Kinds of arms that are compared with none: a baseline, and the cells of a factorial, whose contrasts are compared."""
+DECIDED = frozenset(
+    (
+        "better",
+        "worse",
+        "equivalent",
+        "fails on all seeds",
+        "baseline fails on all seeds",
+        "could not be trained",
+        "baseline could not be trained",
+    )
+)
+"""Kinds of verdict for which no further seeds are run."""
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """The loser of a comparison, trained at the winner's values of the searched parameters that both have."""
+
+    loser: str
+    """The arm's name or the baseline's."""
+    outcomes: Mapping[int, Outcome]
+    """Outcomes of the loser at the winner's settings: seed -> outcome, in the order of the seeds."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """Its settings."""
+
+
+@dataclass(frozen=True)
+class FreshOutcomes:
+    """The chosen settings of an arm, on fresh seeds."""
+
+    outcomes: Mapping[int, Outcome]
+    """Seed -> outcome, in the order of the seeds; seeds that have not ended are left out."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """The settings."""
+    looks: Looks | None = None
+    """The rounds that are complete; None: no round is."""
+    crossed: Crossed | None = None
+    """Set if the arm and the baseline have different settings; never for the baseline."""
+    found: bool = True
+    """Whether a trial of its search completed."""
+
+
+@dataclass(frozen=True)
+class Versus:
+    """The comparison of an arm with another, on the seeds that both have."""
+
+    seeds: int
+    failed: int
+    """Of the arm."""
+    other_failed: int
+    failure_p: float | None
+    """The p-value of the exact sign test; None if no seed distinguishes the two."""
+    failure_level: float
+    """The largest p-value that shows that one fails more often; 0: no outcome would."""
+    difference: Estimate | None
+    """The arm minus the other, over the seeds on which both trained, with the interval at `level`."""
+    left_out: int
+    """Number of seeds that are not in the difference, because one or both failed."""
+    level: float
+    """Level of the interval of the difference; 0: there is none."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the difference."""
+        return self.difference.interval if self.difference else None
+
+    @property
+    def side(self) -> int:
+        """-1: the difference is shown to be below 0; 1: above; 0: neither."""
+        ends = self.interval
+        return 0 if ends is None else (ends[0] > 0) - (ends[1] < 0)
+
+    @property
+    def failure_side(self) -> int:
+        """1: the arm is shown to fail more often than the other; -1: less often; 0: neither."""
+        if self.failure_p is None or self.failure_p > self.failure_level:
+            return 0
+        return 1 if self.failed > self.other_failed else -1
+
+    def lies_within(self, effect: float | None) -> bool:
+        """Whether the whole interval lies within +-`effect`."""
+        ends = self.interval
+        return effect is not None and ends is not None and -effect < ends[0] and ends[1] < effect
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The comparison of an arm with its baseline."""
+
+    kind: Kind
+    outcomes: Mapping[int, Outcome]
+    """Seed -> outcome, of all seeds that ended."""
+    params: dict[str, Any]
+    """The settings."""
+    planned: int
+    """Planned number of seeds."""
+    failures: FailureShare | None
+    """Of the seeds up to the last look; None without a seed."""
+    estimate: Estimate | None
+    """Of the objective, over the seeds up to the last look on which it trained; 95 % over all looks."""
+    looks: Looks | None
+    """The rounds that are complete; None: no round is."""
+    family: int
+    """Comparisons that share 5 %."""
+    effect: float | None
+    """The smallest difference that matters; None: not given."""
+    versus: Versus | None = None
+    """Comparison with the baseline; None for the baseline itself."""
+    crossed: Versus | None = None
+    """The same comparison with the loser at the winner's settings; None if it was not run."""
+    crossed_loser: str | None = None
+    """Name of the loser in `crossed`."""
+    needs_crossed: str | None = None
+    """The arm that must be trained at the other's settings before anything is claimed; None: neither."""
+    agrees: bool | None = None
+    """Whether the crossed comparison agrees; None if none is needed."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether the verdict is final, so that no further seeds are run for it."""
+        return self.kind in DECIDED
+
+    @property
+    def difference(self) -> Estimate | None:
+        """The arm minus the baseline, over the seeds on which both trained."""
+        return self.versus.difference if self.versus else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        plain = asdict(self)
+        plain["outcomes"] = {str(seed): asdict(outcome) for seed, outcome in self.outcomes.items()}
+        plain["decided"] = self.decided
+        for key in ("versus", "crossed"):
+            versus: Versus | None = getattr(self, key)
+            if versus is not None:
+                plain[key]["interval"] = versus.interval
+        return plain
 
 
 def compare(

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ablate.config.formatting import UNBOUNDED, count_decimals, count_noun, format_uncertain, join_words
+from ablate.verdict.comparison import Compared, Kind, Versus
 from ablate.verdict.intervals import Estimate
-from ablate.verdict.records import Compared, Kind, Versus
 from ablate.verdict.sequential import LEAST
 
 if TYPE_CHECKING:

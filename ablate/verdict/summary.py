@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ablate.config.formatting import format_uncertain, join_words
-from ablate.verdict.records import Compared
+from ablate.verdict.comparison import Compared
 
 
 def summarise(

@@ -11,9 +11,9 @@ import numpy as np
 
 from ablate.addons.scaling.comparison import Comparison, compare_sizes
 from ablate.addons.scaling.fits import Interval, SeedDraws
+from ablate.verdict.comparison import FreshOutcomes
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.records import FreshOutcomes
 
 SIZES = (1e6, 4e6, 1.6e7, 6.4e7)
 BASELINE, ARM = "pre", "post"

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.experiment.metrics import find_resolution
 from ablate.scheduler.queue import Queue
 from ablate.scheduler.storage import read_generation
-from ablate.scheduler.studies import name_study
-from ablate.scheduler.writer import create_study
+from ablate.scheduler.studies import create_study, name_study
 from ablate.sweeps.comparison import (
     compare_arms,
     compare_effects,
@@ -26,13 +25,12 @@ from ablate.sweeps.comparison import (
     rank_candidates,
 )
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.search.promotion import climb, rank_reached
+from ablate.sweeps.search.rungs import climb, rank_reached
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.procedures import Result
+from ablate.verdict.comparison import Compared, Crossed, FreshOutcomes
 from ablate.verdict.effects import Effect
-from ablate.verdict.outcomes import LOSS, Outcome, classify
-from ablate.verdict.records import Compared, Crossed, FreshOutcomes
-from ablate.verdict.selection import choose_candidate
+from ablate.verdict.outcomes import LOSS, Outcome, choose_candidate, classify
 
 from .losses import Objective, Staged
 

@@ -240,7 +240,7 @@ def test_a_missing_file(folder):
         ("import sys\nsys.exit('no')\n", r"^broken\.py, line 2: SystemExit: no$"),
         ("import no_such_module\n", r"line 1: ModuleNotFoundError: No module named 'no_such_module'"),
         ("x = 1\n", r"^broken\.py registers nothing\. .*placement.* or .*`@placements\.register` above .*callback"),
-        ("import ablate.sweeps.search.samplers\nfrom ablate.norms import Placement\n", "registers nothing"),
+        ("import ablate.sweeps.search.methods\nfrom ablate.norms import Placement\n", "registers nothing"),
         (EXAMPLE.replace("@norm_layers.register", "1 / 0"), "ZeroDivisionError"),
         (
             EXAMPLE.replace('"damped"', '"post"'),

@@ -6,8 +6,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.estimate.flops import count
+from ablate.estimate.inputs import build_skeleton
 from ablate.estimate.memory import measure_states
-from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 

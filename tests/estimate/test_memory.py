@@ -1,6 +1,10 @@
 """The whole memory of training, against torch's allocator over real updates on the CPU."""
 
+from __future__ import annotations
+
 import contextlib
+import runpy
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -8,8 +12,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from ablate.estimate.memory import Meter
-from ablate.estimate.setup import Setup
+from ablate.estimate.memory import Meter, Setup
 from ablate.estimate.tracing import checkpoint_layers
 from ablate.experiment.extensions import restrict
 from ablate.experiment.tree import Experiment
@@ -153,3 +156,20 @@ def compare(experiment, setup):
     measured = np.cumsum([size for _, size in sorted(events)]).max()
     predicted = Meter(experiment, CLASSES, SHAPE, gpu=False).memory(setup)
     assert predicted.peak == pytest.approx(measured, rel=0.02)
+
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "memory_fsdp.py"
+
+
+def test_it_answers_help_and_says_how_it_is_started(monkeypatch, capsys):
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    main = runpy.run_path(str(SCRIPT))["main"]
+    monkeypatch.setattr("sys.argv", [str(SCRIPT), "--help"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert "torchrun --standalone --nproc-per-node 2" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", [str(SCRIPT)])
+    assert main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("torchrun --standalone --nproc-per-node 2 benchmarks/memory_fsdp.py")

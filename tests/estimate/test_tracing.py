@@ -8,7 +8,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ablate.estimate import tracing
-from ablate.estimate.skeleton import build_skeleton
+from ablate.estimate.inputs import build_skeleton
 from ablate.estimate.tracing import LABELS, Step, trace
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements

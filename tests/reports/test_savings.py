@@ -6,7 +6,7 @@ import pytest
 from run_table import by_arm, join, put
 
 from ablate.estimate.flops import count_by_formula
-from ablate.estimate.skeleton import build_skeleton
+from ablate.estimate.inputs import build_skeleton
 from ablate.experiment.tree import Experiment
 from ablate.reports.savings import compute_savings, tabulate_savings
 from ablate.reports.tokens_to_baseline import compare_tokens

@@ -1,8 +1,7 @@
 """Queues of runs for tests, without MLflow and workers."""
 
 from ablate.scheduler.queue import Queue
-from ablate.scheduler.studies import name_study
-from ablate.scheduler.writer import create_study
+from ablate.scheduler.studies import create_study, name_study
 
 
 def open_queue(storage, spec, session=True):

@@ -4,7 +4,7 @@ from rich.console import Console
 from run_table import by_arm
 
 from ablate.scheduler import run
-from ablate.scheduler.sessions import begin_session
+from ablate.scheduler.preparation import begin_session
 from ablate.scheduler.storage import read_sweep, storage_url
 from ablate.scheduler.worker import SPOILED, STOPPED, Worker
 

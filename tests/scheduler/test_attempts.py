@@ -9,7 +9,7 @@ from sweeps.searchers import SAMPLERS
 
 from ablate.scheduler.optuna_private import open_trial
 from ablate.scheduler.samplers import build_sampler, to_distributions
-from ablate.sweeps.search.samplers import samplers
+from ablate.sweeps.search.methods import samplers
 from ablate.sweeps.search.space import Range
 
 SPACE = to_distributions({

@@ -1,5 +1,7 @@
 """The plan of a sweep, and that looking creates nothing."""
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys
@@ -13,13 +15,14 @@ from ablate.config.errors import DataError, SweepError
 from ablate.config.formatting import format_duration
 from ablate.estimate.gpus import find_gpu
 from ablate.estimate.plan import Assumed
-from ablate.scheduler.dry_run import outline, plan
+from ablate.scheduler.dry_run import describe_outlying_gradients, measure_initial_gradients, outline, plan
+from ablate.scheduler.preparation import check_sweep
 from ablate.scheduler.run import sweep
 from ablate.scheduler.status import read_statuses
-from ablate.sweeps.gpu_plan import plan_sweep
-from ablate.sweeps.seed_plan import describe_power
+from ablate.sweeps.plans import describe_power, plan_sweep
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.training import initial_gradient
 from ablate.verdict.looks import Looks
 from ablate.verdict.power import count_seeds, find_smallest_difference
 
@@ -265,3 +268,54 @@ assert not {{*{HEAVY}}} & {{*sys.modules}}
     assert re.search(
         r"to do: 80 trials, .*; about [\d.]+ (s|min|h)( to [\d.]+ (s|min|h))? with 1 at a time", done.stdout
     )
+
+
+ARMS = {
+    "pre": {"norm": "pre"},
+    "post": {"norm": "post"},
+    "lns": {"norm": "lns"},
+    "large": {"init": {"kind": "normal", "std": 4.0}},
+}
+
+
+@pytest.fixture
+def outlying(tiny_settings):
+    tree = {"name": "starts", "experiment": tiny_settings, "factor": ["norm", "init"], "arms": ARMS}
+    return Sweep.from_tree({**tree, "sampler": "grid", "search": {"optimizer.lr": [1e-3]}})
+
+
+def test_the_plan_names_the_arm(store, outlying):
+    norms = measure_initial_gradients(outlying, check_sweep(outlying))
+    assert norms["large"] > 10 * max(norms[arm] for arm in ("pre", "post", "lns"))
+    warnings = [line.strip() for line in plan(outlying, 1, None).splitlines() if "gradient at initialisation" in line]
+    assert [line.split(":")[1].strip() for line in warnings] == ["large"]
+    assert warnings == list(describe_outlying_gradients(norms))
+
+
+def test_ten_times_the_median_of_the_others_either_way_is_told():
+    def name(norms):
+        return [line.split(":")[1].strip() for line in describe_outlying_gradients(norms)]
+
+    assert name({"a": 1.0, "b": 2.0, "c": 3.0}) == []
+    assert name({"a": 1.0, "b": 1.0, "c": 10.0}) == ["c"]
+    assert name({"a": 1.0, "b": 1.0, "c": 0.1}) == ["c"]
+    assert name({"a": 1.0, "b": 1.0, "c": 9.9}) == []
+    assert name({"a": 1.0}) == []
+    assert name({"a": 1.0, "b": 1.2, "c": float("nan")}) == ["c"]
+    assert name({"a": 1.0, "b": 100.0, "c": float("inf")}) == ["a", "b", "c"]
+    assert name({"a": float("nan")}) == ["a"]
+
+
+def test_arms_that_start_from_another_model_are_left_out(store, tiny_settings):
+    arms = {"base": {}, "reused": {"warm_start": {"from": "sweep:/base", "copy": ["embedding"]}}}
+    tree = {"name": "donors", "experiment": tiny_settings, "arms": arms, "sampler": "grid"}
+    spec = Sweep.from_tree({**tree, "search": {"optimizer.lr": [1e-3]}})
+    assert list(measure_initial_gradients(spec, check_sweep(spec))) == ["base"]
+
+
+def test_an_arm_that_is_too_large_and_cannot_be_narrowed_is_left_out_of_the_warnings(store, outlying, monkeypatch):
+    monkeypatch.setattr(initial_gradient, "MOST_WEIGHTS", 100)
+    tree = outlying.to_tree()
+    grouped = {**ARMS["pre"], "norm.layer": {"kind": "groupnorm", "groups": 8}}
+    large = Sweep.from_tree({**tree, "arms": {"pre": ARMS["pre"], "grouped": grouped}, "factor": ["norm"]})
+    assert list(measure_initial_gradients(large, check_sweep(large))) == ["pre"]

@@ -7,10 +7,9 @@ from scheduler.small import SILENT
 from ablate.config.errors import SweepError
 from ablate.reports.report import report
 from ablate.scheduler import preparation, run
-from ablate.scheduler.follow import Follower
-from ablate.scheduler.preparation import open_sweep
+from ablate.scheduler.preparation import begin_session, open_sweep
 from ablate.scheduler.progress import Display
-from ablate.scheduler.sessions import begin_session
+from ablate.scheduler.status import Follower
 from ablate.scheduler.storage import read_sweep, storage_url
 from ablate.scheduler.worker import Worker
 

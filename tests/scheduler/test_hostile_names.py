@@ -15,8 +15,8 @@ from ablate.config.errors import ConfigError
 from ablate.plots.drawing import draw
 from ablate.plots.figure import Entry, Panel, plot
 from ablate.reports.mlflow_run import name_metrics
+from ablate.scheduler.preparation import begin_session
 from ablate.scheduler.progress import Display, Running
-from ablate.scheduler.sessions import begin_session
 from ablate.scheduler.storage import read_sweep, storage_url
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.fields import MOST_LETTERS

@@ -23,18 +23,15 @@ from scheduler.small import run_here, run_sweep, spec_tree, stop_when, table
 from ablate import tracking
 from ablate.config.errors import AblateError, StoreError, SweepError, TakenOverError
 from ablate.reports.findings import list_cautions
-from ablate.scheduler import follow, run
+from ablate.scheduler import run, status
 from ablate.scheduler.executors import local
-from ablate.scheduler.executors.crashes import Crashes
-from ablate.scheduler.executors.worker_log import WorkerLog, read_error
-from ablate.scheduler.follow import Follower
+from ablate.scheduler.executors.executor import Crashes, WorkerLog, read_error
 from ablate.scheduler.leases import EXPIRY, Lease, Watch, _read_start_time, describe_process
+from ablate.scheduler.preparation import begin_session
+from ablate.scheduler.preparation import open_queue as open_queue_of
 from ablate.scheduler.progress import Display
-from ablate.scheduler.sessions import begin_session
-from ablate.scheduler.sessions import open_queue as open_queue_of
-from ablate.scheduler.status import read_statuses
-from ablate.scheduler.storage import open_storage, read_sweep, storage_url
-from ablate.scheduler.storage_lock import do_locked
+from ablate.scheduler.status import Follower, read_statuses
+from ablate.scheduler.storage import do_locked, open_storage, read_sweep, storage_url
 from ablate.scheduler.worker import STOPPED, Worker
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.sweep import Sweep
@@ -97,8 +94,8 @@ def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed
                 killed.append(trial.user_attrs["owner"]["pid"])
                 os.kill(killed[0], signal.SIGKILL)
 
-    monkeypatch.setattr(follow, "SHARE", 0.0)
-    monkeypatch.setattr(follow, "POLL", 0.0)
+    monkeypatch.setattr(status, "SHARE", 0.0)
+    monkeypatch.setattr(status, "POLL", 0.0)
     monkeypatch.setattr(run, "POLL", 0.01)
     monkeypatch.setattr(Follower, "look", kill_first)
     shown = Console(file=io.StringIO(), width=200)
@@ -519,7 +516,7 @@ def test_a_worker_that_stands_still_holds_up_no_sweep_that_is_over(store, spec, 
 
     monkeypatch.setattr(run, "LINGER", 0.0)
     monkeypatch.setattr(run, "POLL", 0.0)
-    monkeypatch.setattr(follow, "POLL", 0.0)
+    monkeypatch.setattr(status, "POLL", 0.0)
     shown = Console(file=io.StringIO(), width=200)
     record = run.sweep(spec(arms={}), console=shown, executor=Somewhere())
     assert counts(record)["completed"] == 2

@@ -17,9 +17,7 @@ from sqlalchemy.orm import Session
 
 from ablate.config.errors import StoreError
 from ablate.scheduler import leases
-from ablate.scheduler.storage import open_storage, read_sweep, storage_url
-from ablate.scheduler.storage_errors import translate_storage_errors
-from ablate.scheduler.storage_lock import do_locked
+from ablate.scheduler.storage import do_locked, open_storage, read_sweep, storage_url, translate_storage_errors
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.runs import CROSSED
 from ablate.sweeps.spec.sweep import Sweep

@@ -9,8 +9,7 @@ from sweeps.searchers import SAMPLERS
 from ablate.scheduler.dry_run import outline
 from ablate.scheduler.optuna_private import replace_infinite
 from ablate.scheduler.samplers import build_pruner, build_sampler, to_distributions
-from ablate.sweeps.search.pruners import pruners
-from ablate.sweeps.search.samplers import samplers
+from ablate.sweeps.search.methods import pruners, samplers
 from ablate.sweeps.search.space import Range
 from ablate.sweeps.spec.sweep import Sweep
 

@@ -15,9 +15,9 @@ from ablate.sweeps.comparison import (
 )
 from ablate.sweeps.runs import Run, Runs
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.comparison import FreshOutcomes
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.records import FreshOutcomes
 from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate
 

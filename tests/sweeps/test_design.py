@@ -17,9 +17,9 @@ from ablate.reports.report import assemble
 from ablate.scheduler.status import read_statuses
 from ablate.scheduler.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
+from ablate.sweeps.plans import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.records import list_rows
 from ablate.sweeps.runs import CROSSED, FRESH
-from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import summarise_verdict

@@ -10,14 +10,14 @@ from evaluation.task_files import write_tasks
 from optuna.storages import InMemoryStorage
 
 from ablate.estimate.flops import CLASSES
-from ablate.estimate.skeleton import build_skeleton
+from ablate.estimate.inputs import build_skeleton
 from ablate.experiment.metrics import list_parts, read_metric
 from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers, placements
 from ablate.optim.optimizers import build_optimizer
 from ablate.scheduler.dry_run import describe_cost, outline
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
-from ablate.sweeps.spec.objective_validation import find_reading
+from ablate.sweeps.spec.metrics_validation import find_reading
 from ablate.sweeps.spec.references import find_donor, list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.train import train as run_experiment

@@ -10,8 +10,7 @@ import torch
 
 import ablate
 from ablate.config import plugins
-from ablate.estimate.memory import Meter
-from ablate.estimate.setup import resolve_setup
+from ablate.estimate.memory import Meter, resolve_setup
 from ablate.experiment.tree import Experiment
 from ablate.tasks import tasks
 from ablate.training.procedures import Hooks, Place

@@ -22,8 +22,7 @@ from forked import Forked
 from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import AblateError, StoreError
-from ablate.scheduler.storage import list_sweeps, open_storage, storage_url
-from ablate.scheduler.storage_errors import translate_storage_errors
+from ablate.scheduler.storage import list_sweeps, open_storage, storage_url, translate_storage_errors
 from ablate.scheduler.worker import await_store
 from ablate.tracking.databases import sqlite_file
 
@@ -313,7 +312,7 @@ def test_a_database_that_is_locked_for_seconds_is_waited_for(store):
 
 def test_a_database_that_stays_locked_is_told(store, monkeypatch):
     monkeypatch.setattr("ablate.tracking.connection.LOCKED", 0.3)
-    monkeypatch.setattr("ablate.scheduler.storages.databases.LOCKED", 0.3)
+    monkeypatch.setattr("ablate.scheduler.optuna_storages.LOCKED", 0.3)
     plain = sqlalchemy.text  # MLflow itself has each session wait 20 seconds
     monkeypatch.setattr("mlflow.store.db.utils.sql.text", lambda words: plain(words.replace("20000", "300")))
     tracking.client.cache_clear()

@@ -15,9 +15,8 @@ from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, OutOfMemory
 from ablate.config.yaml import parse_overrides
 from ablate.distributed import ranks, slurm
-from ablate.estimate.advice import advise
-from ablate.estimate.memory import RESERVE, Meter, subtract_reserve
-from ablate.estimate.setup import resolve_setup
+from ablate.estimate.memory import RESERVE, Meter, resolve_setup, subtract_reserve
+from ablate.estimate.plan import advise
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.training.callbacks import Leave, Stop
@@ -117,7 +116,7 @@ def full(monkeypatch):
 def test_out_of_memory_is_told_with_the_plan_and_what_fits(store, tiny_settings, full, monkeypatch):
     run = Experiment.from_mapping(tiny_settings, {"trainer.batch_size": 512})
     room = RESERVE + 10e6  # of which the plan says that it needs more
-    monkeypatch.setattr("ablate.estimate.advice.detect_capacity", lambda: (False, room))
+    monkeypatch.setattr("ablate.estimate.plan.detect_capacity", lambda: (False, room))
     with pytest.raises(OutOfMemory) as caught:
         train(run)
     text = str(caught.value)
@@ -245,7 +244,7 @@ def test_without_a_plan_out_of_memory_is_told_with_what_needs_less(store, tiny_s
     def fails(*given, **more):
         raise MemoryError
 
-    monkeypatch.setattr("ablate.estimate.advice.Meter", fails)
+    monkeypatch.setattr("ablate.estimate.plan.Meter", fails)
     with pytest.raises(OutOfMemory) as caught:
         train(Experiment.from_mapping(tiny_settings))
     for words in ("Tried to allocate 2.00 GiB", "4 samples of", "trainer.accumulate=2 (2 at once)", "checkpointing"):
@@ -267,7 +266,7 @@ def test_a_setting_that_the_plan_does_not_know_is_no_advice(tiny_settings):
 
 def test_advice_takes_no_longer_than_it_may(tiny_settings, monkeypatch):
     run, gate = Experiment.from_mapping(tiny_settings), threading.Event()
-    monkeypatch.setattr("ablate.estimate.advice.Meter", lambda *given, **more: gate.wait(60))
+    monkeypatch.setattr("ablate.estimate.plan.Meter", lambda *given, **more: gate.wait(60))
     assert advise(run, "32-true", 256, (32,), 1, seconds=0.05) == ""
     gate.set()
 

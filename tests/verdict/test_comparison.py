@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.verdict.comparison import compare
+from ablate.verdict.comparison import Crossed, FreshOutcomes, compare
 from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.records import Crossed, FreshOutcomes
 
 STUCK, DIVERGED = Outcome("stuck", 3.3), Outcome("diverged")
 NOISE = (0.00, 0.02, -0.01, 0.01, -0.02, 0.015, -0.015, 0.005, 0.012, -0.004)

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.verdict.contrasts import Contrast, Level
+from ablate.verdict.comparison import FreshOutcomes
 from ablate.verdict.effect_statements import name_effect, state_effects, summarise_effects
-from ablate.verdict.effects import compare_cells
+from ablate.verdict.effects import Contrast, Level, compare_cells
 from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.records import FreshOutcomes
 
 A, B = Level("a", "1", "0", "a"), Level("b", "1", "0", "b")
 FLIP_A = {"00": "10", "10": "00", "01": "11", "11": "01"}

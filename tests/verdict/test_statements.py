@@ -2,10 +2,9 @@
 
 import pytest
 
-from ablate.verdict.comparison import compare
+from ablate.verdict.comparison import Crossed, FreshOutcomes, compare
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.records import Crossed, FreshOutcomes
 from ablate.verdict.statements import state_verdict
 
 DIVERGED = Outcome("diverged")

@@ -2,10 +2,9 @@
 
 import pytest
 
-from ablate.verdict.comparison import compare
+from ablate.verdict.comparison import FreshOutcomes, compare
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.records import FreshOutcomes
 from ablate.verdict.summary import summarise
 
 NOISE = (0.00, 0.02, -0.01, 0.01, -0.02, 0.015, -0.015, 0.005, 0.012, -0.004)

@@ -10,9 +10,9 @@ from ablate.addons.ledger.sources import ComparedSource, SourceArm, read_source
 from ablate.config.errors import SweepError
 from ablate.config.formatting import format_setting
 from ablate.reports.plain_values import to_plain
+from ablate.verdict.comparison import pair_outcomes
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import Estimate, bound_mean
-from ablate.verdict.pairing import pair_outcomes
 from ablate.verdict.sequential import LEAST
 
 MOST_VALUES = 4

@@ -18,7 +18,7 @@ from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.estimate.flops import count_spent_flops
-from ablate.estimate.skeleton import build_blank
+from ablate.estimate.inputs import build_blank
 from ablate.experiment.extensions import Extension, restrict
 from ablate.experiment.parts import WarmStart
 from ablate.experiment.tree import Experiment

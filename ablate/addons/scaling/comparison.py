@@ -13,12 +13,10 @@ from dataclasses import dataclass
 
 from ablate.addons.scaling.fits import Curve, Gap, Interval, SeedDraws, find_interval, fit_curve, fit_gap, varies
 from ablate.addons.scaling.trends import FailureTrend, Trend, find_failure_trend, find_trend
-from ablate.verdict.comparison import measure_pair
+from ablate.verdict.comparison import FreshOutcomes, Pairing, Versus, measure_pair, pair_outcomes
 from ablate.verdict.failures import ALPHA, FailureShare, count_able, count_failures, smallest_p
 from ablate.verdict.intervals import Estimate, bound_mean
 from ablate.verdict.looks import Looks, find_last_level
-from ablate.verdict.pairing import Pairing, pair_outcomes
-from ablate.verdict.records import FreshOutcomes, Versus
 from ablate.verdict.sequential import LEAST
 
 

@@ -12,8 +12,8 @@ from ablate.config.formatting import join_words
 from ablate.reports.fairness import describe_sizes
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search_edges import describe_edges
+from ablate.verdict.comparison import FreshOutcomes
 from ablate.verdict.outcomes import LOSS, Outcome
-from ablate.verdict.records import FreshOutcomes
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,111 @@
-"""What a place must offer for the workers of a sweep to run there."""
+"""What a place must offer for the workers of a sweep to run there, and what the places share: addresses, logs, and when
+workers are not replaced any more."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Protocol
+
+from ablate import tracking
+from ablate.config.errors import AblateError, Problem, StoreError
+from ablate.scheduler.storage import storage_url
+
+
+def list_addresses(url: str) -> dict[str, str]:
+    """Return the environment variables with the location of the results; `url` is that of the storage. It may have a
+    password, so it is never an argument of a command, which everybody can read."""
+    return {
+        "ABLATE_STORE": str(tracking.store_path()),
+        "ABLATE_STORAGE": url,
+        "MLFLOW_TRACKING_URI": tracking.tracking_uri(),
+    }
+
+
+def validate_databases(storage: str | None) -> list[Problem]:
+    """Return a problem for each database that workers on several machines cannot share."""
+    message = "several machines cannot share a SQLite file. Use a database server, such as"
+    problems = []
+    if (url := storage_url(storage)).startswith("sqlite"):
+        problems.append(
+            Problem(
+                "--storage",
+                f"{message} postgresql://me@host/ablate, or journal:///FILE on a file system that they share",
+                tracking.redact(url),
+            )
+        )
+    if (uri := tracking.tracking_uri()).startswith("sqlite"):
+        problems.append(Problem("MLFLOW_TRACKING_URI", f"{message} http://host:5000", tracking.redact(uri)))
+    return problems
+
+
+ERROR = "ablate work: "  # what the message begins with of a worker that ends with exit status 2
+
+
+_LEAST = 2**18  # bytes without which neither a database nor a message can be written
+
+
+class WorkerLog:
+    """The file with the output of the worker `number` of the sweep `title`, emptied."""
+
+    def __init__(self, title: str, number: int) -> None:
+        self.path = tracking.open_folder("workers") / f"{title}-{number}.log"
+        self.path.unlink(missing_ok=True)
+        self.path.touch(mode=0o600)
+        self._read = 0  # bytes
+
+    def read_lines(self) -> list[str]:
+        """Return the whole lines that were written since the last call, but for the error that a worker ends with."""
+        with open(self.path, "rb") as file:
+            file.seek(self._read)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._read += len(whole + newline)
+        lines = [line for line in whole.decode(errors="replace").split("\n") if line]
+        ends = [i for i, line in enumerate(lines) if line.startswith(ERROR)]
+        return lines[: ends[0]] if ends else lines
+
+    def keep(self, name: object) -> Path:
+        """Rename the file, so that the next worker does not empty it; return its new path."""
+        return self.path.rename(self.path.with_suffix(f".{name}.log"))
+
+
+def check_space(log: Path) -> None:
+    """Raise StoreError if the disk of `log` is full, of which a worker cannot write a word there."""
+    if shutil.disk_usage(log.parent).free < _LEAST:
+        raise StoreError(
+            f"The disk of {log.parent} is full. Free some space. Finished trials are safe, and the same command "
+            "continues."
+        )
+
+
+def read_error(log: str | Path) -> str:
+    """Return the message with which a worker ended that wrote to `log`."""
+    check_space(Path(log))
+    text = Path(log).read_text(encoding="utf-8", errors="replace")
+    return text.rpartition(ERROR)[2].strip() or f"A worker ended with exit status 2. See {log}"
+
+
+MOST = 3  # so many workers in a row that end before they took a trial end the sweep
+STARTING = 60.0  # seconds within which a worker that ends counts as one that could not start
+
+
+class Crashes:
+    """Counts the workers in a row that ended before they took a trial."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def reset(self) -> None:
+        """Begin to count anew: a worker was killed, or worked for a while."""
+        self._count = 0
+
+    def add(self, seconds: float, how: str, log: Path) -> None:
+        """Count a worker that crashed `seconds` after it was started. Raises AblateError if none can start: `how` says
+        how each ends; or if the disk is full."""
+        check_space(log)
+        self._count = self._count + 1 if seconds < STARTING else 0
+        if self._count >= MOST:
+            raise AblateError(f"No worker can start: each {how}. See {log}")
 
 
 class Workers(Protocol):

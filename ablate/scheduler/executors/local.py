@@ -15,9 +15,7 @@ from typing import Any
 from ablate.config.errors import AblateError
 from ablate.distributed.launching import SAFE_PATH
 from ablate.scheduler.devices import THREADS, pick_devices, share_cores
-from ablate.scheduler.executors.addresses import list_addresses
-from ablate.scheduler.executors.crashes import Crashes
-from ablate.scheduler.executors.worker_log import WorkerLog, read_error
+from ablate.scheduler.executors.executor import Crashes, WorkerLog, list_addresses, read_error
 
 
 def start_process(words: Sequence[str], environment: Mapping[str, str], log: Path) -> Any:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
-from ablate.scheduler.executors.worker_log import read_error
+from ablate.scheduler.executors.executor import read_error
 
 STOPPING = 25.0  # seconds that a worker is given to stop
 POLL = 0.2  # seconds; Ray interrupts Python, and not a call that waits longer

@@ -23,8 +23,8 @@ from ablate.config.formatting import count_noun
 from ablate.config.lazy import import_library
 from ablate.distributed.launching import SAFE_PATH
 from ablate.scheduler.devices import Devices, pick_devices, share_cores
-from ablate.scheduler.executors.addresses import list_addresses, validate_databases
-from ablate.scheduler.sessions import begin_session
+from ablate.scheduler.executors.executor import list_addresses, validate_databases
+from ablate.scheduler.preparation import begin_session
 from ablate.scheduler.storage import storage_url
 from ablate.sweeps.spec.sweep import Sweep
 

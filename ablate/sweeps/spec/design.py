@@ -1,4 +1,5 @@
-"""`components` and `design`: the arms of a sweep that switches parts of a recipe, and the contrasts of a factorial."""
+"""The arms that a sweep makes: those of `components` and `design`, with the contrasts of a factorial; and the cells of
+`confirm: {at: grid}`, each arm at each point of its grid."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from pydantic import BeforeValidator, Field
 
 from ablate.config.base import Config
 from ablate.config.errors import Problem, did_you_mean
-from ablate.config.formatting import format_setting, shorten_paths
+from ablate.config.formatting import format_setting, format_settings, shorten_paths
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.search.space import Choice, Entry, list_cells
 from ablate.sweeps.spec.parts import Arm
-from ablate.verdict.contrasts import Contrast, Level
+from ablate.verdict.effects import Contrast, Level
 
 DesignKind = Literal["one-at-a-time", "leave-one-out", "factorial", "main-effects"]
-CROSSED = ("factorial", "main-effects")
+FACTORIALS = ("factorial", "main-effects")
 """The designs that combine every level of a component with every level of the others."""
 MOST_ARMS = 64
 """Of a design: six components of two levels in a factorial."""
@@ -78,7 +80,7 @@ def list_paths(components: Mapping[str, Component]) -> tuple[str, ...]:
 def count_arms(components: Mapping[str, Component], kind: DesignKind) -> int:
     """Return the number of arms that a design has."""
     counts = [len(component.levels) for component in components.values()]
-    return math.prod(counts) if kind in CROSSED else 1 + sum(count - 1 for count in counts)
+    return math.prod(counts) if kind in FACTORIALS else 1 + sum(count - 1 for count in counts)
 
 
 def build_design(
@@ -105,13 +107,13 @@ def build_design(
             settings |= levels[name][level]
         arms[arm] = Arm(settings=settings)
     paired = kind == "factorial" and within is None
-    contrasts = _build_contrasts(cells, names, short, paired, within) if kind in CROSSED else {}
+    contrasts = _build_contrasts(cells, names, short, paired, within) if kind in FACTORIALS else {}
     return Design(arms, cells, contrasts)
 
 
 def _list_cells(levels: Mapping[str, list[str]], kind: DesignKind) -> Iterator[tuple[dict[str, str], list[str]]]:
     """Yield component -> level of each arm, and the components in which it differs from the reference."""
-    if kind in CROSSED:
+    if kind in FACTORIALS:
         for combination in itertools.product(*levels.values()):
             yield dict(zip(levels, combination, strict=True)), list(levels)
         return
@@ -255,3 +257,55 @@ def _check_component(name: str, component: Component, kind: DesignKind | None) -
     if kind == "leave-one-out" and len(levels) > 2:
         text = "leave-one-out takes two levels, without and with the component"
         yield Problem(place, text, names)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm at one point of its grid."""
+
+    arm: str
+    """Name of the arm in the file."""
+    point: dict[str, Choice]
+    """Dotted path -> value, of all that the arm searches."""
+    shared: tuple[tuple[str, Choice], ...]
+    """The values of the parameters that all arms search, at which cells are compared."""
+    baseline: str
+    """The cell of the baseline at the same values of the parameters that all arms search; "" if there is none."""
+
+
+def list_grid(arms: Mapping[str, Arm], search: Mapping[str, Entry], baseline: str) -> dict[str, Cell]:
+    """Return name -> cell, point by point, and at each point in the order of the arms. Raises ValueError for an entry
+    that has no values.
+
+    Args:
+        arms: of the file.
+        search: the search space of all arms.
+        baseline: the arm that the others are compared with.
+    """
+    points = [(arm, point) for arm in arms for point in list_cells({**search, **arms[arm].search})]
+    names = _name_cells(points)
+    shared = [tuple((path, point[path]) for path in search) for _, point in points]
+    bases: dict[tuple[tuple[str, Choice], ...], str] = {}
+    for (arm, _), at, name in zip(points, shared, names, strict=True):
+        if arm == baseline:
+            bases.setdefault(at, name)
+    order = {at: i for i, at in enumerate(dict.fromkeys(shared))}
+    ranks = sorted(range(len(points)), key=lambda i: order[shared[i]])  # stable: the arms stay in their order
+    return {names[i]: Cell(*points[i], shared[i], bases.get(shared[i], "")) for i in ranks}
+
+
+def _name_cells(points: list[tuple[str, dict[str, Choice]]]) -> list[str]:
+    """Return a name for each arm and point, such as 'pre lr=0.003'; in full where three digits name two the same. None
+    has the signs that the names of studies are divided by."""
+    short = shorten_paths(path for _, point in points for path in point)
+    names = [f"{arm} {format_settings(point, short)}".rstrip() for arm, point in points]
+    if len({*names}) < len(names):
+        full = [" ".join(f"{short[path]}={value}" for path, value in point.items()) for _, point in points]
+        names = [f"{arm} {text}" for (arm, _), text in zip(points, full, strict=True)]
+    names = ["".join("_" if sign in "/@" or not sign.isprintable() else sign for sign in name) for name in names]
+    return names if len({*names}) == len(names) else [f"{name} ({i})" for i, name in enumerate(names)]
+
+
+def count_comparisons(cells: Mapping[str, Cell]) -> int:
+    """Return the number of cells that are compared with a baseline."""
+    return sum(bool(cell.baseline) and cell.baseline != name for name, cell in cells.items())

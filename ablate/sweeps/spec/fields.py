@@ -18,12 +18,30 @@ from ablate.config.errors import ConfigError
 from ablate.config.merging import Tree
 from ablate.config.yaml import dump_yaml
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.search.methods import Rung, SearchMethod, describe_with_method, methods, move_method
-from ablate.sweeps.search.pruners import PrunerConfig, pruners
-from ablate.sweeps.search.samplers import SamplerConfig, choose_plain_sampler, samplers
+from ablate.sweeps.search.methods import (
+    PrunerConfig,
+    Rung,
+    SamplerConfig,
+    SearchMethod,
+    choose_plain_sampler,
+    describe_with_method,
+    methods,
+    move_method,
+    pruners,
+    samplers,
+)
 from ablate.sweeps.search.space import Choice, Entry, Range, Space, count_points, list_cells
-from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components, list_paths
-from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
+from ablate.sweeps.spec.design import (
+    Cell,
+    Components,
+    Design,
+    DesignKind,
+    build_design,
+    check_components,
+    count_comparisons,
+    list_grid,
+    list_paths,
+)
 from ablate.sweeps.spec.parts import (
     MOST_SEEDS,
     Arm,
@@ -36,7 +54,7 @@ from ablate.sweeps.spec.parts import (
     Scale,
     TakenOver,
 )
-from ablate.verdict.contrasts import Contrast
+from ablate.verdict.effects import Contrast
 from ablate.verdict.sequential import LEAST
 
 if TYPE_CHECKING:

@@ -15,11 +15,18 @@ from ablate.config.merging import Tree, merge
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.methods import return_method
-from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components
+from ablate.sweeps.spec.design import (
+    Components,
+    Design,
+    DesignKind,
+    build_design,
+    check_components,
+    count_comparisons,
+    list_grid,
+)
 from ablate.sweeps.spec.fields import SweepFields
-from ablate.sweeps.spec.grid import count_comparisons, list_grid
+from ablate.sweeps.spec.metrics_validation import drop_unreported
 from ablate.sweeps.spec.parts import REPLACED, Arm, Confirm, Division, Searched
-from ablate.sweeps.spec.published_validation import drop_unreported
 from ablate.verdict.sequential import LEAST
 
 OVERRIDABLE = (

@@ -6,24 +6,22 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.formatting import format_settings, join_words
 from ablate.config.merging import iterate_leaves
 from ablate.experiment.metrics import list_parts
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
-from ablate.sweeps.spec.design_validation import merge_alike, validate_design
-from ablate.sweeps.spec.fields import SweepFields
-from ablate.sweeps.spec.grid_validation import validate_grid
-from ablate.sweeps.spec.method_validation import check_method, check_method_in_arm
-from ablate.sweeps.spec.objective_validation import check_readings, validate_objective
-from ablate.sweeps.spec.places import locate
-from ablate.sweeps.spec.published_validation import check_published
+from ablate.sweeps.spec.design import FACTORIALS, check_components, list_grid
+from ablate.sweeps.spec.fields import MOST_LETTERS, SweepFields
+from ablate.sweeps.spec.metrics_validation import check_published, check_readings, validate_objective
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
@@ -269,3 +267,198 @@ def _check_references(sweep: SweepFields) -> Iterator[Problem]:
             before = own[before]
         if before in seen:
             yield Problem(place, f"the arms {', '.join(sorted(seen))} would wait for each other")
+
+
+def validate_design(sweep: SweepFields) -> list[Problem]:
+    """Return the problems of the components of a sweep, and of fields that need them."""
+    if sweep.components is None:
+        given = {"design": sweep.design, "within": sweep.within}
+        text = "needs components, whose levels it combines"
+        return [Problem(field, text, value) for field, value in given.items() if value is not None]
+    return [
+        *check_components(sweep.components, sweep.design, sweep.within),
+        *_check_beside(sweep),
+        *_check_names(sweep),
+    ]
+
+
+def _check_beside(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield the fields that cannot be combined with components."""
+    if sweep.arms:
+        yield Problem("arms", "cannot be combined with components, which make the arms: remove one of the two")
+    if sweep.baseline is not None:
+        text = (
+            "cannot be combined with components: the baseline is the arm of all first levels (leave-one-out: of "
+            "all last ones)"
+        )
+        yield Problem("baseline", text, sweep.baseline)
+    if sweep.factor:
+        yield Problem(
+            "factor",
+            "cannot be combined with components: the settings of their levels are the factor",
+            list(sweep.factor),
+        )
+    if sweep.design not in FACTORIALS and sweep.within is not None:
+        yield Problem("within", "needs design: factorial", sweep.within)
+    if sweep.design in FACTORIALS and sweep.at_grid and sweep.search:
+        text = (
+            "grid cannot be combined with a search of a factorial design. Make the searched setting a component, with "
+            "its values as levels"
+        )
+        yield Problem("confirm.at", text, "grid")
+
+
+def _check_names(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield a problem where the longest name of an arm does not fit."""
+    longest = max(sweep.designed.arms, key=len) if sweep.designed else ""
+    if len(longest) > MOST_LETTERS:
+        text = f"the name of an arm has at most {MOST_LETTERS} letters, and {longest[:60]}... has {len(longest)}"
+        yield Problem("components", f"{text}: give levels: {{NAME: value}} with shorter names")
+
+
+def merge_alike(problems: Iterable[Problem], arms: Iterable[str]) -> list[Problem]:
+    """Return `problems` with those that several arms have told once, with the names of these arms."""
+    every = list(arms)
+    merged: dict[tuple[str, str, str], list[str]] = {}
+    first: dict[tuple[str, str, str], Problem] = {}
+    for problem in problems:
+        arm = max((a for a in every if problem.path.startswith(f"arms.{a}.")), key=len, default="")
+        path = problem.path.removeprefix(f"arms.{arm}.") if arm else problem.path
+        key = path, problem.message, repr(problem.given)
+        first.setdefault(key, problem)
+        merged.setdefault(key, []).append(arm)
+    return [
+        first[key]
+        if len(own) == 1 or not all(own)
+        else Problem(key[0], f"{key[1]} (in {_name_arms(own, every)})", first[key].given)
+        for key, own in merged.items()
+    ]
+
+
+def _name_arms(own: list[str], every: list[str]) -> str:
+    return "every arm" if len(own) == len(every) else f"the arms {join_words(own)}"
+
+
+MOST_LETTERS_OF_CELL = 400
+"""Of the name of an arm at a point, which is a part of the names of studies: those are stored in 512."""
+
+
+def validate_grid(sweep: SweepFields) -> list[Problem]:
+    """Return the problems of a sweep that tests every point of its grid."""
+    return [*_check_grid(sweep), *_check_what_is_left_out(sweep)]
+
+
+def _check_grid(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield the reasons that there is no grid, or none on which the arms can be compared."""
+    if sweep.sampler.kind != "grid":
+        yield Problem("confirm.at", "grid needs sampler: grid, whose points are tested", sweep.sampler.kind)
+        return
+    plain = sweep.without_grid()
+    if not any(plain.space(arm) for arm in plain.own_arms):
+        return  # every arm is tested as it stands
+    if any(sweep.sampler.validate(plain.space(arm)) for arm in plain.own_arms):
+        return  # which is told of on its own
+    baseline = sweep.compared_with
+    if own := list(sweep.own_arms[baseline].search):
+        text = (
+            f"arms are compared with {baseline} at the same point, so the baseline has no search of its own: search "
+            f"{join_words(own)} for all arms, or choose another baseline"
+        )
+        yield Problem(f"arms.{baseline}.search", text)
+        return
+    cells = list_grid(sweep.own_arms, sweep.search, baseline)
+    for cell in cells.values():
+        if not cell.baseline:
+            text = f"{baseline} has no point {format_settings(dict(cell.shared), {})}, with which it could be compared"
+            yield Problem(f"arms.{cell.arm}.search", text)
+            return
+    longest = max(cells, key=len)
+    if len(longest) > MOST_LETTERS_OF_CELL:
+        text = (
+            f"the name of an arm at a point has at most {MOST_LETTERS_OF_CELL} letters, and {longest[:60]}... has more"
+        )
+        yield Problem("search", text)
+
+
+def _check_what_is_left_out(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield the settings that have no meaning without a search or a choice."""
+    confirm, usual = sweep.confirm, type(sweep.confirm)()
+    if not confirm.most_seeds:
+        yield Problem("confirm.seeds", "is required with at: grid, whose points are only trained on fresh seeds")
+    for field in ("candidates", "selection_seeds"):
+        if getattr(confirm, field) != getattr(usual, field):
+            text = "cannot be combined with at: grid, where every point is tested and none is chosen"
+            yield Problem(f"confirm.{field}", text, getattr(confirm, field))
+    if sweep.budget != type(sweep.budget)():
+        text = (
+            "cannot be combined with confirm.at: grid, where every arm is trained at every point on confirm.seeds seeds"
+        )
+        yield Problem("budget", text)
+    if sweep.pruner.kind != "none":
+        yield Problem(
+            "pruner", "cannot be combined with confirm.at: grid, where every run is an outcome", sweep.pruner.kind
+        )
+    plain = sweep.without_grid()
+    if sweep.published and any(plain.space(arm) for arm in plain.own_arms):
+        text = "cannot be combined with confirm.at: grid and a search: published figures are for the settings of an arm"
+        yield Problem("published", text)
+    for arm in plain.own_arms:
+        try:
+            donor = find_own_donor(plain, arm)
+        except ConfigError:  # an experiment that is told of on its own
+            continue
+        if donor is not None:
+            text = f"{donor} is tested at every point of its grid, so it has no best trial"
+            yield Problem(f"arms.{arm}.warm_start.from", text)
+
+
+OF_LENGTH = ("trainer.max_steps", "schedule")
+"""Settings that say how long a run is and when it decays."""
+
+
+def check_method(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield what does not go with rungs in the sampler, the pruner, the budget and the number of settings."""
+    kind = sweep.method.kind
+    if not sweep.method.staged:
+        return
+    if sweep.sampler.learns:
+        text = f"learns from trials that have ended, and {kind} choose all settings before. Accepted: grid, random"
+        yield Problem("sampler", text, sweep.sampler.kind)
+    if sweep.pruner.stops_trials:
+        yield Problem("pruner", f"{kind} stop trials themselves: remove the pruner or search.method", sweep.pruner.kind)
+    if any(sweep.sampler.validate(sweep.space(arm)) for arm in sweep.all_arms):
+        return
+    counts = {arm: sweep.trials(arm) or 0 for arm in sweep.all_arms}
+    if len({*counts.values()}) > 1:
+        numbers = join_words(f"{arm} has {count}" for arm, count in counts.items())
+        text = (
+            f"the arms train equally much at every rung, so each needs as many settings: {numbers}. Set budget.trials "
+            "to a number that all have, with sampler random for ranges"
+        )
+        yield Problem("search", text)
+
+
+def check_method_in_arm(sweep: SweepFields, arm: str) -> Iterator[Problem]:
+    """Yield what keeps the settings of `arm`, whose experiments are valid, from being compared."""
+    method, base = sweep.method, sweep.base(arm)
+    if not method.staged:
+        return
+    if base.procedure != "training":
+        text = f"{method.kind} go on from checkpoints, which an {base.procedure} does not: remove it"
+        yield Problem("search.method", text, method.kind)
+        return
+    for path in sweep.space(arm):
+        if path in OF_LENGTH or path.startswith(tuple(f"{part}." for part in OF_LENGTH)):
+            text = f"cannot be searched with {method.kind}: the runs of a rung are equally long and decay together"
+            yield Problem(f"search.{path}", text)
+            return
+    for problem in method.validate_arm(sweep.trials(arm) or 0, base):
+        own = problem.path.removeprefix("experiment.")
+        yield problem if own == problem.path else replace(problem, path=locate(sweep, arm, own))
+
+
+def locate(sweep: SweepFields, arm: str, path: str) -> str:
+    """Return the path in the file at which a path of an arm's experiment is set."""
+    settings = sweep.all_arms[arm].settings
+    own = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
+    return f"arms.{arm}.{path}" if own else f"experiment.{path}"

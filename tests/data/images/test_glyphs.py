@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ablate.config.errors import ConfigError, DataError
 from ablate.data.images.glyphs import CHARACTERS, Glyphs, draw, fill, find_fonts, read_outlines
-from ablate.estimate.skeleton import build_blank
+from ablate.estimate.inputs import build_blank
 from ablate.experiment.tree import Experiment
 
 SMALL = {"draws": 2, "val_draws": 1, "image_size": 16}

@@ -263,7 +263,7 @@ def check_export(run_id, folder, model, inputs):
 
 
 def test_lora_adapts_the_matrices_of_a_layer():
-    from ablate.estimate.skeleton import build_skeleton
+    from ablate.estimate.inputs import build_skeleton
 
     settings = {
         "model": {"kind": "hf", **HF["llama"]},

@@ -22,7 +22,6 @@ from ablate.config.errors import AblateError, ConfigError
 from ablate.scheduler import run
 from ablate.scheduler.devices import SHARING
 from ablate.scheduler.executors import ray as ray_executor
-from ablate.scheduler.executors import ray_cluster
 from ablate.scheduler.executors.ray import LOST, RayCluster, RayWorkers, open_cluster
 from ablate.scheduler.executors.ray_task import _KEEPER, WorkerEnd, WorkerOrder, read_version, run_worker
 from ablate.scheduler.leases import read_claim, read_owner
@@ -384,22 +383,22 @@ def build_node(host=None, **resources):
 
 def test_workers_that_fit_on_no_node_are_refused(store):
     nodes = [build_node(CPU=4.0, GPU=1.0), build_node(CPU=8.0)]
-    ray_cluster.check_request(nodes, 4, 1, None)
+    ray_executor.check_request(nodes, 4, 1, None)
     with pytest.raises(ConfigError) as caught:
-        ray_cluster.check_request(nodes, 16, 1, None)
+        ray_executor.check_request(nodes, 16, 1, None)
     assert "--cpus-per-worker: no node of the cluster has so many CPUs: the most on one is 8, not 16" in str(
         caught.value
     )
     with pytest.raises(ConfigError, match="no node of the cluster has 8 CPUs and 1 GPUs together"):
-        ray_cluster.check_request(nodes, 8, 1, None)
+        ray_executor.check_request(nodes, 8, 1, None)
     with pytest.raises(ConfigError, match="--gpus-per-worker: no node of the cluster has so many GPUs"):
-        ray_cluster.check_request([build_node(CPU=8.0)], 1, 0.5, None)
+        ray_executor.check_request([build_node(CPU=8.0)], 1, 0.5, None)
 
 
 def test_sqlite_is_refused_where_a_node_is_another_machine(store):
-    ray_cluster.check_request([build_node(CPU=1.0), build_node(CPU=1.0)], 1, 0, None)
+    ray_executor.check_request([build_node(CPU=1.0), build_node(CPU=1.0)], 1, 0, None)
     with pytest.raises(ConfigError) as caught:
-        ray_cluster.check_request([build_node(CPU=1.0), build_node("gpu1", CPU=1.0)], 2, 0, None)
+        ray_executor.check_request([build_node(CPU=1.0), build_node("gpu1", CPU=1.0)], 2, 0, None)
     told = str(caught.value)
     assert "--storage: several machines cannot share a SQLite file" in told
     assert "MLFLOW_TRACKING_URI: several machines cannot share a SQLite file" in told
@@ -408,7 +407,7 @@ def test_sqlite_is_refused_where_a_node_is_another_machine(store):
 
 @pytest.mark.parametrize(("cpus", "gpus", "room"), [(1, 0, 12), (4, 0, 3), (1, 1, 2), (1, 0.25, 8), (0.5, 0.3, 6)])
 def test_how_many_workers_a_cluster_has_room_for(cpus, gpus, room):
-    assert ray_cluster.count_room([build_node(CPU=8.0, GPU=2.0), build_node(CPU=4.0)], cpus, gpus) == room
+    assert ray_executor.count_room([build_node(CPU=8.0, GPU=2.0), build_node(CPU=4.0)], cpus, gpus) == room
 
 
 @pytest.mark.parametrize(
@@ -465,8 +464,7 @@ def test_addresses_at_which_there_is_no_cluster(monkeypatch, capsys):
 LISTENER = """
 import sys
 from ablate.cli import main
-from ablate.scheduler.executors import ray_cluster
-ray_cluster.START = 0.5
+ray_executor.START = 0.5
 sys.exit(main(["sweep", "demo", "--executor", "ray", "--address", sys.argv[1]]))
 """
 
@@ -489,7 +487,7 @@ def test_versions_that_differ_are_told(monkeypatch):
 
     with pytest.raises(RuntimeError) as caught:
         check_version_info({"ray_version": "2.9.0", "python_version": "3.9.1"}, "10.0.0.2")
-    told = ray_cluster._describe_failure("10.0.0.1:6379", caught.value)
+    told = ray_executor._describe_failure("10.0.0.1:6379", caught.value)
     assert re.fullmatch(
         r"The cluster has Ray 2\.9\.0 with Python 3\.9\.1 and this command has Ray \S+ with Python 3\.\S+\. "
         r"Install the same versions here\.",

@@ -9,8 +9,7 @@ from sweeps.searchers import PRUNERS, SAMPLERS
 from ablate.config.building import json_schema
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.search.pruners import pruners
-from ablate.sweeps.search.samplers import samplers
+from ablate.sweeps.search.methods import pruners, samplers
 from ablate.sweeps.search.space import Range, contains
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.sweep import Sweep

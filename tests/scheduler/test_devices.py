@@ -10,7 +10,7 @@ from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.estimate.gpus import GIB
 from ablate.estimate.memory import Memory
-from ablate.scheduler import devices, gpu_sharing, preparation, worker
+from ablate.scheduler import devices, preparation, worker
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking import provenance
 from ablate.training.procedures import Result
@@ -35,7 +35,7 @@ def gpus(monkeypatch):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         monkeypatch.setattr("torch.cuda.device_count", lambda: number)
         monkeypatch.setattr("torch.cuda.is_available", lambda: number > 0)
-        monkeypatch.setattr(gpu_sharing, "read_free_memory", lambda: [int(gib * GIB)] * number)
+        monkeypatch.setattr(devices, "read_free_memory", lambda: [int(gib * GIB)] * number)
 
     return found
 
@@ -43,7 +43,7 @@ def gpus(monkeypatch):
 @pytest.mark.parametrize(("number", "each"), [(1, 4), (2, 3), (3, 1)])
 def test_each_gpu_gets_as_many_workers(gpus, number, each):
     gpus(number)
-    workers = gpu_sharing.count_workers(Sweep.from_tree(SWEEP), each)
+    workers = devices.count_workers(Sweep.from_tree(SWEEP), each)
     given = Counter(devices.pick_devices(slot, workers) for slot in range(workers))
     assert given == {(str(gpu), each): each for gpu in range(number)}
 
@@ -99,39 +99,39 @@ def test_the_process_of_a_sweep_uses_no_gpu(store, tiny_settings, gpus, monkeypa
 def test_too_many_are_refused_with_how_many_fit(gpus, monkeypatch):
     needs = Memory({"parameters": 1.94 * GIB}, 0)  # 2 GiB with what the allocator loses, and 1 GiB for CUDA
     assert needs.needs == pytest.approx(3 * GIB)
-    monkeypatch.setattr(gpu_sharing, "estimate_memory", lambda experiment: needs)
+    monkeypatch.setattr(devices, "estimate_memory", lambda experiment: needs)
     gpus(2, 8.0)
-    assert gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 2) == 4
+    assert devices.count_workers(Sweep.from_tree(SWEEP), 2) == 4
     with pytest.raises(
         ConfigError, match=r"2 workers at most: each needs 3\.0 GiB.* 8\.0 GiB are free.* Use 2, or auto"
     ):
-        gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 3)
-    monkeypatch.setattr(gpu_sharing, "count_cores", lambda: 32)
-    assert gpu_sharing.count_workers(Sweep.from_tree(SWEEP), "auto") == 4
-    monkeypatch.setattr(gpu_sharing, "count_cores", lambda: 2)  # each worker needs a core to keep its GPU busy
-    assert gpu_sharing.count_workers(Sweep.from_tree(SWEEP), "auto") == 2
+        devices.count_workers(Sweep.from_tree(SWEEP), 3)
+    monkeypatch.setattr(devices, "count_cores", lambda: 32)
+    assert devices.count_workers(Sweep.from_tree(SWEEP), "auto") == 4
+    monkeypatch.setattr(devices, "count_cores", lambda: 2)  # each worker needs a core to keep its GPU busy
+    assert devices.count_workers(Sweep.from_tree(SWEEP), "auto") == 2
     gpus(1, 2.5)
     with pytest.raises(ConfigError, match="not even one worker fits"):
-        gpu_sharing.count_workers(Sweep.from_tree(SWEEP), "auto")
+        devices.count_workers(Sweep.from_tree(SWEEP), "auto")
 
 
 def test_the_values_that_need_most_memory_count():
     arms = {"pre": {"norm": "pre"}, "wide": {"norm": "pre", "search": {"model.mlp": [64, 4096, 128]}}}
-    arm, memory = gpu_sharing.find_largest(Sweep.from_tree({**SWEEP, "arms": arms, "confounds": ["model.mlp"]}))
+    arm, memory = devices.find_largest(Sweep.from_tree({**SWEEP, "arms": arms, "confounds": ["model.mlp"]}))
     wide = Sweep.from_tree(SWEEP).base("pre").model_copy()
     wide = type(wide).from_mapping(wide.to_tree(), {"model.mlp": 4096})
     assert arm == "wide"
     assert (
         memory.peak
-        == gpu_sharing.estimate_memory(wide).peak
-        > 2 * gpu_sharing.estimate_memory(Sweep.from_tree(SWEEP).base("pre")).peak
+        == devices.estimate_memory(wide).peak
+        > 2 * devices.estimate_memory(Sweep.from_tree(SWEEP).base("pre")).peak
     )
 
 
 def test_what_makes_no_sense_is_told(gpus, tmp_path, capsys):
     gpus(0)
     with pytest.raises(ConfigError, match="finds no GPU on this machine; use --workers N"):
-        gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 2)
+        devices.count_workers(Sweep.from_tree(SWEEP), 2)
     for words, message in (
         (["--workers", "2"], "cannot be combined with --workers"),
         (["--submit", "cluster=local"], "cannot be combined with --submit"),
