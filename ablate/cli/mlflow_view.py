@@ -14,9 +14,9 @@ with postpone_imports():
     from ablate.experiment import metrics
     from ablate.reports import labels
     from ablate.scheduler import storage
+    from ablate.sweeps import runs
 
 _SINGLE = ("norm.kind", "model.kind", "optimizer.lr", "seed")  # parameters that single runs show
-_FOLDED = ("arm", "report", "selection", "crossed")  # groups of runs that a view opens without
 _ROLE = "ablate.role"
 _WIDTH = 92  # pixels of a column
 _FIRST, _LOSSES, _TRAINING, _STEPS = "Settings and result", "val", "train", "trainer"  # sections of charts
@@ -39,12 +39,13 @@ def build_view(title: str) -> dict[str, Any]:
     order = {"orderByKey": f"metrics.`{metric}`", "orderByAsc": spec.objective.direction == "minimize"}
     if spec.confirm.first_seeds:  # by a metric, the group of the search, which is optimistic, could come first
         order = {"orderByKey": f"tags.`{_ROLE}`", "orderByAsc": True}
+    folded = ("arm", "report", *(stage for stage in runs.STAGES if stage not in (runs.SEARCH, runs.FRESH)))
     return {
         **order,
         **_choose_columns(metric, ["seed", *params], [*shown, "ablate.outcome", "ablate.status"]),
         "groupBy": {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": _ROLE}]},
         "useGroupedValuesInCharts": False,
-        "groupsExpanded": {f"tag.{_ROLE}.{role}": False for role in _FOLDED},
+        "groupsExpanded": {f"tag.{_ROLE}.{role}": False for role in folded},
         **_choose_charts(metric, common, params),
     }
 

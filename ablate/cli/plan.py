@@ -157,7 +157,8 @@ def _print_sweep(sweep: sweep_plans.SweepPlan, console: Console) -> None:
     for cost in sweep.arms:
         plan = cost.plan
         left = cost.left
-        runs = f"{left.search} + {left.selection} + {format_range(left.seeds, left.seeds + left.more)}"
+        search, selection, seeds = (left.runs[stage] for stage in ("search", "selection", "confirmation"))
+        runs = f"{search} + {selection} + {format_range(seeds, seeds + left.more)}"
         fits = "yes" if plan.fits else f"with {' '.join(plan.fitting[0].words)}" if plan.fitting else "no"
         rows.append(
             [cost.arm, format_count(plan.counts.total), runs, format_count(cost.items),

@@ -14,9 +14,8 @@ from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.verdict_summary import find_bounds, name_unit
 from ablate.verdict.comparison import UNCOMPARED, Compared
-from ablate.verdict.effect_statements import state_effects
 from ablate.verdict.outcomes import state_rule
-from ablate.verdict.statements import format_estimate, state_verdict
+from ablate.verdict.statements import format_estimate, state_effects, state_verdict
 
 
 def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
@@ -28,8 +27,7 @@ def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> s
         return f"{join_words(compared)} could not be trained within the budget: no trial of any search completed."
     maximize = spec.objective.direction == "maximize"
     bounds = find_bounds(spec.objective.metric)
-    if spec.contrasts:
-        effects = compare_record_effects(record)
+    if effects := compare_record_effects(record):
         text = state_effects(effects, unit=name_unit(spec), maximize=maximize, where=f"each cell {spec.tested}")
         return f"{text} {_state_starts(record)}".rstrip()
     unit, where = name_unit(spec), f"each arm {spec.tested}"

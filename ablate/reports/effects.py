@@ -12,7 +12,6 @@ from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import find_difference_bounds
 from ablate.verdict.comparison import Versus
-from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.effects import Effect
 from ablate.verdict.statements import format_estimate
 
@@ -24,13 +23,17 @@ def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> lis
     if not effects:
         return []
     rows = list(effects.values())
-    crossing = [e for e in rows if e.agrees is not None]
+    there = [e.crossing.versus if e.crossing else None for e in rows]
     columns = [
         words("effect", [e.contrast.name for e in rows]),
         words("against", [join_words(f"{one.component}={one.reference}" for one in e.contrast.levels) for e in rows]),
-        words("verdict", [name_effect(e) for e in rows]),
+        words("verdict", [e.name_kind() for e in rows]),
         Column(name, [_format_effect(e, e.versus, metric) for e in rows]),
-        *([Column("crossed", [_format_effect(e, e.crossed, metric) for e in rows])] if crossing else []),
+        *(
+            [Column("crossed", [_format_effect(e, v, metric) for e, v in zip(rows, there, strict=True)])]
+            if any(e.crossing for e in rows)
+            else []
+        ),
         words("failed", [_format_failed(e) for e in rows]),
     ]
     better = "lower" if objective.direction == "minimize" else "higher"
@@ -74,7 +77,7 @@ def _explain(effects: Mapping[str, Effect]) -> Iterator[str]:
             "failed: runs of all cells at the level, then at the reference. Two levels are compared by the exact sign "
             "test over seeds: on how many of them more cells failed at one than at the other."
         )
-    if any(effect.agrees is not None for effect in effects.values()):
+    if any(effect.crossing for effect in effects.values()):
         yield (
             "crossed: where cells that are compared were chosen at different values of what all of them search, those "
             "that are behind are also trained at the others' values. An effect is claimed only if it stands there too."

@@ -13,7 +13,7 @@ from ablate.experiment.metrics import describe_metric, is_score, list_parts
 from ablate.reports.labels import name_items, name_validation_item
 from ablate.reports.open_verdict import describe_luck, describe_open_verdict
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.runs import CROSSED, FINISHED, Run
+from ablate.sweeps.runs import FINISHED, Run
 from ablate.sweeps.spec import audit
 
 FEW_ITEMS = 100  # validation items below which the report warns
@@ -157,7 +157,7 @@ def _note_early_divergence(record: SweepRecord) -> Iterator[str]:
         parts.setdefault(record.spec.find_arm(name), []).append(name)
     for arm, names in parts.items():
         runs = [run for name in names for run in record.runs.select(name, status=FINISHED)]
-        count = len({repr(sorted({**run.params, "seed": 0}.items())) for run in runs if run.stage != CROSSED})
+        count = len({repr(sorted({**run.params, "seed": 0}.items())) for run in runs if not run.at})
         if count < FEW_SETTINGS or any(run.status != "diverged" for run in runs):
             continue
         last = max(run.step for run in runs)

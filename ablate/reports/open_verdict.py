@@ -17,10 +17,11 @@ from ablate.config.formatting import (
 )
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.runs import CROSSED, FRESH, SELECTION, Run
+from ablate.sweeps.runs import CHOOSING, SELECTION, Run
+from ablate.sweeps.stages import ALL
 from ablate.verdict.comparison import Compared, Kind
 
-UNCROSSED: tuple[Kind, ...] = (
+UNCHECKED: tuple[Kind, ...] = (
     "equivalent",
     "fails more often",
     "fails less often",
@@ -39,7 +40,7 @@ def describe_open_verdict(record: SweepRecord) -> Iterator[str]:
     yield from _note_seeds(record, compared)
     with contextlib.suppress(ConfigError):  # of a plugin that is gone
         yield from _note_deleted(record, compared)
-    yield from _note_crossed(record, compared)
+    yield from _note_missing(record, compared)
     yield from _note_crashes(record)
 
 
@@ -91,28 +92,29 @@ def _note_deleted(record: SweepRecord, compared: Mapping[str, Compared]) -> Iter
         )
 
 
-def _note_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
-    for arm, c in compared.items():
-        if c.needs_crossed and c.versus is not None:
-            winner = record.spec.compared_with if c.needs_crossed == arm else arm
-            done = c.crossed.seeds if c.crossed else 0
+def _note_missing(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
+    """Yield the arms that are still to be trained at the settings of others."""
+    for c in compared.values():
+        for loser, winner in c.missing:
+            done = c.crossing.versus.seeds if c.crossing and c.crossing.versus else 0
+            seeds = count_noun(c.versus.seeds if c.versus else 0, "seed")
             yield (
-                f"{c.needs_crossed} is still to be trained at the settings of {winner}: {done} of "
-                f"{count_noun(c.versus.seeds, 'seed')} are done. Until then nothing is claimed about the two."
+                f"{loser} is still to be trained at the settings of {winner}: {done} of {seeds} are done. Until then "
+                "nothing is claimed about the two."
             )
     for name, effect in compare_record_effects(record).items():
-        if effect.needs_crossed:
-            pairs = join_words(f"{loser} at those of {winner}" for loser, winner in effect.needs_crossed)
+        if effect.missing:
+            pairs = join_words(f"{loser} at those of {winner}" for loser, winner in effect.missing)
             yield f"Cells are still to be trained at the settings of others: {pairs}. Until then {name} is not claimed."
 
 
 def _note_crashes(record: SweepRecord) -> Iterator[str]:
     """Yield runs that crashed; unlike seeds that diverged or got stuck, they are not outcomes."""
-    for stage, noun in ((SELECTION, "selection run"), (FRESH, "fresh seed"), (CROSSED, "crossed run")):
+    for stage in ALL[1:]:
         for arm in record.arms:
-            if n := len(record.runs.select(arm, stage, status="failed")):
+            if n := len(record.runs.select(arm, stage.name, status="failed")):
                 yield (
-                    f"{count_noun(n, noun)} of {arm} crashed, which is not an outcome: `ablate sweep` retries "
+                    f"{count_noun(n, stage.noun)} of {arm} crashed, which is not an outcome: `ablate sweep` retries "
                     f"{'it' if n == 1 else 'them'}."
                 )
 
@@ -127,7 +129,7 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
     yield from _describe_luck_of_losers(record, compared)
     for arm, c in compared.items():
         settled = record.settled(arm)
-        if c.kind not in UNCROSSED or settled is None or base is None:
+        if c.kind not in UNCHECKED or settled is None or base is None:
             continue
         pairs = {path: (settled.params.get(path), base.params.get(path)) for path in record.spec.search}
         if different := [
@@ -178,7 +180,7 @@ def _list_untested(record: SweepRecord, arm: str) -> dict[str, list[Run]]:
 
     settled = record.settled(arm)
     own = settled.params if settled else {}
-    tested = {describe(own), *(describe(run.params) for run in record.runs.select(arm, CROSSED))}
+    tested = {describe(own), *(describe(run.params) for run in record.runs.select(arm) if run.stage not in CHOOSING)}
     untested: dict[str, list[Run]] = {}
     for run in (*record.search(arm), *record.runs.select(arm, SELECTION)):
         if run.status == "completed" and run.value is not None and describe(run.params) not in tested:

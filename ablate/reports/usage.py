@@ -10,12 +10,9 @@ from ablate.reports.labels import name_items
 from ablate.reports.section import Column, Merge, Section, Table, words
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Run
+from ablate.sweeps.stages import ALL
 
-KINDS = {
-    "selection": "to choose among its candidates",
-    "confirmation": "on fresh seeds",
-    "crossed": "at the settings of another arm",
-}
+KINDS = {stage.name: stage.purpose for stage in ALL[1:]}
 """Of runs after the search."""
 
 

@@ -16,7 +16,6 @@ from ablate.reports.ranges import choose_range, describe_mean, find_ends, list_v
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_verdict
 from ablate.verdict.comparison import Compared
-from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.effects import Effect
 from ablate.verdict.failures import FailureShare
 from ablate.verdict.outcomes import LOSS
@@ -91,7 +90,7 @@ def _caption_differences(record: SweepRecord, compared: Mapping[str, Compared]) 
         "an interval; the intervals have a joint error of 5 % over "
         f"{_describe_family(next(iter(compared.values())).family)} and all looks."
     )
-    if any(c.crossed and c.crossed.difference for c in compared.values()):
+    if any(c.difference_there for c in compared.values()):
         text += " Hollow: the worse arm, trained at the other's settings; the verdict requires this comparison too."
     return text + (f" Grey: differences smaller than confirm.effect ({effect:.2g})." if effect else "")
 
@@ -100,7 +99,7 @@ def _list_verdict_entries(record: SweepRecord, compared: Mapping[str, Compared])
     entries = []
     if any(p.metric == record.spec.objective.metric and set(p.values) & set(compared) for p in record.spec.published):
         entries.append(Entry("published", "black", "D", "", hollow=True))
-    if any(c.crossed and c.crossed.difference for c in compared.values()):
+    if any(c.difference_there for c in compared.values()):
         text = "the worse arm, trained at the other's settings: also required for the verdict"
         entries.append(Entry(text, style.GREY, "o", hollow=True))
     return entries
@@ -154,8 +153,7 @@ def _list_published(record: SweepRecord, arms: list[str], limits: tuple[float, f
 def _build_differences(record: SweepRecord, compared: Mapping[str, Compared]) -> Panel:
     looks, metric, effect = choose_looks(record), record.spec.objective.metric, record.spec.confirm.effect
     bounds, baseline = find_difference_bounds(metric), name_baseline(record)
-    crossed = {arm: d for arm, c in compared.items() if c.crossed and (d := c.crossed.difference)}
-    known = [*(c.difference for c in compared.values() if c.difference), *crossed.values()]
+    known = [d for c in compared.values() for d in (c.difference, c.difference_there) if d]
     limits = choose_range([d.mean for d in known], [ends for d in known if (ends := find_ends(d, bounds))], 0.0)
     marks: list[Mark] = [Span(-effect, effect)] if effect else []
     marks.append(Span(0, 0, colour="black"))
@@ -168,8 +166,8 @@ def _build_differences(record: SweepRecord, compared: Mapping[str, Compared]) ->
             marks.append(Points([0], [row], colour, marker))
         else:
             marks.append(Text(0.03, row, _describe_absence(record, arm, c), of_axes="x"))
-        if there := crossed.get(arm):
-            title = f"{describe_mean(arm, there, bounds, True)}, {c.crossed_loser} at the other's settings"
+        if c.crossing and (there := c.difference_there):
+            title = f"{describe_mean(arm, there, bounds, True)}, {c.crossing.pairs[0][0]} at the other's settings"
             ends = find_ends(there, bounds)
             marks.append(Interval(there.mean, row + _ASIDE, ends, colour, marker, hollow=True, title=title))
     return Panel(marks, Axis(f"{label_metric(metric, record.spec)}:\ndifference to {baseline}", limits=limits))
@@ -228,7 +226,7 @@ def draw_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> Figure:
             marks.append(Interval(d.mean, row, d.interval, *_EFFECTS[effect.contrast.is_main], title=title))
         else:
             marks.append(Text(0.03, row, "no seed trained in all cells", of_axes="x"))
-    labels = [f"{name}\n{name_effect(effect)}" for name, effect in effects.items()]
+    labels = [f"{name}\n{effect.name_kind()}" for name, effect in effects.items()]
     panel = Panel(marks, Axis(f"effect on {label_metric(metric, record.spec)}", limits=limits), _name_rows(labels))
     several = len({effect.contrast.is_main for effect in effects.values()}) > 1
     looks = {"main effect": _EFFECTS[True], "interaction": _EFFECTS[False]}

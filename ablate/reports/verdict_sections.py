@@ -13,9 +13,9 @@ from ablate.reports.literature import count_failed
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.section import NOTHING, Column, Section, Table, list_settings, words
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.runs import Run
+from ablate.sweeps.runs import Run, Runs
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, tell_verdict
-from ablate.verdict.comparison import UNCOMPARED, Compared, Versus
+from ablate.verdict.comparison import UNCOMPARED, Compared, Crossing, Versus
 from ablate.verdict.failures import FailureShare, count_failures
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.statements import format_estimate
@@ -121,8 +121,8 @@ def _format_mean_of(outcomes: dict[int, Outcome]) -> str:
 def tabulate_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> list[Section]:
     """Return the comparisons at the winner's settings; nothing if none was needed."""
     baseline = record.spec.compared_with
-    rows = {arm: c for arm, c in compared.items() if c.crossed is not None or c.needs_crossed}
-    unused = [arm for arm in record.arms if arm not in rows and record.find_crossed(arm)]
+    rows = {arm: (c, c.crossing) for arm, c in compared.items() if c.crossing}
+    unused = [arm for arm in record.arms if arm not in rows and _find_crossed(record, arm)]
     title = "At each other's settings"
     told = [
         f"Crossed runs of {arm} and {baseline} are stored but do not affect the verdict: no difference is shown at "
@@ -131,17 +131,17 @@ def tabulate_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> l
     ]
     if not rows:
         return [Section(title, sentences=told)] if told else []
-    crossed = [c.crossed for c in rows.values()]
-    runs = [record.find_crossed(arm) for arm in rows]
+    there = [crossing.versus for _, crossing in rows.values()]
+    runs = [_find_crossed(record, arm) for arm in rows]
     columns = [
         words("arms", [f"{arm}, {baseline}" for arm in rows]),
-        words("trained at the other's settings", [c.crossed_loser or c.needs_crossed for c in rows.values()]),
+        words("trained at the other's settings", [crossing.pairs[0][0] for _, crossing in rows.values()]),
         Column(
-            f"own settings: difference to {baseline}", [_format_difference(c.versus, record) for c in rows.values()]
+            f"own settings: difference to {baseline}", [_format_difference(c.versus, record) for c, _ in rows.values()]
         ),
-        Column(f"crossed: difference to {baseline}", [_format_difference(v, record) for v in crossed]),
-        words("failed there", [_format_failures(v, baseline) for v in crossed]),
-        words("claimed", [_tell_agreement(c) for c in rows.values()]),
+        Column(f"crossed: difference to {baseline}", [_format_difference(v, record) for v in there]),
+        words("failed there", [_format_failures(v, baseline) for v in there]),
+        words("claimed", [_tell_agreement(crossing) for _, crossing in rows.values()]),
         *list_settings(record, [own[0].params if own else {} for own in runs]),
     ]
     sentence = (
@@ -158,10 +158,18 @@ def _format_failures(versus: Versus | None, baseline: str) -> str:
     return f"{versus.failed} of {versus.seeds}, {baseline} {versus.other_failed} of {versus.seeds}"
 
 
-def _tell_agreement(c: Compared) -> str:
-    if c.needs_crossed:
-        return "not yet: not run" if c.crossed is None else "not yet: seeds are missing"
-    return "yes, it holds at both" if c.agrees else "no, it does not hold there"
+def _tell_agreement(crossing: Crossing) -> str:
+    if crossing.missing:
+        return "not yet: seeds are missing" if crossing.versus else "not yet: not run"
+    return "yes, it holds at both" if crossing.agrees else "no, it does not hold there"
+
+
+def _find_crossed(record: SweepRecord, arm: str) -> Runs:
+    """Return the runs of `arm` and its baseline at each other's settings; where either was the loser at some look,
+    those of the one that is further."""
+    baseline, known = record.spec.baselines[arm], record.runs.list_crossed()
+    either = [known[pair] for pair in ((arm, baseline), (baseline, arm)) if pair in known]
+    return max(either, key=lambda runs: (len(runs.outcomes()), len(runs)), default=record.runs.replace(()))
 
 
 # ---------------------------------------------------------------------------------------------------- plain values
@@ -187,7 +195,6 @@ def candidates_to_plain(record: SweepRecord, arm: str) -> list[dict[str, Any]]:
 
 def crossed_to_plain(record: SweepRecord, arm: str) -> dict[str, Any] | None:
     """Return the runs of an arm or of the baseline at the other's settings, for JSON; None if there are none."""
-    if not (crossed := record.find_crossed(arm)):
+    if not (runs := _find_crossed(record, arm)):
         return None
-    runs = [trial_to_plain(run) for run in crossed]
-    return {"loser": crossed[0].arm, "params": crossed[0].params, "runs": runs}
+    return {"loser": runs[0].arm, "params": runs[0].params, "runs": [trial_to_plain(run) for run in runs]}

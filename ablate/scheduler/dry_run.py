@@ -32,8 +32,9 @@ from ablate.scheduler.devices import pick_devices, share_cores
 from ablate.scheduler.donors import apply_settings, take_over
 from ablate.scheduler.preparation import check_sweep, fingerprint_sweep, pick_generation
 from ablate.scheduler.storage import explain_damage, list_generations, open_existing, read_sweep, storage_url
-from ablate.sweeps.plans import count_crossed_runs, describe_power, describe_seeds
+from ablate.sweeps.plans import describe_power
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import SEARCH, SELECTION
 from ablate.sweeps.search.methods import Rung
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.spec import audit
@@ -43,7 +44,7 @@ from ablate.sweeps.spec.metrics_validation import describe_readings
 from ablate.sweeps.spec.parts import TakenOver
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.stages import Left, count_left
+from ablate.sweeps.stages import Left, count_left, count_unassigned, describe_stages
 
 if TYPE_CHECKING:
     from ablate.data import Corpus, DataConfig
@@ -133,10 +134,10 @@ def describe_cost(spec: Sweep) -> str:
     least = {arm: runs.whole for arm, runs in left.items()}
     most = {arm: runs.whole + runs.more for arm, runs in left.items()}
     each, unit = max(items.values()), spec.base(next(iter(spec.all_arms))).unit
-    dearest, crossed = max(spec.all_arms, key=lambda arm: items[arm]), count_crossed_runs(spec)
-    most[dearest] += crossed
+    unassigned = sum(count_unassigned(spec).values())
+    most[max(spec.all_arms, key=lambda arm: items[arm])] += unassigned  # of the dearest arm
     sure = sum(runs.sure for runs in left.values())
-    trainings = format_range(str(sure), str(sure + sum(runs.more for runs in left.values()) + crossed))
+    trainings = format_range(str(sure), str(sure + sum(runs.more for runs in left.values()) + unassigned))
     hours = format_range(_format_hours(spec, least), _format_hours(spec, most))
     estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"
     return f"{trainings} trainings of {format_count(each)} {unit}, {estimate}"
@@ -190,7 +191,9 @@ def _format_plan(
         already = f" ({done} done)" if done else ""
         updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"
         most = "at most " if spec.method.staged else ""
-        lines.append(f"arm {arm}: {count_noun(done + left[arm].search, 'trial')}{already} of {most}{updates} each")
+        lines.append(
+            f"arm {arm}: {count_noun(done + left[arm].runs[SEARCH], 'trial')}{already} of {most}{updates} each"
+        )
         lines.append(f"    searches {searched}{_describe_points(spec, arm)}")
         lines += _describe_rungs(spec, arm)
         if spec.fixed:
@@ -204,7 +207,7 @@ def _format_plan(
         )
         lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
         lines += [f"    {text}" for text in warnings]
-    lines += describe_seeds(spec)
+    lines += describe_stages(spec)
     works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
     seed_hours = None if None in works else sum(work.gpu_hours for work in works if work)  # of one seed of all arms
     lines += [f"    {line}" for line in describe_power(spec, seed_hours)]
@@ -215,9 +218,9 @@ def _format_plan(
     if spec.pruner.stops_trials and not spec.sampler.learns_from_pruned:
         lines.append("    this sampler does not learn from pruned trials; tpe does")
     lines += [f"to do: {count_noun(trials, 'trial')}, {all_items:,} {unit}; {total}"]
-    if selection := sum(runs.selection for runs in left.values()):
+    if selection := sum(one.runs[SELECTION] for one in left.values()):
         lines[-1] += f"; {selection} of them to choose among candidates"
-    more = {"further fresh seeds": sum(runs.more for runs in left.values()), "crossed": count_crossed_runs(spec)}
+    more = {"further fresh seeds": sum(runs.more for runs in left.values()), **count_unassigned(spec)}
     if any(more.values()):
         parts = ", ".join(f"{count} {what}" for what, count in more.items() if count)
         lines.append(f"at most {sum(more.values())} more: {parts}")

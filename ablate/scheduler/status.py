@@ -28,11 +28,10 @@ from ablate.scheduler.studies import Studies, trial_status
 from ablate.scheduler.tasks import locate_traceback
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.sweeps.runs import CROSSED, FINISHED, FRESH, SEARCH, SELECTION, Run
+from ablate.sweeps.runs import CHOOSING, FINISHED, SEARCH, SELECTION, Run
 from ablate.sweeps.stages import count_runs
 from ablate.sweeps.verdict_summary import summarise_verdict, tell_verdict
 from ablate.training.runs import measure_checkpoint
-from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.failures import count_failures
 from ablate.verdict.outcomes import LOSS, classify
 
@@ -67,7 +66,7 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
                     "arm": arm,
                     "at_grid": sweep.spec.at_grid,
                     "deleted": deleted,
-                    "effects": {name: name_effect(effect) for name, effect in effects.items()},
+                    "effects": {name: effect.name_kind() for name, effect in effects.items()},
                     "target": sweep.target(arm),
                     **sweep.search(arm).count_statuses(),
                     "selected": selected,
@@ -173,7 +172,7 @@ class Follower:
 
     def _tell_verdict(self) -> None:
         """Show the verdict if seeds have ended since it was last shown."""
-        seeds = _count_ended_seeds(self.record)
+        seeds = sum(run.stage not in CHOOSING and run.status in FINISHED for run in self.record.runs)
         if seeds != self._seeds:
             self._seeds = seeds
             self.display.show_verdict(summarise_verdict(self.record))
@@ -246,11 +245,6 @@ def follow_sweep(record: SweepRecord, url: str, console: Console) -> None:
                 display.close()
                 return
             time.sleep(POLL)
-
-
-def _count_ended_seeds(record: SweepRecord) -> int:
-    """Return the number of ended runs on fresh seeds, crossed ones included."""
-    return sum(record.runs.select(stage=stage).finished for stage in (FRESH, CROSSED))
 
 
 def _read_status(trial: FrozenTrial) -> str:

@@ -16,7 +16,7 @@ from ablate.scheduler.leases import PAUSED, read_owner
 from ablate.scheduler.storage import do_locked
 from ablate.scheduler.studies import AT_RUNG, RUNGS, Ending, Writer
 from ablate.sweeps.records import COSTS
-from ablate.sweeps.runs import CROSSED, SEARCH, SELECTION, label_run
+from ablate.sweeps.runs import SEARCH, SELECTION, label_run
 from ablate.sweeps.stages import Wanted
 from ablate.tracking.provenance import COMPARED
 from ablate.training.procedures import Result
@@ -78,7 +78,7 @@ class Task:
         tags = {"ablate.role": role, "ablate.arm": run.arm, "ablate.trial": str(run.number)}
         tags |= {} if run.seed is None else {"ablate.seed": str(run.seed)}
         tags |= {"ablate.candidate": str(run.number)} if run.stage == SELECTION else {}
-        return {**tags, **({"ablate.settings_of": run.at} if run.stage == CROSSED else {})}
+        return {**tags, **({"ablate.settings_of": run.at} if run.at else {})}
 
     def build_experiment(self) -> Experiment:
         """Return the experiment that it trains."""

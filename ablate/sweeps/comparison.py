@@ -9,13 +9,13 @@ from typing import Any
 
 from ablate.experiment.metrics import find_resolution
 from ablate.sweeps.records import SweepRecord, count_remaining
-from ablate.sweeps.runs import CROSSED, FRESH, Run, Runs
+from ablate.sweeps.runs import FRESH, Run, Runs
 from ablate.sweeps.search.rungs import rank_reached, read_standings
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.verdict import comparison
-from ablate.verdict.comparison import Compared, Crossed, FreshOutcomes
-from ablate.verdict.effects import CrossedCells, Effect, compare_cells
+from ablate.verdict.comparison import Compared, CrossedRuns, FreshOutcomes
+from ablate.verdict.effects import Effect, compare_cells
 from ablate.verdict.looks import Looks
 
 
@@ -27,6 +27,8 @@ class Round:
     """Arm -> seeds of its chosen settings."""
     crossed: dict[tuple[str, str], int]
     """(loser, winner) -> seeds of the loser at the winner's settings."""
+    is_block: bool = False
+    """Whether a seed counts once all of these arms have ended it."""
 
 
 def compare_record(record: SweepRecord) -> dict[str, Compared]:
@@ -40,7 +42,7 @@ def compare_record(record: SweepRecord) -> dict[str, Compared]:
     if not fresh and any(one.found for one in arms.values()):
         return {}
     others = len(list_earlier_pairs(record)) + record.scored
-    return compare_arms(spec, arms, _find_resolution(record), others)
+    return compare_arms(spec, arms, _list_crossed(record), _find_resolution(record), others)
 
 
 def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
@@ -48,10 +50,12 @@ def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
     for, and where none was run yet."""
     if not record.spec.contrasts or not compare_record(record):
         return {}
-    pairs = {pair for contrast in record.spec.contrasts.values() for pair in contrast.list_pairs()}
-    runs = {pair: record.runs.select(pair[0], CROSSED, at=pair[1]) for pair in sorted(pairs)}
-    crossed = {pair: own.outcomes() for pair, own in runs.items() if own}
-    return compare_effects(record.spec, collect_outcomes(record), crossed, _find_resolution(record), record.scored)
+    arms, crossed = collect_outcomes(record), _list_crossed(record)
+    return compare_effects(record.spec, arms, crossed, _find_resolution(record), record.scored)
+
+
+def _list_crossed(record: SweepRecord) -> CrossedRuns:
+    return {pair: runs.outcomes() for pair, runs in record.runs.list_crossed().items()}
 
 
 def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
@@ -62,42 +66,40 @@ def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
 
 
 def compare_arms(
-    spec: Sweep, arms: Mapping[str, FreshOutcomes], resolution: float = 0.0, others: int = 0
+    spec: Sweep,
+    arms: Mapping[str, FreshOutcomes],
+    crossed: CrossedRuns | None = None,
+    resolution: float = 0.0,
+    others: int = 0,
 ) -> dict[str, Compared]:
-    """Return what may be said of `arms` in the sweep `spec`; of the cells of a factorial how each
-    does alone. `others`: comparisons that share the error, besides these and those of the rest of the file."""
-    compared = comparison.compare(
-        arms,
-        spec.baselines,
-        planned=spec.confirm.most_seeds,
-        maximize=spec.objective.direction == "maximize",
-        effect=spec.confirm.effect,
-        resolution=resolution,
-        shared=tuple(spec.search),
-        others=(spec.family or 0) + others,
-    )
+    """Return what may be said of `arms` in the sweep `spec`; of the cells of a factorial how each does alone.
+    `others`: comparisons that share the error, besides these and those of the rest of the file."""
+    rules = _list_rules(spec, resolution, others)
+    compared = comparison.compare(arms, spec.baselines, crossed=crossed, **rules)
     return {arm: replace(one, kind="cell") for arm, one in compared.items()} if spec.contrasts else compared
 
 
 def compare_effects(
     spec: Sweep,
     cells: Mapping[str, FreshOutcomes],
-    crossed: CrossedCells,
+    crossed: CrossedRuns,
     resolution: float = 0.0,
     others: int = 0,
 ) -> dict[str, Effect]:
     """Return what may be said of the contrasts of `spec`; nothing where it is no factorial. `others`: as above."""
-    return compare_cells(
-        spec.contrasts,
-        cells,
-        crossed,
-        planned=spec.confirm.most_seeds,
-        maximize=spec.objective.direction == "maximize",
-        effect=spec.confirm.effect,
-        resolution=resolution,
-        shared=tuple(spec.search),
-        others=(spec.family or 0) + others,
-    )
+    return compare_cells(spec.contrasts, cells, crossed, **_list_rules(spec, resolution, others))
+
+
+def _list_rules(spec: Sweep, resolution: float, others: int) -> dict[str, Any]:
+    """Return what both kinds of comparison are made by."""
+    return {
+        "planned": spec.confirm.most_seeds,
+        "maximize": spec.objective.direction == "maximize",
+        "effect": spec.confirm.effect,
+        "resolution": resolution,
+        "shared": tuple(spec.search),
+        "others": (spec.family or 0) + others,
+    }
 
 
 def _find_resolution(record: SweepRecord) -> float:
@@ -108,13 +110,12 @@ def collect_outcomes(record: SweepRecord) -> dict[str, FreshOutcomes]:
     """Return the outcomes of each arm on fresh seeds."""
     arms = {}
     for arm in record.arms:
-        fresh, crossed = record.fresh(arm), record.find_crossed(arm)
+        fresh = record.fresh(arm)
         is_tested = fresh or arm in record.chosen or arm in record.spec.cells
         arms[arm] = FreshOutcomes(
             fresh.outcomes(),
             record.find_settings(arm) if is_tested else {},
             record.looks.get(arm),
-            Crossed(crossed[0].arm, crossed.outcomes(), dict(crossed[0].params)) if crossed else None,
             found=not _has_no_settings(record, arm),
         )
     return arms
@@ -184,7 +185,7 @@ def plan_round(
         can_cross: (loser, winner) -> whether the loser can be trained at the winner's settings.
         effects: what may be said of the contrasts of a factorial.
     """
-    if spec.contrasts:
+    if effects:
         return _plan_block(spec, arms, chosen, effects, can_cross)
     confirm, baselines = spec.confirm, spec.baselines
     seeds: dict[str, int] = {}
@@ -195,10 +196,8 @@ def plan_round(
         seeds[arm] = max(done, confirm.first_seeds)
         if arm == baseline or seeds[arm] > done:
             continue
-        loser = compared[arm].needs_crossed
-        winner = arm if loser == baseline else baseline
-        if loser and can_cross(loser, winner):
-            crossed[loser, winner] = done
+        if wanted := [pair for pair in compared[arm].missing if can_cross(*pair)]:
+            crossed |= dict.fromkeys(wanted, done)
         elif confirm.is_sequential and baseline in chosen and not compared[arm].decided:
             seeds[arm] = max(done, min(done + 1, confirm.most_seeds))
     for baseline in {*baselines.values()}.intersection(chosen):
@@ -218,11 +217,11 @@ def _plan_block(
     target = max([spec.confirm.first_seeds, *done])
     crossed: dict[tuple[str, str], int] = {}
     if all(count == target for count in done):
-        wanted = [e.needs_crossed for e in effects.values() if all(can_cross(*pair) for pair in e.needs_crossed)]
+        wanted = [e.missing for e in effects.values() if all(can_cross(*pair) for pair in e.missing)]
         crossed = {pair: target for pairs in wanted for pair in pairs}
         if spec.confirm.is_sequential and not crossed and not all(effect.decided for effect in effects.values()):
             target = max(target, min(target + 1, spec.confirm.most_seeds))
-    return Round(dict.fromkeys(chosen, target), crossed)
+    return Round(dict.fromkeys(chosen, target), crossed, is_block=True)
 
 
 def plan_record(record: SweepRecord) -> Round:
@@ -248,7 +247,7 @@ def find_due_looks(spec: Sweep, arms: Mapping[str, FreshOutcomes], wanted: Round
     """Return the looks of each arm that has reached the seeds of the round, and of the baseline for its own; of the
     cells of a factorial once all have."""
     baselines, due = spec.baselines, {}
-    block = [arms[arm] for arm in wanted.seeds] if spec.contrasts else []
+    block = [arms[arm] for arm in wanted.seeds] if wanted.is_block else []
     for arm, target in wanted.seeds.items():
         baseline = baselines[arm]
         base = arms.get(baseline)

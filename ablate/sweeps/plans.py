@@ -12,8 +12,9 @@ from ablate.config.formatting import count_noun, join_words
 from ablate.config.yaml import read_yaml
 from ablate.estimate.plan import Assumed, Plan, plan
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.runs import FRESH, SEARCH, SELECTION
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.stages import Left, count_left
+from ablate.sweeps.stages import Left, count_left, count_unassigned, describe_stages
 from ablate.verdict.looks import Looks, plan_looks
 from ablate.verdict.power import (
     MOST,
@@ -27,60 +28,7 @@ from ablate.verdict.sequential import LEAST
 
 def count_comparisons(spec: Sweep) -> int:
     """Return the comparisons of means that share the error of 5 %: of this sweep, and of the rest of its file."""
-    return spec.count_comparisons() + (spec.family or 0)
-
-
-def count_crossed_runs(spec: Sweep) -> int:
-    """Return the runs that crossed comparisons take at most: in each pair the loser, on every fresh seed. Two cells of
-    a factorial may be behind each other in different effects."""
-    enough = spec.confirm.most_seeds >= LEAST and spec.search and not spec.cells
-    if spec.contrasts:
-        pairs = {pair for contrast in spec.contrasts.values() for pair in contrast.list_pairs()}
-        both = any(not contrast.is_main for contrast in spec.contrasts.values())
-        return len(pairs) // (1 if both else 2) * spec.confirm.most_seeds if enough else 0
-    return (len(spec.all_arms) - 1) * spec.confirm.most_seeds if enough else 0
-
-
-def describe_seeds(spec: Sweep) -> list[str]:
-    """Return lines on the seeds for comparing candidates and for testing the chosen ones; none if no seeds are
-    requested."""
-    confirm = spec.confirm
-    if not confirm.most_seeds:
-        return []
-    lines = []
-    if any(map(spec.count_selection_runs, spec.all_arms)):
-        seeds = _format_seeds(spec.selection_seeds())
-        counts = {spec.count_selection_runs(arm) // confirm.selection_seeds for arm in spec.all_arms}
-        most = f"{max(counts)}" if len(counts) == 1 else f"{max(counts)} or fewer"
-        lines.append(f"then the best {most} settings of each arm on the selection {seeds}")
-    text = _describe_tested(spec, _format_seeds(spec.fresh_seeds(confirm.first_seeds)))
-    if confirm.is_sequential and confirm.most_seeds > confirm.first_seeds:
-        text += f", and one more at a time, at most {confirm.most_seeds}, until {_describe_end(spec)}"
-    lines.append(text)
-    if crossed := count_crossed_runs(spec):
-        paths = ", ".join(spec.search)
-        who = "the loser of a comparison at the winner's"
-        if spec.contrasts:
-            who = "cells that are behind in an effect at their partners'"
-        lines.append(f"at each other's settings: at most {crossed} more, {who} {paths}, where these differ")
-    return lines
-
-
-def _describe_tested(spec: Sweep, first: str) -> str:
-    """Return what is trained on the `first` fresh seeds."""
-    if spec.cells:
-        return f"each arm {spec.tested} on the fresh {first}: nothing is searched or chosen"
-    if spec.contrasts:
-        return f"then the best of each cell on the fresh {first}, the same for all"
-    return f"then the best of each arm on the fresh {first}"
-
-
-def _describe_end(spec: Sweep) -> str:
-    """Return when no more seeds are added."""
-    if spec.contrasts:
-        return f"each effect is shown, or within {spec.confirm.effect:g} of none"
-    where = ", at each point" if spec.cells else ""
-    return f"each arm is better, worse or within {spec.confirm.effect:g} of the baseline{where}"
+    return len(spec.comparisons) + (spec.family or 0)
 
 
 def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
@@ -93,7 +41,7 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     if most < LEAST:
         what = "one seed gives" if most == 1 else "two seeds give"
         return [f"{what} figures but no verdict: a verdict needs three or more seeds"]
-    if not spec.count_comparisons():
+    if not spec.comparisons:
         return [f"one arm: figures but no verdict; {_describe_exclusion(most)}"]
     comparisons = count_comparisons(spec)
     looks = plan_looks(confirm.first_seeds, most) if confirm.is_sequential else Looks((most,), most)
@@ -101,9 +49,9 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     smallest = find_smallest_difference(sd or 1.0, looks, comparisons) or math.inf
     shared = ", which share" if comparisons > 1 else ", with"
     family = f"{count_noun(comparisons, 'comparison')} in the file{shared} an error of 5 % (failures may add some)"
-    if spec.contrasts:
-        share = max(contrast.sd_share for contrast in spec.contrasts.values() if contrast.is_main)
-        warnings = _warn(spec, smallest * share, comparisons, hours, share) if sd else ()
+    share = max(one.sd_share for one in spec.comparisons if one.kind != "interaction")
+    warnings = list(_warn(spec, smallest * share, comparisons, hours, share)) if sd else []
+    if any(one.levels for one in spec.comparisons):
         return [*_describe_effects(spec, smallest, family), *warnings]
     if sd is None:
         advice = _describe_full_sd(spec) or (
@@ -117,7 +65,7 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
         f"{most} seeds, {family}: they detect, with a power of 80 %, differences of {name} of {shown}",
         f"failures: {_describe_exclusion(most)}; {_describe_failures(most, count_failures_needed(comparisons + 1))}",
     ]
-    return lines + (list(_warn(spec, smallest, comparisons, hours)) if sd else [])
+    return [*lines, *warnings]
 
 
 def _find_sd(spec: Sweep) -> float | None:
@@ -146,14 +94,11 @@ def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str
     """Yield what the seeds can show of the effects of a factorial: a mean over pairs of cells varies less than one pair
     does. `smallest`: the difference of two cells that they can show."""
     seeds = spec.confirm.most_seeds
-    kinds = {True: "main effects", False: "interactions"}
-    shares: dict[str, float] = {}
-    for contrast in spec.contrasts.values():
-        kind = kinds[contrast.is_main]
-        shares[kind] = max(shares.get(kind, 0.0), contrast.sd_share)
-    counts = [sum(kinds[contrast.is_main] == kind for contrast in spec.contrasts.values()) for kind in shares]
-    told = join_words(f"{count} {kind}" for count, kind in zip(counts, shares, strict=True))
-    shown = join_words(f"{kind} of at least {smallest * share:.2g}" for kind, share in shares.items())
+    shares: dict[str, list[float]] = {}
+    for one in spec.comparisons:
+        shares.setdefault(f"{one.kind}s", []).append(one.sd_share)
+    told = join_words(f"{len(own)} {kind}" for kind, own in shares.items())
+    shown = join_words(f"{kind} of at least {smallest * max(own):.2g}" for kind, own in shares.items())
     sd = _find_sd(spec)
     if sd is None:
         unit = "standard deviations of a paired difference of two cells over seeds"
@@ -173,11 +118,11 @@ def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str
     )
 
 
-def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None, share: float = 1.0) -> Iterator[str]:
+def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None, share: float) -> Iterator[str]:
     """Yield what is too small to be shown, and what showing it would cost. `share`: of `confirm.sd` that the standard
     deviation of what is compared is."""
     sought = {"confirm.effect": spec.confirm.effect} if spec.confirm.effect else {}
-    sought |= {} if spec.contrasts or spec.scale else _list_gaps(spec)  # which are of the full setting
+    sought |= {} if spec.scale else _list_gaps(spec)  # which are of the full setting
     for source, gap in sought.items():
         if gap and gap < smallest:
             needed = count_seeds(share * (_find_sd(spec) or 0.0), gap, comparisons)
@@ -198,15 +143,14 @@ def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None, s
 def _list_gaps(spec: Sweep) -> dict[str, float]:
     """Return description -> difference of the published figures of an arm and the baseline, in the unit of the
     objective; perplexities as losses."""
-    gaps, baseline, metric = {}, spec.compared_with, spec.objective.metric
+    gaps, metric = {}, spec.objective.metric
+    baselines = dict([*one.weights] for one in spec.comparisons if not one.levels)
     for entry in spec.published:
-        if baseline not in entry.values:
-            continue
         for arm, value in entry.values.items():
+            if (baseline := baselines.get(arm)) not in entry.values:
+                continue
             theirs = entry.values[baseline]
             what = f"the difference of {arm} and {baseline} in {entry.source}"
-            if arm == baseline:
-                continue
             if entry.metric == metric:
                 gaps[what] = abs(value - theirs)
             elif entry.metric == metric.removesuffix("loss") + "perplexity" and min(value, theirs) > 0:
@@ -223,12 +167,6 @@ def _describe_failures(seeds: int, needed: int) -> str:
 
 def _describe_exclusion(seeds: int) -> str:
     return f"an arm that fails on none of {seeds} seeds may still fail on up to {100 * exclude_failures(seeds):.0f} %"
-
-
-def _format_seeds(seeds: list[int]) -> str:
-    """Return 'seed 1', 'seeds 1, 2' or, of many, 'seeds 1 to 12'."""
-    many = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 8 else ", ".join(map(str, seeds))
-    return f"seed{'s' if len(seeds) > 1 else ''} {many}"
 
 
 def _format_hours(hours: float) -> str:
@@ -267,8 +205,8 @@ class SweepPlan:
 
     name: str
     arms: tuple[ArmCost, ...]
-    crossed: int = 0
-    """Maximum number of crossed runs, whose arms are not known yet."""
+    unassigned: dict[str, int]
+    """Stage -> maximum number of runs whose arms are not known yet."""
     power: tuple[str, ...] = ()
     """Lines on the planned seeds and their statistical power."""
 
@@ -286,8 +224,8 @@ class SweepPlan:
         """Plain values, for JSON."""
         arms = {
             cost.arm: {
-                "trials": cost.left.search, "selection": cost.left.selection,
-                "confirmation": cost.left.seeds, "confirmation_at_most": cost.left.seeds + cost.left.more,
+                "trials": cost.left.runs[SEARCH], SELECTION: cost.left.runs[SELECTION],
+                FRESH: cost.left.runs[FRESH], f"{FRESH}_at_most": cost.left.runs[FRESH] + cost.left.more,
                 cost.plan.unit: cost.items, "gpu_hours_at_least": cost.gpu_hours[0], "gpu_hours": cost.gpu_hours[1],
                 "trial": cost.plan.to_dict(),
             }
@@ -296,7 +234,8 @@ class SweepPlan:
         unit = self.arms[0].plan.unit
         return {
             "sweep": self.name, unit: self.items, "gpu_hours_at_least": self.gpu_hours[0],
-            "gpu_hours": self.gpu_hours[1], "arms": arms, "crossed_at_most": self.crossed, "power": list(self.power),
+            "gpu_hours": self.gpu_hours[1], "arms": arms, "power": list(self.power),
+            **{f"{stage}_at_most": count for stage, count in self.unassigned.items()},
         }  # fmt: skip
 
 
@@ -305,8 +244,8 @@ def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
     plans = {arm: plan(spec.base(arm), assumed) for arm in spec.all_arms}
     left = count_left(spec)
     arms = tuple(ArmCost(arm, plans[arm], left[arm]) for arm in plans)
-    lines = [*describe_seeds(spec), *describe_power(spec, sum(arm.plan.work.gpu_hours for arm in arms))]
-    return SweepPlan(spec.name, arms, count_crossed_runs(spec), tuple(lines))
+    lines = [*describe_stages(spec), *describe_power(spec, sum(arm.plan.work.gpu_hours for arm in arms))]
+    return SweepPlan(spec.name, arms, count_unassigned(spec), tuple(lines))
 
 
 def plan_file(

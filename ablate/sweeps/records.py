@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.formatting import count_noun, join_words
-from ablate.sweeps.runs import CROSSED, FINISHED, FRESH, SEARCH, SELECTION, Run, Runs
+from ablate.sweeps.runs import FINISHED, FRESH, SEARCH, SELECTION, Run, Runs
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import choose_candidate
@@ -143,14 +143,6 @@ class SweepRecord:
         trials.sort(key=lambda run: (run.value is None, sign * (run.reached or 0.0), run.number))
         return [(run, selected.select(number=run.number)) for run in trials]
 
-    def find_crossed(self, arm: str) -> Runs:
-        """Return the crossed runs of `arm` and its baseline; where either was the loser at some look, those of the one
-        that is further."""
-        baseline = self.spec.baselines[arm]
-        pairs = ((arm, baseline), (baseline, arm)) if arm != baseline else ()
-        crossed = [self.runs.select(loser, CROSSED, at=winner) for loser, winner in pairs]
-        return max(crossed, key=lambda runs: (len(runs.outcomes()), len(runs)), default=self.runs.replace(()))
-
     def pick_point(self, arm: str) -> str:
         """Return the arm at the point of its grid at which it failed on the fewest seeds and, among those, has the best
         mean; an arm without a grid, or named with its point, is returned unchanged."""
@@ -214,7 +206,7 @@ def list_rows(record: SweepRecord) -> Iterator[dict[str, Any]]:
     for run in record.runs:
         settings = {path: value for path, value in run.params.items() if path != "seed"}
         outcome = record.runs.find_outcome(run)
-        has_trial = run.stage != CROSSED and run.arm not in spec.cells
+        has_trial = not run.at and run.arm not in spec.cells
         yield {
             "sweep": record.title,
             "phase": run.stage,

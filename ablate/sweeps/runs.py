@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, overload
 
 from ablate.verdict.outcomes import LOSS, Outcome, classify
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
 FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
-SEARCH, SELECTION, FRESH, CROSSED = STAGES = ("search", "selection", "confirmation", "crossed")
+StageName = Literal["search", "selection", "confirmation", "crossed"]
 """The stages of a sweep: the search; the best of it on selection seeds; the chosen settings on fresh seeds; the loser
 of a comparison at the winner's settings."""
+STAGES: tuple[str, ...] = get_args(StageName)
+SEARCH, SELECTION, FRESH, CROSSED = STAGES
+CHOOSING = (SEARCH, SELECTION)  # their runs choose settings; those of the other stages are what a verdict rests on
 
 
 class RungEnd(NamedTuple):
@@ -103,7 +106,7 @@ def label_run(arm: str, stage: str, number: int, seed: int, at: str = "") -> str
     """Return the name of a run, in MLflow and on the screen."""
     if stage == SEARCH:
         return f"{arm} #{number}"
-    middle = {SELECTION: f" #{number}", CROSSED: f" at settings of {at}"}.get(stage, "")
+    middle = f" at settings of {at}" if at else f" #{number}" if stage == SELECTION else ""
     return f"{arm}{middle} seed {seed}"
 
 
@@ -183,6 +186,11 @@ class Runs(Sequence[Run]):
     def find_outcome(self, run: Run) -> Outcome | None:
         """Return the outcome of `run`; None if it has not ended: it is running, or it crashed and will be retried."""
         return read_outcome(run, self.trivial_loss)
+
+    def list_crossed(self) -> dict[tuple[str, str], Runs]:
+        """Return (loser, winner) -> the runs of the loser at the settings of the winner."""
+        pairs = dict.fromkeys((run.arm, run.at) for run in self.rows if run.at)
+        return {(arm, at): self.select(arm, CROSSED, at=at) for arm, at in pairs}
 
     def outcomes(self, arm: str | None = None, stage: str | None = None) -> dict[int, Outcome]:
         """Return seed -> outcome, in the order of the seeds, of the runs that ended."""

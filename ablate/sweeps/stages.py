@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ablate.config.errors import SweepError
 from ablate.config.formatting import count_noun
@@ -20,6 +20,7 @@ from ablate.sweeps.search.space import list_cells
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.outcomes import choose_candidate
+from ablate.verdict.sequential import LEAST
 
 CHOICE, LOOKS, STOP = "choice", "looks", "stop"  # what is decided
 
@@ -73,7 +74,25 @@ class Decision:
 
 class Stage:
     """Runs of one kind: it wants what its parts want, and is done when they are. Its methods see the runs of all arms,
-    and those of the stages before it have ended."""
+    and those of the stages before it have ended. A further stage is one class here, a word in `runs.StageName`, and a
+    place in `STEPS`."""
+
+    name: ClassVar[str]
+    """One of STAGES."""
+    noun: ClassVar[str]
+    """Of one of its runs."""
+    purpose: ClassVar[str]
+    """What its runs are for, in a table of what was used."""
+    is_assigned: ClassVar[bool] = True
+    """Whether it is known beforehand of which arms its runs are."""
+
+    def describe(self, spec: Sweep) -> Iterator[str]:
+        """Yield lines of a plan on its runs; nothing where it has none, or the arms have lines of their own."""
+        yield from ()
+
+    def count_unassigned(self, spec: Sweep) -> int:
+        """Return its runs at most, where only results say of which arms they are."""
+        return 0
 
     def parts(self, record: SweepRecord) -> list[Part]:
         """Return its runs, those that are wanted included."""
@@ -98,6 +117,8 @@ class Stage:
 
 class Search(Stage):
     """The search of each arm: trials that a sampler proposes, cells of a grid, or settings that climb rungs."""
+
+    name, noun, purpose = SEARCH, "trial", "to tune"
 
     def parts(self, record: SweepRecord) -> list[Part]:
         parts = {arm: self._build(record, arm) for arm in record.arms}
@@ -198,6 +219,15 @@ def _climb(record: SweepRecord, arm: str) -> _Climb:
 class Selection(Stage):
     """The best settings of each arm on selection seeds, of which one is chosen. A choice is final."""
 
+    name, noun, purpose = SELECTION, "selection run", "to choose among its candidates"
+
+    def describe(self, spec: Sweep) -> Iterator[str]:
+        counts = {spec.count_selection_runs(arm) // spec.confirm.selection_seeds for arm in spec.all_arms}
+        if any(counts):
+            seeds, most = _format_seeds(spec.selection_seeds()), max(counts)
+            told = f"{most}" if len(counts) == 1 else f"{most} or fewer"
+            yield f"then the best {told} settings of each arm on the selection {seeds}"
+
     def parts(self, record: SweepRecord) -> list[Part]:
         seeds = record.spec.selection_seeds()
         return [
@@ -243,6 +273,25 @@ class Selection(Stage):
 class Fresh(Stage):
     """The chosen settings of each arm on fresh seeds, as many as the verdict needs so far."""
 
+    name, noun, purpose = FRESH, "fresh seed", "on fresh seeds"
+
+    def describe(self, spec: Sweep) -> Iterator[str]:
+        confirm, is_factorial = spec.confirm, any(one.levels for one in spec.comparisons)
+        if not confirm.most_seeds:
+            return
+        first = _format_seeds(spec.fresh_seeds(confirm.first_seeds))
+        text = f"then the best of each arm on the fresh {first}"
+        if spec.cells:
+            text = f"each arm {spec.tested} on the fresh {first}: nothing is searched or chosen"
+        elif is_factorial:
+            text = f"then the best of each cell on the fresh {first}, the same for all"
+        if confirm.is_sequential and confirm.most_seeds > confirm.first_seeds:
+            end = f"each arm is better, worse or within {confirm.effect:g} of the baseline"
+            end += ", at each point" if spec.cells else ""
+            end = f"each effect is shown, or within {confirm.effect:g} of none" if is_factorial else end
+            text += f", and one more at a time, at most {confirm.most_seeds}, until {end}"
+        yield text
+
     def parts(self, record: SweepRecord) -> list[Part]:
         return [
             _build_part(
@@ -264,6 +313,26 @@ class Fresh(Stage):
 
 class Crossed(Stage):
     """The losers of comparisons at the winners' settings, on the seeds that were looked at."""
+
+    name, noun, purpose = CROSSED, "crossed run", "at the settings of another arm"
+    is_assigned = False
+
+    def describe(self, spec: Sweep) -> Iterator[str]:
+        if count := self.count_unassigned(spec):
+            who = "the loser of a comparison at the winner's"
+            if any(one.levels for one in spec.comparisons):
+                who = "cells that are behind in an effect at their partners'"
+            paths = ", ".join(spec.search)
+            yield f"at each other's settings: at most {count} more, {who} {paths}, where these differ"
+
+    def count_unassigned(self, spec: Sweep) -> int:
+        """Return its runs at most: in each pair the loser, on every fresh seed. Two cells of a factorial may be behind
+        each other in different effects."""
+        if spec.confirm.most_seeds < LEAST or not spec.search or spec.cells:
+            return 0
+        pairs = {pair for one in spec.comparisons for pair in one.list_pairs()}
+        both = any(one.kind == "interaction" for one in spec.comparisons)
+        return len(pairs) // (1 if both else 2) * spec.confirm.most_seeds
 
     def parts(self, record: SweepRecord) -> list[Part]:
         parts = []
@@ -311,6 +380,13 @@ def _build_part(record: SweepRecord, wanted: Wanted, seeds: Sequence[int]) -> Pa
 
 STEPS: tuple[tuple[Stage, ...], ...] = ((Search(),), (Selection(),), (Fresh(), Crossed()))
 """The stages in their order; those of one step go on side by side."""
+ALL: tuple[Stage, ...] = tuple(stage for stages in STEPS for stage in stages)
+
+
+def _format_seeds(seeds: list[int]) -> str:
+    """Return 'seed 1', 'seeds 1, 2' or, of many, 'seeds 1 to 12'."""
+    many = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 8 else ", ".join(map(str, seeds))
+    return f"seed{'s' if len(seeds) > 1 else ''} {many}"
 
 
 @dataclass(frozen=True)
@@ -356,7 +432,7 @@ def count_runs(record: SweepRecord) -> tuple[int, int]:
     """Return the number of runs of a sweep that have ended, of all stages, and the number that will have: as planned
     for the results so far, failed ones included."""
     done, total = record.runs.finished, 0
-    for stage in (stage for stages in STEPS for stage in stages):
+    for stage in ALL:
         total += sum(stage.expect(record, arm) for arm in record.arms)
     return done, max(done, total)
 
@@ -376,33 +452,40 @@ def find_kept(record: SweepRecord, arm: str) -> set[str]:
 class Left:
     """The remaining runs of an arm."""
 
-    search: int
-    selection: int
-    seeds: int
-    """Fresh seeds up to the first look."""
+    runs: dict[str, int]
+    """Stage -> those that are certain; of fresh seeds those up to the first look."""
     more: int
-    """Further fresh seeds that it may need."""
+    """Further runs that it may need."""
     share: float = 1.0
     """Of a whole run, what a trial of the search takes on average."""
 
     @property
     def sure(self) -> int:
         """Number of certain runs."""
-        return self.search + self.selection + self.seeds
+        return sum(self.runs.values())
 
     @property
     def whole(self) -> float:
         """What they take, in whole runs."""
-        return self.search * self.share + self.selection + self.seeds
+        return sum(count * (self.share if stage == SEARCH else 1) for stage, count in self.runs.items())
 
 
 def count_left(spec: Sweep, record: SweepRecord | None = None) -> dict[str, Left]:
     """Return the remaining runs of each arm, of a new sweep without a `record`."""
     known = replace(record, spec=spec) if record else SweepRecord(spec.name, 1, spec, Runs())
-    stages = [stage for stages in STEPS for stage in stages]
     left = {}
     for arm in spec.all_arms:
-        sure, more = zip(*(stage.plan(known, arm) for stage in stages), strict=True)
-        search, selection, seeds, _ = sure
-        left[arm] = Left(search, selection, seeds, sum(more), spec.find_share(arm))
+        counts = {stage.name: stage.plan(known, arm) for stage in ALL}
+        sure, more = ({name: both[i] for name, both in counts.items()} for i in (0, 1))
+        left[arm] = Left(sure, sum(more.values()), spec.find_share(arm))
     return left
+
+
+def count_unassigned(spec: Sweep) -> dict[str, int]:
+    """Return stage -> its runs at most, of those whose arms are not known beforehand."""
+    return {stage.name: stage.count_unassigned(spec) for stage in ALL if not stage.is_assigned}
+
+
+def describe_stages(spec: Sweep) -> list[str]:
+    """Return lines of a plan on the runs after the search; none if no seeds are requested."""
+    return [line for stage in ALL for line in stage.describe(spec)] if spec.confirm.most_seeds else []

@@ -12,9 +12,9 @@ from ablate.sweeps.runs import FRESH
 from ablate.sweeps.search_edges import name_edges
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.comparison import Compared
-from ablate.verdict.effect_statements import summarise_effects
+from ablate.verdict.effects import Effect
 from ablate.verdict.sequential import LEAST
-from ablate.verdict.statements import format_estimate
+from ablate.verdict.statements import format_estimate, summarise_effects
 from ablate.verdict.summary import summarise
 
 _MANY = 5  # arms above which they are named by verdict, without their differences
@@ -50,22 +50,12 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
             return "baseline, could not be trained"
         return "baseline" if record.runs.select(stage=FRESH) else "baseline, could not be trained"
     if c.kind == "cell":
-        return "cell of the design" if record.spec.contrasts else "not compared"
-    if c.kind == "figures":
-        return "no verdict yet"
-    if c.kind == "equivalent":
-        return f"equivalent within {c.effect:.2g}"
-    if c.kind == "undecided":
-        if c.versus is not None and c.versus.side:
-            return "inconclusive, not yet crossed" if c.needs_crossed else "inconclusive, as settings differ"
-        return f"inconclusive with {count_noun(c.versus.seeds, 'seed')}" if c.versus else "inconclusive"
-    if c.kind in ("better", "worse") and c.versus is not None and c.versus.lies_within(c.effect):
-        return f"{c.kind}, by less than matters"
+        return "cell of the design"
     if c.kind == "mixed" and c.versus is not None:
         sign = 1 if record.spec.objective.direction == "maximize" else -1
         better = c.versus.side == sign
         return "mixed: better when it trains, failed more" if better else "mixed: worse when it trains, failed less"
-    return c.kind
+    return c.name_kind()
 
 
 def tell_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]) -> str:
@@ -82,8 +72,8 @@ def summarise_verdict(record: SweepRecord) -> str:
             return "No verdict: this sweep has no fresh seeds (confirm.seeds)."
         return "No verdict yet: no fresh seed has ended."
     head = f"Verdict{' so far' if is_open(record) else ''}"
-    if record.spec.contrasts:
-        return _summarise_design(record, compared, head)
+    if effects := compare_record_effects(record):
+        return _summarise_design(record, compared, effects, head)
     others = {arm: c for arm, c in compared.items() if c.kind != "baseline"}
     if not others:
         alone = [f"{arm} failed on {c.failures.describe() if c.failures else 'no seed'}" for arm, c in compared.items()]
@@ -145,9 +135,11 @@ def _count_ended(compared: Mapping[str, Compared]) -> str:
     return f"{text}, {failed} of them failed" if failed else text
 
 
-def _summarise_design(record: SweepRecord, compared: Mapping[str, Compared], head: str) -> str:
+def _summarise_design(
+    record: SweepRecord, compared: Mapping[str, Compared], effects: Mapping[str, Effect], head: str
+) -> str:
     """Return one line on the effects of a factorial."""
-    text = summarise_effects(compare_record_effects(record), name_unit(record.spec))
+    text = summarise_effects(effects, name_unit(record.spec))
     if not text:
         return f"No verdict yet on the effects: {_count_ended(compared)}."
     edges = {cell: edges for cell in compared if (edges := name_edges(record, cell))}
@@ -176,6 +168,5 @@ def is_open(record: SweepRecord) -> bool:
         return True
     wanted = plan_record(record).seeds
     done = {arm: len(record.fresh(arm).outcomes()) for arm in wanted}
-    crossing = any(c.needs_crossed for c in compare_record(record).values())
-    crossing = crossing or any(effect.needs_crossed for effect in compare_record_effects(record).values())
-    return crossing or any(done[arm] < count for arm, count in wanted.items())
+    claims = [*compare_record(record).values(), *compare_record_effects(record).values()]
+    return any(claim.missing for claim in claims) or any(done[arm] < count for arm, count in wanted.items())

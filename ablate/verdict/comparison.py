@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from ablate.config.formatting import count_noun
 from ablate.verdict.failures import ALPHA, FailureShare, compare_failures, count_failures, count_family
 from ablate.verdict.intervals import Estimate, bound_mean, least_sd_of_difference, least_sd_of_value
 from ablate.verdict.looks import Looks, find_last_level, nominal_levels, sign_levels
@@ -77,41 +78,47 @@ class Pairing:
 def pair_outcomes(arm: Mapping[int, Outcome], other: Mapping[int, Outcome], looks: Looks | None) -> Pairing:
     """Return `arm` and `other` (seed -> outcome, in the order of the seeds) on the seeds that both have. Seeds after
     the last look are included at the next look."""
-    differences: list[float] = []
-    scale, seeds, failed, other_failed, alone, other_alone = 0.0, 0, 0, 0, 0, 0
+    return pair_weighted({"other": -1.0, "arm": 1.0}, {"other": other, "arm": arm}, looks)
+
+
+def pair_weighted(
+    weights: Mapping[str, float], outcomes: Mapping[str, Mapping[int, Outcome]], looks: Looks | None
+) -> Pairing:
+    """Return the weighted sum of several arms (arm -> seed -> outcome, in the order of the seeds) on the seeds that all
+    have, up to the last look. "The arm" of the pairing are those with positive weights."""
     sizes = looks.sizes if looks else ()
+    first, *rest = (outcomes[arm] for arm in weights)
+    common = [seed for seed in first if all(seed in other for other in rest)]
+    common = common[: sizes[-1]] if sizes else common
+    differences: list[float] = []
+    scale, failed, other_failed, more, fewer = 0.0, 0, 0, 0, 0
     pairs_at: list[int] = []
     discordant_at: list[int] = []
-    for seed, theirs in other.items():
-        ours = arm.get(seed)
-        if ours is None:
-            continue
-        seeds += 1
-        if ours.trained and theirs.trained:
-            a, b = ours.value or 0.0, theirs.value or 0.0
-            differences.append(a - b)
-            scale = max(scale, abs(a), abs(b))
+    for count, seed in enumerate(common, 1):
+        ended = {arm: outcomes[arm][seed] for arm in weights}
+        lost = [arm for arm, outcome in ended.items() if not outcome.trained]
+        if lost:
+            ours = sum(weights[arm] > 0 for arm in lost)
+            failed, other_failed = failed + ours, other_failed + len(lost) - ours
+            more, fewer = more + (2 * ours > len(lost)), fewer + (2 * ours < len(lost))
         else:
-            failed += not ours.trained
-            other_failed += not theirs.trained
-            alone += theirs.trained
-            other_alone += ours.trained
-        if len(pairs_at) < len(sizes) and seeds == sizes[len(pairs_at)]:
+            values = {arm: outcome.value or 0.0 for arm, outcome in ended.items()}
+            differences.append(sum(weight * values[arm] for arm, weight in weights.items()))
+            scale = max(scale, *map(abs, values.values()))
+        if count in sizes:
             pairs_at.append(len(differences))
-            discordant_at.append(alone + other_alone)
-            if len(pairs_at) == len(sizes):
-                break
+            discordant_at.append(more + fewer)
     short = len(sizes) - len(pairs_at)  # looks at more seeds than there are now
     return Pairing(
         looks,
-        seeds,
+        len(common),
         failed,
         other_failed,
-        (alone, other_alone),
+        (more, fewer),
         tuple(differences),
         scale,
         (*pairs_at, *[len(differences)] * short),
-        (*discordant_at, *[alone + other_alone] * short),
+        (*discordant_at, *[more + fewer] * short),
     )
 
 
@@ -147,16 +154,9 @@ DECIDED = frozenset(
 """Kinds of verdict for which no further seeds are run."""
 
 
-@dataclass(frozen=True)
-class Crossed:
-    """The loser of a comparison, trained at the winner's values of the searched parameters that both have."""
-
-    loser: str
-    """The arm's name or the baseline's."""
-    outcomes: Mapping[int, Outcome]
-    """Outcomes of the loser at the winner's settings: seed -> outcome, in the order of the seeds."""
-    params: dict[str, Any] = field(default_factory=dict)
-    """Its settings."""
+CrossedRuns = Mapping[tuple[str, str], Mapping[int, Outcome]]
+"""(loser, winner) -> seed -> outcome, in the order of the seeds, of the loser at the winner's values of the searched
+parameters that both have."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,6 @@ class FreshOutcomes:
     """The settings."""
     looks: Looks | None = None
     """The rounds that are complete; None: no round is."""
-    crossed: Crossed | None = None
-    """Set if the arm and the baseline have different settings; never for the baseline."""
     found: bool = True
     """Whether a trial of its search completed."""
 
@@ -219,20 +217,27 @@ class Versus:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """The comparison of an arm with its baseline."""
+class Crossing:
+    """The same comparison with those that are behind at the settings of those that are ahead: where their settings
+    differ, nothing is claimed that does not hold there too."""
 
-    kind: Kind
-    outcomes: Mapping[int, Outcome]
-    """Seed -> outcome, of all seeds that ended."""
-    params: dict[str, Any]
-    """The settings."""
+    pairs: tuple[tuple[str, str], ...]
+    """(loser, winner): those that are behind, and those at whose settings they are trained."""
+    missing: tuple[tuple[str, str], ...]
+    """Those of `pairs` that are still to be trained on some seed before anything is claimed."""
+    versus: Versus | None = None
+    """Of the seeds so far; None: there are none, or they leave nothing to compare."""
+    agrees: bool = False
+    """Whether it is complete and shows the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What may be said of a comparison, and what it rests on."""
+
+    kind: str
     planned: int
     """Planned number of seeds."""
-    failures: FailureShare | None
-    """Of the seeds up to the last look; None without a seed."""
-    estimate: Estimate | None
-    """Of the objective, over the seeds up to the last look on which it trained; 95 % over all looks."""
     looks: Looks | None
     """The rounds that are complete; None: no round is."""
     family: int
@@ -240,15 +245,9 @@ class Compared:
     effect: float | None
     """The smallest difference that matters; None: not given."""
     versus: Versus | None = None
-    """Comparison with the baseline; None for the baseline itself."""
-    crossed: Versus | None = None
-    """The same comparison with the loser at the winner's settings; None if it was not run."""
-    crossed_loser: str | None = None
-    """Name of the loser in `crossed`."""
-    needs_crossed: str | None = None
-    """The arm that must be trained at the other's settings before anything is claimed; None: neither."""
-    agrees: bool | None = None
-    """Whether the crossed comparison agrees; None if none is needed."""
+    """The figures at the chosen settings; None where nothing is compared."""
+    crossing: Crossing | None = None
+    """None where none is needed: no difference is shown, or the settings are the same."""
 
     @property
     def decided(self) -> bool:
@@ -257,19 +256,62 @@ class Compared:
 
     @property
     def difference(self) -> Estimate | None:
-        """The arm minus the baseline, over the seeds on which both trained."""
+        """At the chosen settings, over the seeds on which all trained."""
         return self.versus.difference if self.versus else None
+
+    @property
+    def difference_there(self) -> Estimate | None:
+        """The same with those that are behind at the settings of those that are ahead."""
+        return self.crossing.versus.difference if self.crossing and self.crossing.versus else None
+
+    @property
+    def missing(self) -> tuple[tuple[str, str], ...]:
+        """(loser, winner): who is still to be trained at whose settings before anything is claimed."""
+        return self.crossing.missing if self.crossing else ()
+
+    def name_kind(self) -> str:
+        """Return the kind in a word or two, with what it needs or leaves open."""
+        v = self.versus
+        if self.kind == "figures":
+            return "no verdict yet"
+        if self.kind in ("equivalent", "additive"):
+            return f"{self.kind} within {self.effect:.2g}"
+        if self.kind == "undecided" and v is not None:
+            if v.side:
+                return "inconclusive, not yet crossed" if self.missing else "inconclusive, as settings differ"
+            return f"inconclusive with {count_noun(v.seeds, 'seed')}"
+        if self.kind in ("better", "worse") and v is not None and v.lies_within(self.effect):
+            return f"{self.kind}, by less than matters"
+        return self.kind
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        plain = asdict(self)
-        plain["outcomes"] = {str(seed): asdict(outcome) for seed, outcome in self.outcomes.items()}
-        plain["decided"] = self.decided
-        for key in ("versus", "crossed"):
-            versus: Versus | None = getattr(self, key)
-            if versus is not None:
-                plain[key]["interval"] = versus.interval
+        plain = {**asdict(self), "decided": self.decided}
+        if self.versus:
+            plain["versus"]["interval"] = self.versus.interval
+        if self.crossing and self.crossing.versus:
+            plain["crossing"]["versus"]["interval"] = self.crossing.versus.interval
         return plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared(Claim):
+    """The comparison of an arm with its baseline."""
+
+    kind: Kind
+    outcomes: Mapping[int, Outcome]
+    """Seed -> outcome, of all seeds that ended."""
+    params: dict[str, Any]
+    """The settings."""
+    failures: FailureShare | None
+    """Of the seeds up to the last look; None without a seed."""
+    estimate: Estimate | None
+    """Of the objective, over the seeds up to the last look on which it trained; 95 % over all looks."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        outcomes = {str(seed): asdict(outcome) for seed, outcome in self.outcomes.items()}
+        return {**super().to_dict(), "outcomes": outcomes}
 
 
 def compare(
@@ -281,6 +323,7 @@ def compare(
     effect: float | None = None,
     resolution: float = 0.0,
     shared: Collection[str] = (),
+    crossed: CrossedRuns | None = None,
     others: int = 0,
 ) -> dict[str, Compared]:
     """Return the comparison of each arm with its baseline.
@@ -293,6 +336,7 @@ def compare(
         resolution: 1/N for a metric that counts N items, such as accuracy; 0: it does not count.
         shared: paths of the searched parameters that the arms share; if an arm and the baseline differ in one, a
             difference is claimed only if it also holds at the winner's settings.
+        crossed: the runs there.
         others: number of further comparisons that share the error: of other sizes, tasks, earlier baselines.
     """
     against = dict.fromkeys(arms, baselines) if isinstance(baselines, str) else baselines
@@ -307,25 +351,23 @@ def compare(
     for arm, fresh in arms.items():
         facts, baseline, base = _describe_arm(fresh, planned, size, effect, resolution), against[arm], bases[arm]
         if arm == baseline:
-            compared[arm] = Compared("baseline", **facts)
+            compared[arm] = Compared(kind="baseline", **facts)
             continue
         pairing = pairings[arm]
         versus = measure_pair(pairing, ALPHA / size, resolution)
         settled = _find_settled(fresh, base, pairing, versus)
         if settled is not None:
-            compared[arm] = Compared(settled, **facts, versus=versus)
+            compared[arm] = Compared(kind=settled, **facts, versus=versus)
             continue
-        crossing: dict[str, Any] = {}
-        if versus.side and any(fresh.params.get(path) != base.params.get(path) for path in shared):
-            loser = baseline if _wins(versus, maximize) else arm
-            own = loser == arm
-            crossed = None
-            if fresh.crossed is not None and fresh.crossed.loser == loser:
-                ours, theirs = (fresh.crossed, base) if own else (fresh, fresh.crossed)
-                crossed = pair_outcomes(ours.outcomes, theirs.outcomes, fresh.looks)
-            crossing = _cross(loser, own, versus, crossed, ALPHA / size, resolution)
-        kind = _decide(versus, maximize, effect, crossing.get("agrees"))
-        compared[arm] = Compared(kind, **facts, versus=versus, **crossing)
+        crossing = None
+        if versus.side and differ(fresh, base, shared):
+            pair = (baseline, arm) if _wins(versus, maximize) else (arm, baseline)
+            there, own = (crossed or {}).get(pair), pair[0] == arm
+            outcomes = (there or {}, base.outcomes) if own else (fresh.outcomes, there or {})
+            again = pair_outcomes(*outcomes, fresh.looks) if there else None
+            crossing = _cross(pair, own, versus, again, ALPHA / size, resolution)
+        kind = _decide(versus, maximize, effect, crossing)
+        compared[arm] = Compared(kind=kind, **facts, versus=versus, crossing=crossing)
     return compared
 
 
@@ -384,40 +426,40 @@ def _wins(versus: Versus, maximize: bool) -> bool:
     return versus.side == (1 if maximize else -1)
 
 
+def differ(one: FreshOutcomes, other: FreshOutcomes, shared: Collection[str]) -> bool:
+    """Return whether two arms have different values of a parameter that both share."""
+    return any(one.params.get(path) != other.params.get(path) for path in shared)
+
+
 def _cross(
-    loser: str, own: bool, versus: Versus, pairing: Pairing | None, alpha: float, resolution: float
-) -> dict[str, Any]:
-    """Return the fields of a `Compared` that the comparison at the winner's settings adds. Both comparisons must claim
-    the same, so that neither needs a correction for the other (an intersection-union test).
+    pair: tuple[str, str], own: bool, versus: Versus, pairing: Pairing | None, alpha: float, resolution: float
+) -> Crossing:
+    """Return the comparison at the winner's settings. Both comparisons must claim the same, so that neither needs a
+    correction for the other (an intersection-union test).
 
     Args:
-        loser: its name.
-        own: whether it is the arm, not the baseline.
+        pair: loser and winner.
+        own: whether the arm is the loser, not the baseline.
         versus: the comparison of both at their own settings.
         pairing: the arm and the baseline, one of them at the other's settings; None: that was not run.
         alpha: the error of the comparison over all looks.
         resolution: of the metric.
     """
     if pairing is None:
-        return {"needs_crossed": loser, "agrees": False}
-    crossed = measure_pair(pairing, alpha, resolution)
-    lost, won = (crossed.failed, crossed.other_failed) if own else (crossed.other_failed, crossed.failed)
+        return Crossing((pair,), (pair,))
+    there = measure_pair(pairing, alpha, resolution)
+    lost, won = (there.failed, there.other_failed) if own else (there.other_failed, there.failed)
     # of equal settings that fail with the same probability, one fails on all of n seeds and the other on none in at
     # most 0.25^n: no further test is needed where nothing is left to compare
-    beaten = crossed.side == versus.side or (crossed.seeds >= LEAST and lost == crossed.seeds and won == 0)
-    complete = crossed.seeds >= versus.seeds
-    return {
-        "crossed": crossed,
-        "crossed_loser": loser,
-        "needs_crossed": None if complete else loser,
-        "agrees": complete and beaten,
-    }
+    beaten = there.side == versus.side or (there.seeds >= LEAST and lost == there.seeds and won == 0)
+    complete = there.seeds >= versus.seeds
+    return Crossing((pair,), () if complete else (pair,), there, complete and beaten)
 
 
-def _decide(versus: Versus, maximize: bool, effect: float | None, agrees: bool | None) -> Kind:
-    """Return the kind of verdict for two arms that both trained on some seeds. `agrees`: of the crossed comparison."""
+def _decide(versus: Versus, maximize: bool, effect: float | None, crossing: Crossing | None) -> Kind:
+    """Return the kind of verdict for two arms that both trained on some seeds."""
     more, fewer = versus.failed > versus.other_failed, versus.failed < versus.other_failed
-    claimed = versus.side and agrees is not False
+    claimed = versus.side and (crossing is None or crossing.agrees)
     if claimed and _wins(versus, maximize):
         return "mixed" if more else "better"
     if claimed:

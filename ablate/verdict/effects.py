@@ -8,11 +8,22 @@ test on the seeds on which more cells failed at one level than at the other."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from ablate.verdict.comparison import DECIDED, FreshOutcomes, Pairing, Versus, measure_pair
+from ablate.verdict.comparison import (
+    DECIDED,
+    Claim,
+    CrossedRuns,
+    Crossing,
+    FreshOutcomes,
+    Pairing,
+    Versus,
+    differ,
+    measure_pair,
+    pair_weighted,
+)
 from ablate.verdict.failures import ALPHA, count_family
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome
@@ -45,7 +56,7 @@ class Contrast:
     """
 
     levels: tuple[Level, ...]
-    """One, or two of different components."""
+    """One, or two of different components; none of an arm and its baseline, which are cells of no design."""
     weights: Mapping[str, float]
     """Cell -> weight; they sum to 0."""
     partners: tuple[Mapping[str, str], ...]
@@ -70,6 +81,11 @@ class Contrast:
         independently of each other but for what the seed does to all alike."""
         return math.sqrt(sum(weight**2 for weight in self.weights.values()) / 2)
 
+    @property
+    def kind(self) -> str:
+        """'comparison' of two arms, 'main effect' or 'interaction'."""
+        return ("comparison", "main effect", "interaction")[len(self.levels)]
+
     def list_pairs(self) -> set[tuple[str, str]]:
         """Return all cells with each of their partners."""
         return {pair for partners in self.partners for pair in partners.items()}
@@ -82,6 +98,11 @@ class Contrast:
         level = self.levels[0]
         where = f" at {self.where}" if self.where else ""
         return f"{level} against {level.component}={level.reference}{where}"
+
+
+def contrast_pair(arm: str, baseline: str) -> Contrast:
+    """Return the contrast of an arm with its baseline."""
+    return Contrast((), {arm: 1.0, baseline: -1.0}, ({arm: baseline, baseline: arm},))
 
 
 EffectKind = Literal[
@@ -103,37 +124,19 @@ CLAIMS: tuple[EffectKind, ...] = (
 )  # fmt: skip
 _DECIDED = {*DECIDED, "better together", "worse together", "additive"}
 
-CrossedCells = Mapping[tuple[str, str], Mapping[int, Outcome]]
-"""(loser, winner) -> seed -> outcome of the cell that is behind at the settings of the other."""
 
-
-@dataclass(frozen=True)
-class Effect:
-    """What may be said of a contrast."""
+@dataclass(frozen=True, kw_only=True)
+class Effect(Claim):
+    """What may be said of a contrast. `failed` of its figures counts the runs of the cells with positive weights,
+    `other_failed` those with negative ones."""
 
     contrast: Contrast
     kind: EffectKind
     versus: Versus
-    """The contrast over the seeds on which all of its cells trained. `failed` counts the runs of the cells with
-    positive weights, `other_failed` those with negative ones."""
     runs: int
     """Of the cells with positive weights, and of those with negative ones, each."""
-    planned: int
-    """Seeds that there are to be."""
-    looks: Looks | None
-    """None: no round is complete."""
-    family: int
-    """Comparisons that share 5 %."""
-    effect: float | None
-    """The smallest difference that matters; None: not said."""
     untrained: tuple[str, ...] = ()
     """Cells without settings, and those that failed on every seed, of three or more: no further seed will help."""
-    crossed: Versus | None = None
-    """The same with the cells that are behind at the settings of their partners; None where none was run or needed."""
-    needs_crossed: tuple[tuple[str, str], ...] = ()
-    """(loser, winner): the cells that are still to be trained at the other's settings before anything is claimed."""
-    agrees: bool | None = None
-    """Whether the crossed contrast says the same; None where none is needed."""
     failure_side: int = 0
     """1: the level of a main effect is shown to fail more often than the reference; -1: less often; 0: neither."""
 
@@ -142,21 +145,20 @@ class Effect:
         """Whether further seeds would not be run for it."""
         return self.kind in _DECIDED or bool(self.untrained)
 
+    def name_kind(self) -> str:
+        """Return the kind in a word or two."""
+        mixed = "mixed: the level that is better when all train failed more"
+        return mixed if self.kind == "mixed" else super().name_kind()
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        plain = asdict(self)
-        plain |= {"name": self.contrast.name, "decided": self.decided, "main": self.contrast.is_main}
-        for key in ("versus", "crossed"):
-            versus: Versus | None = getattr(self, key)
-            if versus is not None:
-                plain[key]["interval"] = versus.interval
-        return plain
+        return {**super().to_dict(), "name": self.contrast.name, "main": self.contrast.is_main}
 
 
 def compare_cells(
     contrasts: Mapping[str, Contrast],
     cells: Mapping[str, FreshOutcomes],
-    crossed: CrossedCells,
+    crossed: CrossedRuns,
     *,
     planned: int,
     maximize: bool = False,
@@ -180,7 +182,8 @@ def compare_cells(
         others: comparisons that share the error besides these.
     """
     pairings = {
-        name: pair_cells(contrast, _list_outcomes(contrast, cells), cells) for name, contrast in contrasts.items()
+        name: pair_weighted(contrast.weights, _list_outcomes(contrast, cells), _find_looks(contrast.weights, cells))
+        for name, contrast in contrasts.items()
     }
     tests = [sum(pairings[name].alone) for name, contrast in contrasts.items() if contrast.is_main]
     family = count_family(others + len(contrasts), tests)
@@ -199,63 +202,17 @@ def compare_cells(
             "untrained": _list_untrained(contrast, cells),
             "failure_side": side if contrast.is_main and versus.failure_side else 0,
         }
-        crossing: dict[str, Any] = {}
+        crossing = None
         if versus.side and pairing.ready:
             crossing = _cross(contrast, cells, crossed, versus, maximize, tuple(shared), ALPHA / family, share)
-        kind = _decide(contrast, pairing, facts, maximize, crossing.get("agrees"))
-        effects[name] = Effect(contrast, kind, **facts, **crossing)
+        kind = _decide(contrast, pairing, facts, maximize, crossing)
+        effects[name] = Effect(contrast=contrast, kind=kind, **facts, crossing=crossing)
     return effects
 
 
-def pair_cells(
-    contrast: Contrast, outcomes: Mapping[str, Mapping[int, Outcome]], cells: Mapping[str, FreshOutcomes]
-) -> Pairing:
-    """Return a contrast on the seeds that all of its cells have, up to the last look.
-
-    Args:
-        contrast: the weights.
-        outcomes: cell -> seed -> outcome, in the order of the seeds.
-        cells: for their looks; those of the cell with the fewest count.
-    """
-    looks = _find_looks(contrast, cells)
-    sizes = looks.sizes if looks else ()
-    first, *rest = (outcomes[cell] for cell in contrast.weights)
-    common = [seed for seed in first if all(seed in other for other in rest)]
-    common = common[: sizes[-1]] if sizes else common
-    differences: list[float] = []
-    scale, failed, other_failed, more, fewer = 0.0, 0, 0, 0, 0
-    pairs_at: list[int] = []
-    discordant_at: list[int] = []
-    for count, seed in enumerate(common, 1):
-        ended = {cell: outcomes[cell][seed] for cell in contrast.weights}
-        lost = [cell for cell, outcome in ended.items() if not outcome.trained]
-        ours = sum(contrast.weights[cell] > 0 for cell in lost)
-        failed, other_failed = failed + ours, other_failed + len(lost) - ours
-        more, fewer = more + (2 * ours > len(lost)), fewer + (2 * ours < len(lost))
-        if not lost:
-            values = {cell: outcome.value or 0.0 for cell, outcome in ended.items()}
-            differences.append(sum(weight * values[cell] for cell, weight in contrast.weights.items()))
-            scale = max(scale, *map(abs, values.values()))
-        if count in sizes:
-            pairs_at.append(len(differences))
-            discordant_at.append(more + fewer)
-    short = len(sizes) - len(pairs_at)  # looks at more seeds than there are now
-    return Pairing(
-        looks,
-        len(common),
-        failed,
-        other_failed,
-        (more, fewer),
-        tuple(differences),
-        scale,
-        (*pairs_at, *[len(differences)] * short),
-        (*discordant_at, *[more + fewer] * short),
-    )
-
-
-def _find_looks(contrast: Contrast, cells: Mapping[str, FreshOutcomes]) -> Looks | None:
+def _find_looks(weights: Iterable[str], cells: Mapping[str, FreshOutcomes]) -> Looks | None:
     """Return the looks of the cell that has the fewest: a process that is killed may have written some of a round."""
-    known = [cells[cell].looks for cell in contrast.weights]
+    known = [cells[cell].looks for cell in weights]
     return None if None in known else min((one for one in known if one), key=lambda one: len(one.sizes))
 
 
@@ -275,52 +232,39 @@ def _list_untrained(contrast: Contrast, cells: Mapping[str, FreshOutcomes]) -> t
 def _cross(
     contrast: Contrast,
     cells: Mapping[str, FreshOutcomes],
-    crossed: CrossedCells,
+    crossed: CrossedRuns,
     versus: Versus,
     maximize: bool,
     shared: tuple[str, ...],
     alpha: float,
     resolution: float,
-) -> dict[str, Any]:
-    """Return what the cells that are behind, at the settings of their partners, add to an `Effect`; nothing where all
-    partners have the same settings. An interaction has to stand with the partners in either component. All of these
-    contrasts must claim the same, so that none needs a correction for the others (an intersection-union test)."""
+) -> Crossing | None:
+    """Return a contrast with the cells that are behind at the settings of their partners; None where all partners have
+    the same settings. An interaction has to stand with the partners in either component. All of these contrasts must
+    claim the same, so that none needs a correction for the others (an intersection-union test)."""
     behind = -versus.side if maximize else versus.side  # the sign of the weights of the cells that are behind
     losers = [cell for cell, weight in contrast.weights.items() if weight * behind > 0]
     differing = [
-        {loser: partners[loser] for loser in losers if _differ(cells[loser], cells[partners[loser]], shared)}
+        {loser: partners[loser] for loser in losers if differ(cells[loser], cells[partners[loser]], shared)}
         for partners in contrast.partners
     ]
     outcomes = _list_outcomes(contrast, cells)
     seeds = [*next(iter(outcomes.values()))][: versus.seeds]
-    missing = tuple(
-        pair
-        for pairs in differing
-        for pair in pairs.items()
-        if any(seed not in crossed.get(pair, {}) for seed in seeds)
-    )
-    if missing:
-        return {"needs_crossed": missing, "agrees": False}
-    figures = [
-        _measure_crossed(contrast, cells, crossed, pairs, seeds, alpha, resolution) for pairs in differing if pairs
-    ]
-    if not figures:
-        return {}
-    told = [one for one in figures if one is not None]
-    return {
-        "crossed": min(told, key=lambda one: one.side * versus.side, default=None),
-        "agrees": all(one.side == versus.side for one in told),
-    }
-
-
-def _differ(one: FreshOutcomes, other: FreshOutcomes, shared: tuple[str, ...]) -> bool:
-    return any(one.params.get(path) != other.params.get(path) for path in shared)
+    pairs = tuple(pair for own in differing for pair in own.items())
+    if missing := tuple(pair for pair in pairs if any(seed not in crossed.get(pair, {}) for seed in seeds)):
+        return Crossing(pairs, missing)
+    if not pairs:
+        return None
+    measured = [_measure_crossed(contrast, cells, crossed, own, seeds, alpha, resolution) for own in differing if own]
+    told = [one for one in measured if one is not None]
+    nearest = min(told, key=lambda one: one.side * versus.side, default=None)
+    return Crossing(pairs, (), nearest, all(one.side == versus.side for one in told))
 
 
 def _measure_crossed(
     contrast: Contrast,
     cells: Mapping[str, FreshOutcomes],
-    crossed: CrossedCells,
+    crossed: CrossedRuns,
     pairs: Mapping[str, str],
     seeds: list[int],
     alpha: float,
@@ -342,20 +286,19 @@ def _measure_crossed(
     }
     out = beaten | {pairs[loser] for loser in beaten}
     left = {cell: weight for cell, weight in contrast.weights.items() if cell not in out}
-    rest = Contrast(contrast.levels, left, contrast.partners)
-    return measure_pair(pair_cells(rest, there, cells), alpha, resolution) if left else None
+    return measure_pair(pair_weighted(left, there, _find_looks(left, cells)), alpha, resolution) if left else None
 
 
 def _decide(
-    contrast: Contrast, pairing: Pairing, facts: Mapping[str, Any], maximize: bool, agrees: bool | None
+    contrast: Contrast, pairing: Pairing, facts: Mapping[str, Any], maximize: bool, crossing: Crossing | None
 ) -> EffectKind:
-    """Return the kind of what a contrast shows. `agrees`: of the crossed contrast."""
+    """Return the kind of what a contrast shows."""
     versus: Versus = facts["versus"]
     untrained: tuple[str, ...] = facts["untrained"]
     more, fewer = versus.failed > versus.other_failed, versus.failed < versus.other_failed
     if not pairing.ready:
         return "cannot be stated" if untrained and not pairing.seeds else "figures"
-    if versus.side and agrees is not False:
+    if versus.side and (crossing is None or crossing.agrees):
         wins = versus.side == (1 if maximize else -1)
         if not contrast.is_main:
             return "better together" if wins else "worse together"

@@ -1,17 +1,17 @@
-"""The verdict on the arms on fresh seeds, in sentences."""
+"""The verdict on fresh seeds in sentences: of arms against a baseline, and of the effects of a factorial."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ablate.config.formatting import UNBOUNDED, count_decimals, count_noun, format_uncertain, join_words
-from ablate.verdict.comparison import Compared, Kind, Versus
+from ablate.verdict.comparison import Claim, Compared, Crossing, Kind, Versus
+from ablate.verdict.effects import CLAIMS, Effect, EffectKind
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.sequential import LEAST
 
-if TYPE_CHECKING:
-    from ablate.verdict.effects import Effect
+_FEW = 3  # effects that are told with their amounts, whatever is said of them
+INTERACTING: tuple[EffectKind, ...] = ("better together", "worse together")
 
 
 def format_estimate(figure: Estimate, sign: bool = False, bounds: tuple[float, float] = UNBOUNDED) -> str:
@@ -55,7 +55,7 @@ def state_verdict(
         alone = " ".join(_state_alone(arm, c, bounds) for arm, c in compared.items())
         return f"{alone} There is only one arm, so there is no comparison." if len(compared) == 1 else alone
     better = 1 if maximize else -1
-    sentences = [_Wording(arm, c, against[arm], unit, better, bounds).state() for arm, c in others.items()]
+    sentences = [_ArmWording(arm, c, against[arm], unit, better, bounds).state() for arm, c in others.items()]
     sentences += state_basis(others.values())
     if shared_start:
         sentences.append(f"All seeds share one {shared_start}, so the intervals do not include its variance.")
@@ -72,7 +72,7 @@ def _state_alone(arm: str, c: Compared, bounds: tuple[float, float]) -> str:
     return f"{text}; when it trains: {format_estimate(c.estimate, bounds=bounds)} ({count_noun(c.estimate.n, 'seed')})."
 
 
-def state_basis(compared: Iterable[Compared | Effect]) -> list[str]:
+def state_basis(compared: Iterable[Claim]) -> list[str]:
     """Return the sentences about error control, where anything was tested."""
     tested = [c for c in compared if c.versus is not None and c.versus.seeds >= LEAST and c.looks]
     if not tested:
@@ -90,13 +90,45 @@ def state_basis(compared: Iterable[Compared | Effect]) -> list[str]:
 
 
 class _Wording:
+    """The sentences about one claim."""
+
+    together = "on which both trained"
+
+    def __init__(self, claim: Claim, unit: str, better: int) -> None:
+        self.claim, self.unit, self.better = claim, unit, better
+
+    def amount(self, d: Estimate, sign: bool = False) -> str:
+        """Return a difference with its interval and unit."""
+        return f"{format_uncertain(d.mean if sign else abs(d.mean), d.half_width, sign=sign)} {self.unit}"
+
+    def over(self, v: Versus | None = None) -> str:
+        """Return the seeds of a difference, of the claim's own if not given, with the number of omitted seeds."""
+        v = v or self.claim.versus
+        assert v is not None
+        n = v.seeds - v.left_out
+        if not v.left_out:
+            return f"n = {n}"
+        return f"over the {n} of {count_noun(v.seeds, 'seed')} {self.together}; {v.left_out} left out"
+
+    def is_better(self, d: Estimate) -> bool:
+        """Return whether a difference is one for the better."""
+        return d.mean * self.better > 0
+
+    def tell_small(self, v: Versus) -> str:
+        """Return as a clause that a claimed difference is less than matters; empty if it is not."""
+        if not v.lies_within(self.claim.effect):
+            return ""
+        return f"; that is less than the {self.claim.effect:.2g} {self.unit} that matter"
+
+
+class _ArmWording(_Wording):
     """The sentences about one arm."""
 
     def __init__(
         self, arm: str, compared: Compared, baseline: str, unit: str, better: int, bounds: tuple[float, float]
     ) -> None:
-        self.arm, self.c, self.baseline, self.unit, self.better = arm, compared, baseline, unit, better
-        self.bounds = bounds
+        super().__init__(compared, unit, better)
+        self.arm, self.c, self.baseline, self.bounds = arm, compared, baseline, bounds
 
     def state(self) -> str:
         """Return them."""
@@ -121,52 +153,37 @@ class _Wording:
         assert self.c.versus is not None
         return by_kind[self.c.kind](self.c.versus)
 
-    def _amount(self, d: Estimate, sign: bool = False) -> str:
-        return f"{format_uncertain(d.mean if sign else abs(d.mean), d.half_width, sign=sign)} {self.unit}"
-
-    def _over(self, v: Versus) -> str:
-        """Return the seeds of a difference, with the number of omitted seeds."""
-        n = v.seeds - v.left_out
-        if not v.left_out:
-            return f"n = {n}"
-        return f"over the {n} of {count_noun(v.seeds, 'seed')} on which both trained; {v.left_out} left out"
-
     def _failures(self, v: Versus) -> str:
         """Return the numbers of both as a clause: 'failed on 3 of 5 seeds, pre on 0 of 5'."""
         return (
             f"failed on {v.failed} of {count_noun(v.seeds, 'seed')}, {self.baseline} on {v.other_failed} of {v.seeds}"
         )
 
-    def _is_better(self, d: Estimate) -> bool:
-        return d.mean * self.better > 0
-
     def _claim(self, v: Versus) -> str:
         d = v.difference
         assert d is not None
-        amount = self._amount(d)
+        amount = self.amount(d)
         if v.failed or v.other_failed:
-            word = "is better than" if self._is_better(d) else "is worse than"
-            text = f"{self.arm} {word} {self.baseline} by {amount} when it trains ({self._over(v)})"
+            word = "is better than" if self.is_better(d) else "is worse than"
+            text = f"{self.arm} {word} {self.baseline} by {amount} when it trains ({self.over(v)})"
             text += f"; it {self._failures(v)}{self._weigh(v)}"
         else:
-            word = "beats" if self._is_better(d) else "is worse than"
-            text = f"{self.arm} {word} {self.baseline} by {amount} ({self._over(v)})"
-        if v.lies_within(self.c.effect):
-            text += f"; that is less than the {self.c.effect:.2g} {self.unit} that matter"
-        if self.c.crossed is not None:
-            text += f", and {self._crossed(self.c.crossed)}"
-        return f"{text}."
+            word = "beats" if self.is_better(d) else "is worse than"
+            text = f"{self.arm} {word} {self.baseline} by {amount} ({self.over(v)})"
+        there = f", and {self._tell_crossing(self.c.crossing)}" if self.c.crossing else ""
+        return f"{text}{self.tell_small(v)}{there}."
 
-    def _crossed(self, v: Versus) -> str:
+    def _tell_crossing(self, crossing: Crossing) -> str:
         """Return the result of the loser at the winner's settings, as a clause."""
-        loser = self.c.crossed_loser
-        winner = self.baseline if loser == self.arm else self.arm
+        ((loser, winner),), v = crossing.pairs, crossing.versus
+        if crossing.missing or v is None:
+            return f"{loser} has not been trained at {winner}'s settings"
         failed = v.failed if loser == self.arm else v.other_failed
         if v.difference is None or v.difference.n < LEAST:
             return f"at {winner}'s settings {loser} failed on {failed} of {count_noun(v.seeds, 'seed')}"
         return (
             f"with {loser} at {winner}'s settings the difference of {self.arm} to {self.baseline} is "
-            f"{self._amount(v.difference, sign=True)} ({self._over(v)})"
+            f"{self.amount(v.difference, sign=True)} ({self.over(v)})"
         )
 
     def _equivalent(self, v: Versus) -> str:
@@ -174,7 +191,7 @@ class _Wording:
         low, high = format_ends(v.difference)
         text = (
             f"{self.arm} and {self.baseline} differ by less than the {self.c.effect:.2g} {self.unit} that matter: "
-            f"{low} to {high} ({self._over(v)})"
+            f"{low} to {high} ({self.over(v)})"
         )
         return f"{text}; it {self._failures(v)}." if v.failed else f"{text}."
 
@@ -185,14 +202,12 @@ class _Wording:
             return f"{pair}: neither trained on any of {count_noun(v.seeds, 'seed')}."
         failures = f" {self.arm} {self._failures(v)}{self._weigh(v)}." if v.failed or v.other_failed else ""
         if v.side and d is not None:
-            word = "better" if self._is_better(d) else "worse"
-            text = f"{pair}: inconclusive. At their own settings {self.arm} is {word} by {self._amount(d)}"
-            text += f" ({self._over(v)})"
-            if self.c.needs_crossed:
-                winner = self.arm if self.c.needs_crossed == self.baseline else self.baseline
-                return f"{text}, but {self.c.needs_crossed} has not been trained at {winner}'s settings.{failures}"
-            assert self.c.crossed is not None
-            return f"{text}, but {self._crossed(self.c.crossed)}: the difference may be due to the settings.{failures}"
+            word = "better" if self.is_better(d) else "worse"
+            text = f"{pair}: inconclusive. At their own settings {self.arm} is {word} by {self.amount(d)}"
+            text += f" ({self.over(v)})"
+            assert self.c.crossing is not None
+            due = "" if self.c.missing else ": the difference may be due to the settings"
+            return f"{text}, but {self._tell_crossing(self.c.crossing)}{due}.{failures}"
         if v.lies_within(self.c.effect):
             return (
                 f"{pair}: inconclusive. When both train {self._limits(v)}, which is less than the difference that "
@@ -206,17 +221,15 @@ class _Wording:
         if d is None:
             return "there is no seed on which both trained"
         if v.interval is None and d.n < LEAST:
-            return (
-                f"the mean difference is {self._amount(d, sign=True)} ({self._over(v)}), too few seeds for an interval"
-            )
+            return f"the mean difference is {self.amount(d, sign=True)} ({self.over(v)}), too few seeds for an interval"
         if v.interval is None and v.level:
             same = format_uncertain(d.mean, None, sign=True)
             return (
-                f"the difference is {same} {self.unit} on every seed ({self._over(v)}): equal differences give no "
+                f"the difference is {same} {self.unit} on every seed ({self.over(v)}): equal differences give no "
                 "interval"
             )
         low, high = format_ends(d)
-        return f"the difference lies between {low} and {high} {self.unit} ({self._over(v)})"
+        return f"the difference lies between {low} and {high} {self.unit} ({self.over(v)})"
 
     def _fails(self, v: Versus) -> str:
         text = (
@@ -252,11 +265,196 @@ class _Wording:
             return f"There is no seed yet on which both {self.arm} and {self.baseline} have ended."
         failures = f"; it {self._failures(v)}" if v.failed or v.other_failed else ""
         figure = (
-            ("there is no seed on which both trained")
-            if v.difference is None
-            else self._amount(v.difference, sign=True)
+            ("there is no seed on which both trained") if v.difference is None else self.amount(v.difference, sign=True)
         )
         need = f"it requires {LEAST} seeds" if v.seeds < LEAST else f"it requires all {self.c.planned} seeds"
         return (
-            f"{self.arm}, difference to {self.baseline}: {figure} ({self._over(v)}){failures}. No verdict yet: {need}."
+            f"{self.arm}, difference to {self.baseline}: {figure} ({self.over(v)}){failures}. No verdict yet: {need}."
         )
+
+
+def state_effects(
+    effects: Mapping[str, Effect], *, unit: str, maximize: bool = False, where: str = "each cell at its chosen settings"
+) -> str:
+    """Return a sentence or two for each effect, and what they rest on; '' for none.
+
+    Args:
+        effects: of the contrasts of a factorial.
+        unit: the unit of the objective.
+        maximize: whether more of the objective is better.
+        where: the settings at which the cells are compared.
+    """
+    if not effects:
+        return ""
+    better = 1 if maximize else -1
+    sentences = [_EffectWording(effect, unit, better).state() for effect in effects.values()]
+    interacting = [effect for effect in effects.values() if effect.kind in INTERACTING]
+    sentences += [
+        f"As {' and '.join(map(str, effect.contrast.levels))} interact, each one's main effect is a mean over effects "
+        "that differ."
+        for effect in interacting
+    ]
+    head = f"On fresh seeds, {where}, an effect being the mean over the components that it does not name: "
+    return head + " ".join([*sentences, *state_basis(effects.values())])
+
+
+def summarise_effects(effects: Mapping[str, Effect], unit: str) -> str:
+    """Return a sentence on main effects and one on interactions, those of one verdict together; '' before there is a
+    verdict."""
+    if all(effect.kind == "figures" for effect in effects.values()):
+        return ""
+    mains = [effect for effect in effects.values() if effect.contrast.is_main]
+    pairs = [effect for effect in effects.values() if not effect.contrast.is_main]
+    parts = [("Main effects", mains), ("Interactions", pairs)]
+    return " ".join(f"{word}: {_group(own, unit)}." for word, own in parts if own)
+
+
+def _group(effects: Sequence[Effect], unit: str) -> str:
+    """Return the effects of each verdict together; the amounts of what is claimed, and of all of them where these are
+    few, if they have an interval; and the runs that failed."""
+    groups: dict[str, list[str]] = {}
+    for effect in effects:
+        v, told = effect.versus, []
+        if v.difference and v.interval and (effect.kind in CLAIMS or len(effects) <= _FEW):
+            amount = format_uncertain(v.difference.mean, v.difference.half_width, sign=True)
+            told.append(f"{amount} {unit}, n = {v.difference.n}")
+        if failed := v.failed + v.other_failed:
+            told.append(f"{failed} of {count_noun(2 * effect.runs, 'run')} failed")
+        groups.setdefault(effect.name_kind(), []).append(
+            effect.contrast.describe() + (f" ({'; '.join(told)})" if told else "")
+        )
+    return "; ".join(f"{name}: {join_words(own)}" for name, own in groups.items())
+
+
+class _EffectWording(_Wording):
+    """The sentences about one effect."""
+
+    def __init__(self, effect: Effect, unit: str, better: int) -> None:
+        super().__init__(effect, unit, better)
+        self.e, self.v = effect, effect.versus
+        self.together = f"on which all {len(effect.contrast.weights)} cells trained"
+        contrast = effect.contrast
+        self.names = [str(level) for level in contrast.levels]
+        level = contrast.levels[0]
+        self.level, self.reference = str(level), f"{level.component}={level.reference}"
+        self.subject = self.level if contrast.is_main else f"{self.names[0]} and {self.names[1]}"
+
+    def state(self) -> str:
+        """Return them."""
+        by_kind: dict[EffectKind, Callable[[], str]] = {
+            "better": self._claim,
+            "worse": self._claim,
+            "mixed": self._claim,
+            "equivalent": self._equivalent,
+            "additive": self._equivalent,
+            "better together": self._interact,
+            "worse together": self._interact,
+            "fails more often": self._fails,
+            "fails less often": self._fails,
+            "undecided": self._undecided,
+            "cannot be stated": self._unstated,
+            "figures": self._figures,
+        }
+        text, where = by_kind[self.e.kind](), self.e.contrast.where
+        if not where:
+            return text
+        return f"With {where}, {'the ' if text.startswith('The ') else ''}{text.removeprefix('The ')}"
+
+    def _failures(self) -> str:
+        """Return the runs that failed as a sentence with a blank before it; empty where none did."""
+        if not self.v.failed and not self.v.other_failed:
+            return ""
+        runs = self.e.runs
+        if not self.e.contrast.is_main:
+            return f" Of its {2 * runs} runs {self.v.failed + self.v.other_failed} failed."
+        text = f" {self.level} failed in {self.v.failed} of {runs} runs"
+        text += f", {self.reference} in {self.v.other_failed} of {runs}"
+        if self.e.failure_side:
+            return f"{text} (exact test over seeds, p = {self.v.failure_p:.2g})."
+        equal = self.v.failed == self.v.other_failed
+        return f"{text}." if equal else f"{text}, which does not show that either fails more often."
+
+    def _claim(self) -> str:
+        d = self.v.difference
+        assert d is not None
+        word = "better" if self.is_better(d) else "worse"
+        when = " when all cells train" if self.v.left_out else ""
+        text = f"{self.level} is {word} than {self.reference} by {self.amount(d)}{when} ({self.over()})"
+        return f"{text}{self.tell_small(self.v)}{self._tell_crossing()}.{self._failures()}"
+
+    def _tell_crossing(self) -> str:
+        """Return what was seen with the cells that are behind at the others' settings, as a clause."""
+        if self.e.crossing is None:
+            return ""
+        if (d := self.e.difference_there) is None:
+            return ", and the cells that are behind train on no seed at the settings of the others"
+        return f", and by {self.amount(d, sign=True)} with the cells that are behind at the settings of the others"
+
+    def _interact(self) -> str:
+        d = self.v.difference
+        assert d is not None
+        word = "better" if self.is_better(d) else "worse"
+        text = (
+            f"{self.subject} are {word} together than the sum of their effects by {self.amount(d)} ({self.over()})"
+            f"{self._tell_crossing()}"
+        )
+        return f"{text}.{self._failures()}"
+
+    def _equivalent(self) -> str:
+        assert self.v.difference is not None
+        low, high = format_ends(self.v.difference)
+        ends = f"by less than the {self.e.effect:.2g} {self.unit} that matter: {low} to {high} ({self.over()})"
+        if self.e.contrast.is_main:
+            return f"{self.level} and {self.reference} differ {ends}.{self._failures()}"
+        return f"What {self.subject} do together differs from the sum of their effects {ends}.{self._failures()}"
+
+    def _fails(self) -> str:
+        text = f"{self.level} {self.e.kind} than {self.reference}; when all cells train, {self._limits()}."
+        return text + self._failures()
+
+    def _undecided(self) -> str:
+        d, name = self.v.difference, self._name()
+        if self.v.side and d is not None:
+            text = f"{name}: inconclusive. At their own settings it is {self.amount(d, sign=True)} ({self.over()})"
+            if self.e.missing:
+                cells = join_words(loser for loser, _ in self.e.missing)
+                return f"{text}, but {cells} have not been trained at the settings of the others.{self._failures()}"
+            there = self.e.difference_there
+            seen = f"it is {self.amount(there, sign=True)}" if there else "it cannot be measured"
+            return (
+                f"{text}, but with the cells that are behind at the settings of the others {seen}: the settings may be "
+                f"what differs.{self._failures()}"
+            )
+        return f"{name}: inconclusive with {count_noun(self.v.seeds, 'seed')}; {self._limits()}.{self._failures()}"
+
+    def _name(self) -> str:
+        return f"The {'effect' if self.e.contrast.is_main else 'interaction'} of {self.subject}"
+
+    def _limits(self) -> str:
+        """Return as a clause what is known of an effect that is not claimed."""
+        d = self.v.difference
+        if d is None:
+            return "on no seed did all of its cells train"
+        if self.v.interval is None and d.n < LEAST:
+            return f"the effect is {self.amount(d, sign=True)} ({self.over()}), too few seeds for an interval"
+        if self.v.interval is None:
+            return f"the effect is {self.amount(d, sign=True)} on every seed, which has no interval ({self.over()})"
+        low, high = format_ends(d)
+        return f"the effect lies between {low} and {high} {self.unit} ({self.over()})"
+
+    def _unstated(self) -> str:
+        trained = self.v.seeds - self.v.left_out
+        text = f"{self._name()} cannot be stated: all of its {len(self.e.contrast.weights)} cells trained on {trained}"
+        text += f" of {count_noun(self.v.seeds, 'seed')}"
+        if self.e.untrained:
+            text += f", and {join_words(self.e.untrained)} trained on none"
+        return f"{text}.{self._failures()}"
+
+    def _figures(self) -> str:
+        if not self.v.seeds:
+            return f"{self._name()}: no seed has ended yet in all of its cells."
+        figure = "no seed trained in all cells"
+        if self.v.difference is not None:
+            figure = self.amount(self.v.difference, sign=True)
+        need = f"it takes {LEAST} seeds" if self.v.seeds < LEAST else f"it is made on all {self.e.planned} seeds"
+        return f"{self._name()}: {figure} ({self.over()}). No verdict yet: {need}.{self._failures()}"

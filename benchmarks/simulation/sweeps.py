@@ -28,7 +28,7 @@ from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search.rungs import climb, rank_reached
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.procedures import Result
-from ablate.verdict.comparison import Compared, Crossed, FreshOutcomes
+from ablate.verdict.comparison import Compared, FreshOutcomes
 from ablate.verdict.effects import Effect
 from ablate.verdict.outcomes import LOSS, Outcome, choose_candidate, classify
 
@@ -140,11 +140,10 @@ def replay_design(
     }
     chosen = {arm: params for arm, params in found.items() if params is not None}
     arms = {arm: FreshOutcomes({}, params or {}, found=params is not None) for arm, params in found.items()}
-    crossed: dict[tuple[str, str], Crossed] = {}
+    crossed: dict[tuple[str, str], Mapping[int, Outcome]] = {}
     while True:
-        compared = compare_arms(spec, arms, resolution)
-        there = {pair: one.outcomes for pair, one in crossed.items()}
-        effects = compare_effects(spec, arms, there, resolution)
+        compared = compare_arms(spec, arms, crossed, resolution)
+        effects = compare_effects(spec, arms, crossed, resolution)
         wanted = plan_round(spec, arms, chosen, compared, effects=effects)
         for arm, count in wanted.seeds.items():
             outcomes = run.add(arm, chosen[arm], arms[arm].outcomes, spec.fresh_seeds(count))
@@ -152,11 +151,7 @@ def replay_design(
         for pair, count in wanted.crossed.items():
             loser, winner = pair
             params = cross_params(spec, chosen[loser], chosen[winner])
-            before = crossed[pair].outcomes if pair in crossed else {}
-            crossed[pair] = Crossed(loser, run.add(loser, params, before, spec.fresh_seeds(count)), params)
-            if not spec.contrasts:
-                arm = winner if loser == spec.baselines[winner] else loser
-                arms[arm] = replace(arms[arm], crossed=crossed[pair])
+            crossed[pair] = run.add(loser, params, crossed.get(pair, {}), spec.fresh_seeds(count))
         due = find_due_looks(spec, arms, wanted)
         for arm, looks in due.items():
             arms[arm] = replace(arms[arm], looks=looks)

@@ -129,8 +129,8 @@ def test_json_has_the_candidates_and_the_crossed_runs(make):
     arms = make(CROSSED).to_dict()["arms"]
     assert (arms["post"]["crossed"]["loser"], len(arms["post"]["crossed"]["runs"])) == ("pre", 5)
     assert (arms["pre"]["crossed_cost"]["trials"], arms["post"]["crossed_cost"]["trials"]) == (5, 0)
-    assert arms["post"]["confirmed"]["crossed"]["left_out"] == 1
-    assert arms["post"]["confirmed"]["agrees"] is False
+    assert arms["post"]["confirmed"]["crossing"]["versus"]["left_out"] == 1
+    assert arms["post"]["confirmed"]["crossing"]["agrees"] is False
 
 
 def test_what_every_run_took_is_counted(make):

@@ -227,10 +227,10 @@ def test_the_plan_of_gpus_counts_the_runs_after_the_search(tiny_settings):
         "confirm": {"seeds": {"min": 3, "max": 5}, "effect": 0.1},
     }
     found = plan_sweep(Sweep.from_tree(tree), Assumed(find_gpu("h100-80gb")))
-    assert [(c.left.search, c.left.selection, c.left.seeds, c.left.more) for c in found.arms] == [(2, 4, 3, 2)] * 2
+    assert [([*c.left.runs.values()], c.left.more) for c in found.arms] == [([2, 4, 3, 0], 2)] * 2
     assert found.items == 2 * (2 + 4 + 5) * 12 * 4 * 32
     assert found.gpu_hours[0] == pytest.approx(found.gpu_hours[1] * (2 + 4 + 3) / (2 + 4 + 5))
-    assert found.crossed == 5
+    assert found.unassigned == {"crossed": 5}
     assert found.to_dict()["power"] == list(found.power)
     assert any("selection seeds" in line for line in found.power)
 

@@ -17,11 +17,12 @@ from ablate.reports.report import assemble
 from ablate.scheduler.status import read_statuses
 from ablate.scheduler.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
-from ablate.sweeps.plans import count_crossed_runs, describe_power, describe_seeds
+from ablate.sweeps.plans import describe_power
 from ablate.sweeps.records import list_rows
 from ablate.sweeps.runs import CROSSED, FRESH
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import count_unassigned, describe_stages
 from ablate.sweeps.verdict_summary import summarise_verdict
 from benchmarks.simulation.losses import Valley, draw_normal
 from benchmarks.simulation.sweeps import replay_design, simulate
@@ -119,7 +120,7 @@ def test_cells_that_are_behind_are_trained_at_the_settings_of_their_partners():
     assert crossed.select("norm=lns final=false", at="norm=pre final=false")
     assert {run.params["optimizer.lr"] for run in crossed} <= {3e-3, 1e-2}
     assert replay_design(spec, lucky, list_points(spec)).effects == effects
-    assert 0 < len(crossed) <= count_crossed_runs(spec)
+    assert 0 < len(crossed) <= count_unassigned(spec)["crossed"]
     rows = [row for row in list_rows(record) if row["phase"] == "crossed"]
     assert {row["components.norm"] for row in rows} <= {"pre", "lns"}
 
@@ -189,7 +190,7 @@ def test_the_plan_says_what_the_seeds_show_of_effects():
     assert "more of its cells must fail on 8 seeds, and fewer on none" in failures
     assert "WARNING: confirm.effect, 0.05, is less than these seeds can detect" in warnings[0]
     assert "one more at a time, at most 6, until each effect is shown" in " ".join(
-        describe_seeds(sweep({"min": 3, "max": 6}))
+        describe_stages(sweep({"min": 3, "max": 6}))
     )
 
 

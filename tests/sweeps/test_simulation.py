@@ -82,7 +82,7 @@ def points():
 
 def describe(compared):
     """What differs between two conclusions, for the message of a failed test."""
-    return {arm: (c.kind, c.looks, len(c.outcomes), c.crossed_loser, c.agrees) for arm, c in compared.items()}
+    return {arm: (c.kind, c.looks, len(c.outcomes), c.crossing) for arm, c in compared.items()}
 
 
 @pytest.mark.parametrize("name", [name for name in SPECS if name != "accuracy"])
@@ -241,9 +241,13 @@ def test_settings_that_a_search_got_wrong_are_no_difference_of_arms(points):
     compared = compare_record(record)["post"]
     assert record.find_settings("post") == {"optimizer.lr": 3e-2}
     assert compared.difference.mean > 0.3
-    assert (compared.kind, compared.crossed_loser, compared.agrees) == ("undecided", "post", False)
-    assert record.find_crossed("post")[0].params == record.find_settings("pre")
-    assert [t.seed for t in record.find_crossed("post")] == spec.fresh_seeds()
+    assert (compared.kind, compared.crossing.pairs, compared.crossing.agrees) == (
+        "undecided",
+        (("post", "pre"),),
+        False,
+    )
+    assert record.runs.list_crossed()["post", "pre"][0].params == record.find_settings("pre")
+    assert [t.seed for t in record.runs.list_crossed()["post", "pre"]] == spec.fresh_seeds()
 
 
 def test_the_best_of_a_search_flatters_and_fresh_seeds_do_not(points):

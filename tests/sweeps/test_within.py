@@ -56,7 +56,7 @@ def test_the_effects_of_the_others_are_at_each_level():
     assert contrast.weights == {cells["--"]: -0.5, cells["-+"]: -0.5, cells["+-"]: 0.5, cells["++"]: 0.5}
     assert contrast.partners[0][cells["++"]] == cells["-+"]
     assert set(spec.contrasts["norm=mix"].weights.values()) == {-0.25, 0.25}
-    assert spec.count_comparisons() == 5
+    assert len(spec.comparisons) == 5
     assert sweep(design="main-effects").contrasts == spec.contrasts
     assert Sweep.from_tree(spec.to_tree()).contrasts == spec.contrasts
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.verdict.comparison import Crossed, FreshOutcomes, compare
+from ablate.verdict.comparison import FreshOutcomes, compare
 from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.outcomes import Outcome
 
@@ -107,28 +107,27 @@ def test_seeds_that_failed_are_left_out_and_counted():
 
 def cross(loser, crossed, arm=None, base=None):
     arm, base = arm or seeds(1.9), base or flat()
-    arm = FreshOutcomes(
-        arm.outcomes, {"lr": 1e-2, "alpha": 0.2}, arm.looks, crossed and Crossed(loser, crossed.outcomes)
-    )
+    arm = FreshOutcomes(arm.outcomes, {"lr": 1e-2, "alpha": 0.2}, arm.looks)
     base = FreshOutcomes(base.outcomes, {"lr": 1e-3}, base.looks)
-    return compare({"pre": base, "post": arm}, "pre", planned=5, shared=["lr"])["post"]
+    there = {(loser, "pre" if loser == "post" else "post"): crossed.outcomes} if crossed else {}
+    return compare({"pre": base, "post": arm}, "pre", planned=5, shared=["lr"], crossed=there)["post"]
 
 
 def test_a_claim_must_stand_at_the_winners_settings_too():
     missing = cross("pre", None)
-    assert (missing.kind, missing.needs_crossed, missing.agrees) == ("undecided", "pre", False)
+    assert (missing.kind, missing.missing, missing.crossing.agrees) == ("undecided", (("pre", "post"),), False)
     assert cross("pre", flat()).kind == "better"
     equal = cross("pre", seeds(1.9, noise=NOISE[::-1]))
-    assert (equal.kind, equal.needs_crossed, equal.agrees) == ("undecided", None, False)
-    assert cross("post", flat()).needs_crossed == "pre"  # what was run is of the other loser
-    assert cross("pre", flat(3)).needs_crossed == "pre"  # not yet on all seeds
+    assert (equal.kind, equal.missing, equal.crossing.agrees) == ("undecided", (), False)
+    assert cross("post", flat()).missing == (("pre", "post"),)  # what was run is of the other loser
+    assert cross("pre", flat(3)).missing == (("pre", "post"),)  # not yet on all seeds
     assert cross("pre", flat(fail=[0, 1, 2])).kind == "undecided"  # failures of some seeds are no claim
     assert cross("pre", flat(fail=range(5))).kind == "better"  # it fails on all seeds there
     worse = cross("post", seeds(2.1), seeds(2.1))
-    assert (worse.kind, worse.crossed_loser) == ("worse", "post")
+    assert (worse.kind, worse.crossing.pairs) == ("worse", (("post", "pre"),))
     assert cross("post", seeds(2.0), seeds(2.1)).kind == "undecided"
     assert cross("post", seeds(2.0, fail=range(5)), seeds(2.1)).kind == "worse"
-    assert cross("pre", None, seeds(2.0)).needs_crossed is None  # nothing is claimed
+    assert cross("pre", None, seeds(2.0)).crossing is None  # nothing is claimed
 
 
 def test_one_arm_or_none():

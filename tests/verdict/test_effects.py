@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 from ablate.verdict.comparison import FreshOutcomes
-from ablate.verdict.effect_statements import name_effect, state_effects, summarise_effects
 from ablate.verdict.effects import Contrast, Level, compare_cells
 from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.outcomes import Outcome
+from ablate.verdict.statements import state_effects, summarise_effects
 
 A, B = Level("a", "1", "0", "a"), Level("b", "1", "0", "b")
 FLIP_A = {"00": "10", "10": "00", "01": "11", "11": "01"}
@@ -86,7 +86,7 @@ def test_interactions_are_told_apart_from_what_adds_up():
     assert worse["a=1 x b=1"].kind == "worse together"
     added = compare({name: cell(own) for name, own in draw(effects=(-0.1, -0.1, 0.0)).items()}, effect=0.05)
     assert added["a=1 x b=1"].kind == "additive"
-    assert name_effect(added["a=1 x b=1"]) == "additive within 0.05"
+    assert added["a=1 x b=1"].name_kind() == "additive within 0.05"
     same = compare({name: cell(own) for name, own in draw().items()}, effect=0.05)
     assert {effect.kind for effect in same.values()} == {"equivalent", "additive"}
     assert summarise_effects(same, "nats").startswith("Main effects: equivalent within 0.05: a=1 against a=0 (")
@@ -175,17 +175,17 @@ def test_an_effect_must_stand_with_those_behind_at_the_settings_of_the_others():
     cells = moved(values, "10", 0.4)
     first = compare(cells, shared=("lr",))
     assert first["a=1"].kind == "undecided"
-    assert first["a=1"].needs_crossed == (("00", "10"),)
+    assert first["a=1"].missing == (("00", "10"),)
     assert first["a=1 x b=1"].kind == "undecided"
-    assert set(first["a=1 x b=1"].needs_crossed) == {("00", "10"), ("11", "10")}
+    assert set(first["a=1 x b=1"].missing) == {("00", "10"), ("11", "10")}
     alike = {("00", "10"): [v - 0.4 for v in values["00"]], ("11", "10"): [v - 0.4 for v in values["11"]]}
     crossed = {pair: cell(own).outcomes for pair, own in alike.items()}
     second = compare(cells, crossed, shared=("lr",))
-    assert (second["a=1"].kind, second["a=1"].agrees) == ("undecided", False)
+    assert (second["a=1"].kind, second["a=1"].crossing.agrees) == ("undecided", False)
     assert "the settings may be what differs" in state_effects(second, unit="nats")
     same = {pair: cells[pair[0]].outcomes for pair in alike}  # what it does there is what it does at its own
     third = compare(cells, same, shared=("lr",))
-    assert (third["a=1"].kind, third["a=1"].agrees) == ("better", True)
+    assert (third["a=1"].kind, third["a=1"].crossing.agrees) == ("better", True)
     assert third["a=1 x b=1"].kind == "worse together"
     assert compare(cells)["a=1"].kind == "better"  # nothing is searched
 
@@ -195,7 +195,7 @@ def test_a_partner_that_cannot_train_at_the_settings_of_the_winner_is_beaten():
     cells = {name: cell(own, lr=1e-2 if name in ("10", "11") else 1e-3) for name, own in values.items()}
     lost = {pair: cell([BAD] * 6).outcomes for pair in (("00", "10"), ("01", "11"))}
     both = compare(cells, lost, shared=("lr",))["a=1"]
-    assert (both.kind, both.agrees, both.crossed) == ("better", True, None)
+    assert (both.kind, both.crossing.agrees, both.difference_there) == ("better", True, None)
     half = {**lost, ("01", "11"): cells["11"].outcomes}  # the other one is as good there
     assert compare(cells, half, shared=("lr",))["a=1"].kind == "undecided"
 

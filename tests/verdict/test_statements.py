@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.verdict.comparison import Crossed, FreshOutcomes, compare
+from ablate.verdict.comparison import FreshOutcomes, compare
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.statements import state_verdict
@@ -20,8 +20,8 @@ def flat(n=5, **more):
     return seeds(2.0, n, [0.0] * 20, **more)
 
 
-def state(arm, base, *, shared=(), effect=None, **more):
-    compared = compare({"pre": base, "post": arm}, "pre", planned=5, shared=shared, effect=effect)
+def state(arm, base, *, shared=(), effect=None, crossed=None, **more):
+    compared = compare({"pre": base, "post": arm}, "pre", planned=5, shared=shared, effect=effect, crossed=crossed)
     return state_verdict(compared, "pre", unit="nats", **more)
 
 
@@ -100,8 +100,9 @@ def test_equivalence_and_small_differences():
 
 def test_settings_that_may_be_what_differs():
     def crossed(outcomes):
-        arm = seeds(1.9, params={"lr": 0.01}, crossed=Crossed("pre", outcomes.outcomes) if outcomes else None)
-        return state(arm, flat(params={"lr": 0.001}), shared=["lr"])
+        there = {("pre", "post"): outcomes.outcomes} if outcomes else {}
+        arm = seeds(1.9, params={"lr": 0.01})
+        return state(arm, flat(params={"lr": 0.001}), shared=["lr"], crossed=there)
 
     assert "but pre has not been trained at post's settings." in crossed(None)
     assert (

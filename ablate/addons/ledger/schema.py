@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from ablate.config.base import Config
+from ablate.sweeps.runs import StageName
 
 SCHEMA = 1
 """Version of the format. A change that an older reader would misread raises it."""
@@ -17,10 +18,6 @@ FILE, SWEEP, PAGE, NOTES = "bundle.json.gz", "sweep.yaml", "index.md", "notes.md
 """Files of a bundle: its values, the sweep file, the page, and words of the author, which stand at its top."""
 CHECKS = "reproductions"
 """Folder of the records of those who have trained runs of it again."""
-
-Stage = Literal["search", "selection", "confirmation", "crossed"]
-"""What a run was for: the search; a candidate on a selection seed; chosen settings on a fresh seed, for the verdict;
-the loser of a comparison at the settings of the winner."""
 
 
 class Rung(Config):
@@ -54,7 +51,7 @@ class Run(Config):
     """One training and how it ended."""
 
     arm: str
-    stage: Stage = "search"
+    stage: StageName = "search"
     number: int
     """Of its settings among those that the arm has searched: in the search each run has its own."""
     seed: int

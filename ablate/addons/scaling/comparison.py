@@ -9,7 +9,7 @@ tests of failures that can reach the level at all share an error of 5 %. Predict
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ablate.addons.scaling.fits import Curve, Gap, Interval, SeedDraws, find_interval, fit_curve, fit_gap, varies
 from ablate.addons.scaling.trends import FailureTrend, Trend, find_failure_trend, find_trend
@@ -202,7 +202,7 @@ def _add_look(fresh: FreshOutcomes) -> FreshOutcomes:
     n = len(fresh.outcomes)
     if fresh.looks or not n:
         return fresh
-    return FreshOutcomes(fresh.outcomes, fresh.params, Looks((n,), n), fresh.crossed, fresh.found)
+    return replace(fresh, looks=Looks((n,), n))
 
 
 def _find_level(fresh: FreshOutcomes) -> float:

@@ -80,7 +80,7 @@ def _validate(rungs: Sequence[Rung]) -> list[Problem]:
         if any(cell.point for cell in rung.spec.cells.values()):
             text = "a sweep with a grid has no ladder: a curve over sizes needs one setting of each arm at each size"
             problems.append(Problem("confirm.at", text))
-        if rung.spec.contrasts:
+        if any(comparison.levels for comparison in rung.spec.comparisons):
             text = "factorial has no ladder: its trends are those of arms against a baseline; take one-at-a-time"
             problems.append(Problem("design", text))
         if len(rung.spec.all_arms) < 2 or list(rung.spec.all_arms) != list(rungs[0].spec.all_arms):

@@ -304,8 +304,3 @@ def _name_cells(points: list[tuple[str, dict[str, Choice]]]) -> list[str]:
         names = [f"{arm} {text}" for (arm, _), text in zip(points, full, strict=True)]
     names = ["".join("_" if sign in "/@" or not sign.isprintable() else sign for sign in name) for name in names]
     return names if len({*names}) == len(names) else [f"{name} ({i})" for i, name in enumerate(names)]
-
-
-def count_comparisons(cells: Mapping[str, Cell]) -> int:
-    """Return the number of cells that are compared with a baseline."""
-    return sum(bool(cell.baseline) and cell.baseline != name for name, cell in cells.items())

@@ -38,7 +38,6 @@ from ablate.sweeps.spec.design import (
     DesignKind,
     build_design,
     check_components,
-    count_comparisons,
     list_grid,
     list_paths,
 )
@@ -54,7 +53,7 @@ from ablate.sweeps.spec.parts import (
     Scale,
     TakenOver,
 )
-from ablate.verdict.effects import Contrast
+from ablate.verdict.effects import Contrast, contrast_pair
 from ablate.verdict.sequential import LEAST
 
 if TYPE_CHECKING:
@@ -214,8 +213,15 @@ class SweepFields(Config):
 
     @property
     def contrasts(self) -> dict[str, Contrast]:
-        """What a factorial compares; nothing where arms are compared with a baseline."""
+        """The effects that a factorial compares, by name; nothing where arms are compared with a baseline."""
         return self.designed.contrasts if self.designed and not self.arms else {}
+
+    @property
+    def comparisons(self) -> tuple[Contrast, ...]:
+        """All comparisons that this sweep makes, besides those of the rest of its file: effects of a factorial, or
+        arms with their baselines."""
+        pairs = ((arm, base) for arm, base in self.baselines.items() if base not in ("", arm))
+        return tuple(self.contrasts.values()) or tuple(contrast_pair(arm, base) for arm, base in pairs)
 
     @property
     def compared_paths(self) -> tuple[str, ...]:
@@ -326,17 +332,9 @@ class SweepFields(Config):
             return {name: cell.baseline for name, cell in self.cells.items()}
         return dict.fromkeys(self.all_arms, self.compared_with)
 
-    def count_comparisons(self) -> int:
-        """Return the comparisons of arms that this sweep makes, besides those of the rest of its file."""
-        if self.contrasts:
-            return len(self.contrasts)
-        if self.at_grid:
-            return count_comparisons(self.cells)
-        return len(self.all_arms) - 1
-
     def count_shared(self) -> int:
         """Return the comparisons of this sweep that share an error of 5 %: none with fewer than three fresh seeds."""
-        return self.count_comparisons() if self.confirm.most_seeds >= LEAST else 0
+        return len(self.comparisons) if self.confirm.most_seeds >= LEAST else 0
 
     def share_with(self: Self, others: int | None) -> Self:
         """Return the sweep, whose comparisons share their error with at least so many of other sizes or stages."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -20,16 +19,12 @@ from ablate.config.base import Config
 from ablate.config.bounds import MOST_TRIALS
 from ablate.config.formatting import format_settings, shorten_paths
 from ablate.experiment.metrics import describe_metric, parse_metric, shorten_metric
-from ablate.sweeps.search.methods import drop_method
 from ablate.sweeps.search.space import Choice, Entry
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 MOST_SEEDS = 1000
-
-Searched = Annotated[dict[str, Entry], BeforeValidator(drop_method, json_schema_input_type=dict[str, Entry])]
-"""A search of which the method is checked elsewhere: with the whole sweep."""
 
 Point = dict[str, Choice]
 """Dotted path -> value, for some or all searched parameters."""

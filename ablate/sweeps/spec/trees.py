@@ -15,19 +15,9 @@ from ablate.config.merging import Tree, merge
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.methods import return_method
-from ablate.sweeps.spec.design import (
-    Components,
-    Design,
-    DesignKind,
-    build_design,
-    check_components,
-    count_comparisons,
-    list_grid,
-)
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.metrics_validation import drop_unreported
-from ablate.sweeps.spec.parts import REPLACED, Arm, Confirm, Division, Searched
-from ablate.verdict.sequential import LEAST
+from ablate.sweeps.spec.parts import REPLACED, Division
 
 OVERRIDABLE = (
     "name", "plugins", "design", "within", "objective", "budget", "sampler", "pruner", "confirm",
@@ -138,40 +128,22 @@ def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, parts: Seq
 
 
 def _count_comparisons(tree: Tree, overrides: Mapping[str, Any]) -> int:
-    """Return the comparisons of one sweep; 0 where what it is to confirm is not valid, which it says itself."""
-    own = tree.get("confirm") or {}
+    """Return the comparisons of one sweep; 0 where its arms, or what it is to confirm, are not valid, which it says
+    itself."""
     settings = {path: value for path, value in overrides.items() if path.partition(".")[0] == "confirm"}
-    if not isinstance(own, Mapping):
-        return 0
+    confirm = tree.get("confirm") or {}
     try:
-        confirm = Confirming.model_validate(merge(Confirming, {"confirm": own}, settings)).confirm
-        if confirm.most_seeds < LEAST:
-            return 0
-        designed = _build_design(tree, overrides)
-        if designed and designed.contrasts:
-            return len(designed.contrasts)
-        arms = designed.arms if designed else Armed.model_validate({"arms": tree.get("arms") or {}}).arms
-        return _count_at_grid(tree, arms, overrides) if confirm.at == "grid" else max(0, len(arms) - 1)
-    except (ValidationError, ConfigError, ValueError):
+        parts = {
+            key: overrides.get(key, tree.get(key)) for key in ("arms", "components", "design", "within", "baseline")
+        }
+        parts |= merge(SweepFields, {"confirm": confirm}, settings) if confirm or settings else {}
+        if isinstance(parts.get("confirm"), Mapping) and parts["confirm"].get("at") == "grid":
+            searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}
+            parts["search"] = {**(tree.get("search") or {}), **searched}
+        given = {key: value for key, value in parts.items() if value is not None}
+        return SweepFields.model_validate({"name": "unnamed", **given}).count_shared()
+    except (ValidationError, ConfigError, ValueError, TypeError):
         return 0
-
-
-def _build_design(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> Design | None:
-    """Return what the components of a sweep come to; None where it has none, or they make no arms."""
-    known = {key: overrides.get(key, tree.get(key)) for key in Designed.model_fields}
-    parts = Designed.model_validate({key: value for key, value in known.items() if value is not None})
-    components, kind, within = parts.components, parts.design, parts.within
-    if not components or kind is None or any(check_components(components, kind, within)):
-        return None
-    return build_design(components, kind, within)
-
-
-def _count_at_grid(tree: Mapping[str, Any], arms: Mapping[str, Arm], overrides: Mapping[str, Any]) -> int:
-    """Return the comparisons of a sweep that tests every point of its grid. Raises ValueError where it has none."""
-    searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}
-    search = Gridded.model_validate({"search": {**(tree.get("search") or {}), **searched}}).search
-    baseline = overrides.get("baseline") or tree.get("baseline") or next(iter(arms))
-    return count_comparisons(list_grid(arms, search, str(baseline)))
 
 
 def _rename_references(tree: Any, old: str, new: str) -> Any:
@@ -190,38 +162,6 @@ def _rename_references(tree: Any, old: str, new: str) -> Any:
         return [rename(inner) for inner in value] if isinstance(value, list) else value
 
     return rename(tree)
-
-
-class Confirming(Config):
-    """The part of a sweep that sets how its arms are tested."""
-
-    confirm: Confirm = Confirm()
-    """As in a sweep."""
-
-
-class Armed(Config):
-    """The part of a sweep that names its arms."""
-
-    arms: dict[str, Arm] = {}
-    """As in a sweep."""
-
-
-class Designed(Config):
-    """The part of a sweep that makes its arms."""
-
-    components: Components = {}
-    """As in a sweep."""
-    design: DesignKind | None = None
-    """As in a sweep."""
-    within: str | None = None
-    """As in a sweep."""
-
-
-class Gridded(Config):
-    """The part of a sweep that says at which points its arms are tested."""
-
-    search: Searched = {}
-    """As in a sweep."""
 
 
 class Divisions(Config):

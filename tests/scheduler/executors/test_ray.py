@@ -464,6 +464,7 @@ def test_addresses_at_which_there_is_no_cluster(monkeypatch, capsys):
 LISTENER = """
 import sys
 from ablate.cli import main
+from ablate.scheduler.executors import ray as ray_executor
 ray_executor.START = 0.5
 sys.exit(main(["sweep", "demo", "--executor", "ray", "--address", sys.argv[1]]))
 """

@@ -10,11 +10,12 @@ from ablate.config.errors import ConfigError
 from ablate.scheduler.dry_run import describe_cost, outline
 from ablate.scheduler.preparation import list_differences
 from ablate.scheduler.storage import read_generation
-from ablate.sweeps.plans import count_comparisons, count_crossed_runs
+from ablate.sweeps.plans import count_comparisons
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import count_unassigned
 from benchmarks.simulation.sweeps import simulate
 
 TWO = {"norm": ["pre", "lns"], "final_norm": {"setting": "norm.final_norm", "levels": [True, False]}}
@@ -46,7 +47,7 @@ def test_one_at_a_time_is_the_first_levels_and_each_change():
         "init=small_scaled": {**first, "init": "small_scaled"},
     }
     assert spec.baselines == dict.fromkeys(spec.all_arms, "reference")
-    assert spec.count_comparisons() == 4
+    assert len(spec.comparisons) == 4
     assert spec.base("norm=lns").norm.kind == "lns"
     assert spec.base("final_norm=false").norm.final_norm is False
 
@@ -81,8 +82,8 @@ def test_a_factorial_is_every_combination_with_its_contrasts():
     assert partners == {
         "norm=lns": across[:1], "final_norm=false": across[1:], "norm=lns x final_norm=false": across,
     }  # fmt: skip
-    assert spec.count_comparisons() == 3
-    assert sweep(design="main-effects").count_comparisons() == 2
+    assert len(spec.comparisons) == 3
+    assert len(sweep(design="main-effects").comparisons) == 2
 
 
 def test_a_component_of_three_levels_has_two_main_effects_and_a_mapping_names_its_levels():
@@ -195,7 +196,7 @@ def test_the_sizes_of_a_file_share_one_family(tmp_path):
     assert not own.contrasts
     file.write_text(file.read_text().partition(", own")[0] + "}\n")
     (plain, _) = load_sweeps(file, {"design": "main-effects"})
-    assert plain.family == plain.count_comparisons() == 2
+    assert plain.family == len(plain.comparisons) == 2
     (other, _) = load_sweeps(file, {"design": "one-at-a-time"})
     assert list(other.all_arms) == ["reference", "norm=lns", "init=scaled"]
 
@@ -234,7 +235,7 @@ def test_each_arm_at_each_point_is_an_arm_of_its_own():
         assert cell.baseline == f"post lr={cell.point['optimizer.lr']}"
         assert spec.trials(name) == spec.count_selection_runs(name) == 0
     assert spec.fresh_seeds() == [1, 2, 3, 4, 5]
-    assert (count_comparisons(spec), count_crossed_runs(spec)) == (4, 0)
+    assert (count_comparisons(spec), count_unassigned(spec)) == (4, {"crossed": 0})
     assert list(spec.without_grid().all_arms) == list(ARMS)
     assert Sweep.from_tree(spec.to_tree()).cells == spec.cells
 
