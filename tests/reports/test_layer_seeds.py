@@ -129,8 +129,8 @@ def test_a_panel_with_negative_numbers_says_where_it_is_linear_and_names_ticks_a
 
 
 def test_a_trained_sweep_keeps_what_its_runs_measured_and_publishes_it(tiny_settings, store, tmp_path):
-    diagnose = {"what": ["pruning", "variance"], "interval": 40, "tokens": 64}
-    trainer = {**tiny_settings["trainer"], "max_steps": 120, "val_check_interval": 120, "diagnose": diagnose}
+    diagnose = {"what": ["pruning", "variance"], "interval": 20, "tokens": 64}
+    trainer = {**tiny_settings["trainer"], "max_steps": 60, "val_check_interval": 60, "diagnose": diagnose}
     sweep = Sweep.from_tree(
         {
             "name": "deep",

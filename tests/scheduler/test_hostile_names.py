@@ -74,7 +74,7 @@ def test_a_whole_sweep(store, tiny_settings, tmp_path, monkeypatch, capsys):
     file = tmp_path / "named.yaml"
     file.write_text(
         yaml.safe_dump(
-            build(tiny_settings, TOGETHER, confirm={"seeds": 2, "candidates": 1}), allow_unicode=True, sort_keys=False
+            build(tiny_settings, TOGETHER, confirm={"seeds": 1, "candidates": 1}), allow_unicode=True, sort_keys=False
         )
     )
     assert main(["sweep", str(file), "--workers", "2"]) == 0, capsys.readouterr().err

@@ -20,7 +20,7 @@ from ablate.addons.ledger.verify import verify
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 FOLDERS = sorted(file.parent for file in RESULTS.glob(f"*/{FILE}"))
-DAILY = "tuning"  # beside the compiled one; the others by `make chaos`
+DAILY = "tuning"  # the others, and a compiled one, by `make chaos`
 RETRAINED = [pytest.param(folder, marks=[] if folder.name == DAILY else pytest.mark.chaos) for folder in FOLDERS]
 SHORTEST = RESULTS / "size-language"  # of those that were compiled: eight layers, 108 updates
 COMMIT = "mlflow.source.git.commit"
@@ -39,6 +39,7 @@ def test_a_cheap_run_comes_out_again(folder, store):
     check_closeness(folder, asdict(cell))
 
 
+@pytest.mark.chaos
 def test_a_compiled_run_comes_out_again(store):
     """In a process of its own, as a user runs it, without what other tests have left behind in this one."""
     command = [sys.executable, "-m", "ablate", "verify", str(SHORTEST), "--cheapest", "--json"]

@@ -22,9 +22,9 @@ from benchmarks.simulation.sweeps import simulate
 RATES = [2.0**k / 1000 for k in range(-2, 5)]
 
 
-@pytest.fixture
-def chain(tmp_path):
-    path = tmp_path / "toy.yaml"
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    path = tmp_path_factory.mktemp("chain") / "toy.yaml"
     more = {"search": {"optimizer.lr": RATES}, "confirm": {"at": "grid", "seeds": 4, "effect": 0.05}}
     path.write_text(yaml.safe_dump({**FILE, **more}, sort_keys=False))
     return build_chain(path)
@@ -47,13 +47,19 @@ def run(chain, failing=(), storages=None):
     return records
 
 
+@pytest.fixture(scope="module")
+def records(chain):
+    """Those where no cell diverges, run once."""
+    return run(chain)
+
+
 def write_report(chain, records):
     sizes = {rung.size: record for rung, record in zip(chain.rungs, records, strict=True)}
     return report_sizes(compare("toy-wide", sizes))
 
 
-def test_what_is_told_is_what_is_true_and_is_written_down(chain, store):
-    transfer = fit_transfer(chain, run(chain))
+def test_what_is_told_is_what_is_true_and_is_written_down(chain, records, store):
+    transfer = fit_transfer(chain, records)
     pre, post = transfer.arms["pre"], transfer.arms["post"]
     assert [optimum.rate for optimum in pre.optima] == pytest.approx([2e-3, 2e-3])
     assert post.optima[0].rate == pytest.approx(4e-3)
@@ -62,7 +68,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(chain, store):
     assert (pre.moves, pre.word) == (0, "holds")
     assert transfer.family == 4
     assert transfer.saved_items == 7 * 20 * 8 * 32
-    written = write_report(chain, run(chain))
+    written = write_report(chain, records)
     content = json.loads((written.folder / "transfer.json").read_text())
     assert content["axis"] == "width"
     assert [size["width"] for size in content["sizes"]] == [16, 32]
@@ -81,8 +87,8 @@ def test_what_is_told_is_what_is_true_and_is_written_down(chain, store):
     assert stored == {"transfer.png", "transfer.json", "transfer.txt", "transfer.html"}
 
 
-def test_one_size_has_its_best_rates_and_nothing_that_needs_two(chain, store):
-    alone, records = replace(chain, rungs=chain.rungs[1:], places=chain.places[1:]), run(chain)
+def test_one_size_has_its_best_rates_and_nothing_that_needs_two(chain, records, store):
+    alone = replace(chain, rungs=chain.rungs[1:], places=chain.places[1:])
     transfer, both = fit_transfer(alone, records[1:]), fit_transfer(chain, records)
     assert {arm: one.optima for arm, one in transfer.arms.items()} == {
         arm: one.optima[1:] for arm, one in both.arms.items()
@@ -110,9 +116,9 @@ def test_failures_and_edges_are_in_the_tables(chain):
     assert optima.rows[1][-2].endswith("4 of 4 failed")
     assert transfer.arms["post"].word == "undecided"
     failing = {("post", 1, rate) for rate in RATES if rate > 0.26e-3}
-    edge = tabulate_optima(fit_transfer(chain, run(chain, failing))).table.rows[1][2]
-    assert edge == "0.00025, 4 of 4 at the edge"
-    sentences = " ".join(state_findings(fit_transfer(chain, run(chain, failing))))
+    transfer = fit_transfer(chain, run(chain, failing))
+    assert tabulate_optima(transfer).table.rows[1][2] == "0.00025, 4 of 4 at the edge"
+    sentences = " ".join(state_findings(transfer))
     assert "lies at an edge of the searched ones at w32 (search lower rates)" in sentences
 
 
