@@ -108,10 +108,6 @@ def test_what_only_reads(swept, document, words):
     assert document(*words, "--json")
 
 
-def test_schema(document):
-    assert document("config", "--schema")["properties"]
-
-
 def test_word_similarity(swept, document, tmp_path, monkeypatch):
     (tmp_path / "pairs.txt").write_text("a\tb\t7\nb\tc\t3\na\tc\t2\n")
     words = ["diagnose", "sweep:demo/pre", "sweep:demo/mix", "--what", "word_similarity", "--neighbours", 5]

@@ -106,7 +106,7 @@ def test_the_commands_of_the_page_do_what_it_says(folder, capsys):
         assert Path(copy).read_text() == EXAMPLE
 
 
-def test_an_installed_package_needs_no_plugins_setting(folder, tmp_path):
+def test_an_installed_package_needs_no_plugins_setting(folder, store, tmp_path):
     """The entry point of the page, in a process of its own that finds the package on its path."""
     site = tmp_path / "site"
     info = site / "my_norms-1.2.dist-info"
@@ -126,15 +126,14 @@ def test_an_installed_package_needs_no_plugins_setting(folder, tmp_path):
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=400)
 
     tree = {key: value for key, value in yaml.safe_load(block("yaml")).items() if key != "plugins"}
-    tree["arms"] = {"meanabs": tree["arms"]["meanabs"]}
     (tmp_path / "installed.yaml").write_text(yaml.safe_dump(tree))
-    done = run("list placements", "config --schema", "sweep installed.yaml")
+    words = "train norm=damped norm.layer=meanabs model.layers=1 trainer.max_steps=2 trainer.val_check_interval=2"
+    done = run("list placements", "config --schema", "plan installed.yaml", words)
     assert done.returncode == 0, done.stderr
     assert "damped" in done.stdout.split("{")[0]
     assert '"damped"' in done.stdout
-    trials = read_sweep("own-norms").search("meanabs")
-    assert [t.status for t in trials] == ["completed", "completed"]
-    assert read_facts(trials[0].run_id)["version.my-norms"] == "1.2"
+    (trained,) = (store / "runs").iterdir()
+    assert read_facts(trained.name)["version.my-norms"] == "1.2"
     (site / "my_norms" / "placements.py").write_text("import no_such_module\n")
     broken = run("config")
     assert broken.returncode == 2
@@ -211,15 +210,6 @@ def test_a_file_that_changed_is_loaded_anew(folder):
 def test_what_is_no_file_name_is_told(folder, given):
     with pytest.raises(ConfigError, match=r"plugins(\.0)?: must be"):
         Experiment.from_mapping({"plugins": given})
-
-
-def test_the_schema_knows_the_setting():
-    assert "plugins" in json_schema(Experiment)["properties"]
-    assert "plugins" in json_schema(Sweep)["properties"]
-
-
-def test_nothing_is_left_of_it():
-    assert "damped" not in placements
 
 
 # ------------------------------------------------------------------ what is wrong with a file
@@ -317,12 +307,12 @@ def spec(folder, tiny_settings):
 
 
 def test_a_sweep_goes_on_with_the_file_that_it_began_with(folder, spec, capsys):
-    run.sweep(spec, console=Console(quiet=True))
+    run_here(spec)
     assert main(["status", "own"]) == 0
     (folder / "my_norm.py").write_text(f"{EXAMPLE}\n# changed\n")
     with pytest.raises(SweepError, match=r"my_norm\.py: SHA-256 [0-9a-f]{64} -> [0-9a-f]{64}\nRestore it"):
         run.sweep(spec, console=Console(quiet=True))
-    fresh = run.sweep(spec, fresh=True, console=Console(quiet=True))
+    fresh = run_here(spec, fresh=True)
     assert fresh.title == "own@2"
     (folder / "my_norm.py").unlink()
     assert main(["status", "own"]) == 0

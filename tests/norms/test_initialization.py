@@ -151,22 +151,6 @@ def test_scaled_embedding_multiplies_in_the_forward_pass():
     torch.testing.assert_close(logits, plain(tokens))
 
 
-def test_under_adam_a_factor_of_the_embedding_is_not_a_larger_start():
-    """Both begin with the same function. After one update of Adam, whose size does not depend on the gradient's, the
-    input of the first layer has moved sqrt(d) times as far with the factor: 28 times at d = 768."""
-    moved = {}
-    for init in ("scaled_embedding", {"kind": "small_scaled", "embedding_std": 0.02 * math.sqrt(HIDDEN)}):
-        model = build("llama", 2, {"init": init})
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        tokens = torch.arange(16).view(1, 16)
-        before = model.embed_scale(model.embed_tokens(tokens)).detach().clone()
-        model(tokens, tokens.roll(1)).backward()
-        optimizer.step()
-        moved[str(init)] = (model.embed_scale(model.embed_tokens(tokens)).detach() - before).norm().item()
-    factor, start = moved.values()
-    assert factor / start == pytest.approx(math.sqrt(HIDDEN), rel=0.01)
-
-
 def test_a_factor_beside_that_of_a_norm_layer_is_refused():
     with pytest.raises(ConfigError, match=r"init\.kind: multiplies the embedding, which norm layer dyt multiplies"):
         Experiment.from_mapping({"init": "scaled_embedding", "norm.layer": "dyt"})

@@ -7,9 +7,6 @@ import torch
 from norms.cases import RESIDUAL
 from torch import nn
 
-from ablate.config.building import json_schema
-from ablate.config.errors import ConfigError
-from ablate.experiment.tree import Experiment
 from ablate.norms import Placement, placements
 
 
@@ -92,20 +89,3 @@ def test_mixed_into_the_first_layers(own, tiny, family, alpha, embedding):
     assert is_normed(inputs_of(blocks[0], model, inputs)) == embedding
     inner = [is_normed(inputs_of(pair[0], model, inputs)) for pair in outputs]
     assert inner == [embedding, False, False]
-
-
-def test_the_configuration_knows_it(own):
-    given = Experiment.from_mapping({"norm": {"kind": "own", "factor": 4.5}})
-    assert Experiment.from_mapping(given.to_tree()) == given
-    assert given.flat()["norm.factor"] == 4.5
-    with pytest.raises(ConfigError, match=r"norm\.factr: unknown key. Did you mean norm\.factor\?"):
-        Experiment.from_mapping({"norm": "own", "norm.factr": 1})
-    with pytest.raises(ConfigError, match=r"It belongs to norm\.kind own"):
-        Experiment.from_mapping({"norm": "pre", "norm.factor": 1})
-    schema = json_schema(Experiment)["$defs"]["placement"]
-    assert "own" in schema["anyOf"][0]["enum"]
-    assert any(kind.get("properties", {}).get("factor") for kind in schema["anyOf"])
-
-
-def test_it_is_gone_afterwards():
-    assert "own" not in placements

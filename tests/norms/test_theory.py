@@ -1,53 +1,9 @@
 """What the papers derive of the schemes, on whole models."""
 
-import itertools
-
 import pytest
 import torch
 from norms import reference
-from norms.cases import RESIDUAL
 from torch import nn
-
-
-def test_minimax_is_deepnorm_moved_by_one_norm(tiny):
-    """On an embedding that is normed, and with the final norm, the two have the same forward (X, section 1)."""
-    _, minimax, inputs = tiny("llama", {"norm": "minimax", "init.std": 0.3})
-    _, deepnorm, _ = tiny("llama", {"norm": "deepnorm", "norm.final_norm": False})
-    with torch.no_grad():
-        for p in minimax.parameters():
-            p.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel()), dtype=p.dtype))
-    deepnorm.load_state_dict({k: v for k, v in minimax.state_dict().items() if k != "norm.weight"})
-    chain = [r.norm for layer in minimax.layers for r in (layer.attn_residual, layer.mlp_residual)] + [minimax.norm]
-    deepnorm.embed_norm = chain[0]
-    for residual, norm in zip(
-        (r for layer in deepnorm.layers for r in (layer.attn_residual, layer.mlp_residual)), chain[1:], strict=True
-    ):
-        residual.norm = norm
-    torch.testing.assert_close(deepnorm(inputs), minimax(inputs), atol=1e-12, rtol=1e-12)
-
-
-def variances(tiny, kind, family="llama", layers=16):
-    """Of the stream after each layer at initialisation, over tokens and features."""
-    settings = {"norm": kind, "model.layers": layers, "model.hidden": 64, "model.heads": 4, "init.std": 0.1}
-    _, model, inputs = tiny(family, settings)
-    found = []
-    for block in model.layers if family == "llama" else model.vit.blocks:
-        block.register_forward_hook(lambda _, args, x: found.append(x.var().item()))
-    model(inputs)
-    return found
-
-
-@pytest.mark.parametrize("family", RESIDUAL)
-def test_the_variance_of_pre_ln_grows_with_depth_and_that_of_lns_slower(tiny, family):
-    """Sun et al. 2025 (C): what a layer adds does not shrink in Pre-LN and shrinks with depth in LNS."""
-    pre, lns, post = (variances(tiny, kind, family) for kind in ("pre", "lns", "post"))
-    assert pre == sorted(pre)
-    assert lns == sorted(lns)
-    added = [[b - a for a, b in itertools.pairwise(v)] for v in (pre, lns)]
-    assert added[0][-1] > 0.5 * added[0][0]
-    assert added[1][-1] < 0.35 * added[1][0]
-    assert lns[-1] - lns[0] < 0.4 * (pre[-1] - pre[0])
-    assert post[-1] == pytest.approx(post[0], rel=0.2)  # normed after every layer
 
 
 class Skip(nn.Module):

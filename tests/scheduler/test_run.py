@@ -208,28 +208,6 @@ def test_fresh_seeds_lie_above_all_that_were_tuned_on(spec):
         spec(baseline="none")
 
 
-def test_arms_get_the_same_first_points_and_take_turns(store, spec):
-    record = run_here(spec())
-    rates = {arm: [t.params["optimizer.lr"] for t in trials] for arm, trials in by_arm(record).items()}
-    assert rates["pre"] == rates["mix"]
-    client = tracking.client()
-    order = sorted(
-        (client.get_run(t.run_id).info.start_time, t.arm) for trials in by_arm(record).values() for t in trials
-    )
-    assert [arm for _, arm in order] == ["pre", "mix", "pre", "mix"]
-
-
-def test_a_grid_runs_each_cell_once_however_often_it_is_continued(store, spec):
-    grid = {"sampler": "grid", "search": {"optimizer.lr": [1e-3, 1e-2]}}
-    part = run_here(spec(**grid, budget={"trials": 3}))
-    assert [len(trials) for trials in by_arm(part).values()] == [2, 3]
-    whole = run_here(spec(**grid, budget={"trials": 99}))
-    for arm, cells in {"pre": 2, "mix": 4}.items():
-        points = [tuple(sorted(t.params.items())) for t in whole.search(arm)]
-        assert len(points) == len(set(points)) == cells
-    assert run_here(spec(**grid, budget={"trials": 99})) == whole
-
-
 def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec, registries):
     (store / "broken.py").write_text(BROKEN)
     failing = {

@@ -9,7 +9,6 @@ import optuna
 import pytest
 import yaml
 from ledger.conftest import RATES, TRIVIAL, build_tree, lose, read_json, run_in_memory, write_json
-from PIL import Image
 from run_table import by_arm
 
 from ablate.addons.ledger import bundles, studies
@@ -330,16 +329,6 @@ def test_long_tables_are_left_to_the_bundle(run_sweep, tmp_path, monkeypatch):
     page = (tmp_path / "out" / "index.md").read_text()
     assert "## Layers of 8\n\n| arm | n |" in page
     assert "Layers of 9" not in page
-
-
-def test_a_figure_is_small_and_the_same_whenever_it_is_drawn(bundle):
-    (figure,) = bundle.glob("*.png")
-    with Image.open(figure) as image:
-        assert image.mode == "P"
-        assert min(image.size) > 400
-    before = figure.read_bytes()
-    publish_anew(bundle)
-    assert figure.read_bytes() == before
 
 
 def test_the_page_begins_with_the_answer(run_sweep, write_sweep, store, tmp_path):

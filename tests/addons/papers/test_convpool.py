@@ -107,17 +107,6 @@ def test_outputs_and_gradients_equal_the_equations(over, layer):
         assert a.abs().max() > 0, name
 
 
-def test_over_positions_layernorm_is_the_norm_of_each_channel_of_an_image():
-    """torch's instance norm, with one gain for each channel; RMSNorm is the same without the mean."""
-    x = images() + 0.5
-    norm = build_on_maps(norm_layers["layernorm"](), "positions", 3, 16 * 15).double()
-    torch.testing.assert_close(norm(x), F.instance_norm(x, eps=1e-6), atol=1e-12, rtol=1e-12)
-    rms = build_on_maps(norm_layers["rmsnorm"](), "positions", 3, 16 * 15).double()
-    scale = (x.square().mean((2, 3), keepdim=True) + 1e-6).sqrt()  # axes 2 and 3 in the code of Zhang and Sennrich
-    torch.testing.assert_close(rms(x), x / scale, atol=1e-12, rtol=1e-12)
-    assert list(rms.state_dict()) == ["weight"]
-
-
 @pytest.mark.parametrize("over", ["positions", "channels"])
 def test_batchnorm_is_torchs_whatever_the_others_are_over(over):
     norm, theirs = build_on_maps(norm_layers["batchnorm"](), over, 3, 16 * 15), nn.BatchNorm2d(3)

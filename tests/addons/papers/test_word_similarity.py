@@ -146,15 +146,11 @@ def test_the_command_compares_each_two_models_with_a_tokenizer_of_their_own(stor
     assert "-: the tokenizers differ" in table
 
 
-def test_bytes_have_no_words(trained, tmp_path, capsys):
-    run = trained("llama").run_id
+@pytest.mark.parametrize(
+    ("name", "told"), [("llama", "In no pair of"), ("vit", "word similarity needs a language model")]
+)
+def test_bytes_and_images_have_no_words(trained, tmp_path, capsys, name, told):
     (tmp_path / "pairs.txt").write_text("cat\tdog\t7\n")
-    assert main(["diagnose", run, "--what", "word_similarity", "--pairs", str(tmp_path / "pairs.txt")]) == 2
-    assert "In no pair of" in capsys.readouterr().err
-
-
-def test_a_vision_transformer_has_no_words(trained, tmp_path, capsys):
-    run = trained("vit").run_id
-    (tmp_path / "pairs.txt").write_text("cat\tdog\t7\n")
-    assert main(["diagnose", run, "--what", "word_similarity", "--pairs", str(tmp_path / "pairs.txt")]) == 2
-    assert "word similarity needs a language model" in capsys.readouterr().err
+    words = ["diagnose", trained(name).run_id, "--what", "word_similarity", "--pairs", str(tmp_path / "pairs.txt")]
+    assert main(words) == 2
+    assert told in capsys.readouterr().err

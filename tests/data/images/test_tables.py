@@ -14,7 +14,7 @@ import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from PIL import Image
 
-from ablate.config.errors import ConfigError, DataError
+from ablate.config.errors import DataError
 from ablate.data import ImageDataset, ImageFiles, ImageFolder
 from ablate.experiment.tree import Experiment
 from ablate.tracking.paths import cache_folder
@@ -237,13 +237,6 @@ def hub(monkeypatch):
     return answer
 
 
-def test_a_dataset_of_the_hub(hub, cache):
-    hub(DatasetDict({"train": table(), "validation": table((2, 1, 0)), "test": table([-1] * 3)}))
-    corpus = load(cache, dataset="ILSVRC/imagenet-1k")
-    assert greys(corpus.val) == ([0, 1, 2], [2, 1, 0])
-    assert corpus.description.endswith("read: train, validation; not read: test")
-
-
 def test_the_usual_names_of_splits_are_known(hub, cache):
     parts = DatasetDict({"Training": table(), "Dev": table((2, 1, 0)), "eval": table([0, 1, 2]), "test": table()})
     hub(parts)
@@ -278,12 +271,6 @@ def test_what_the_hub_says_becomes_what_to_do(hub, cache):
         "no space for the dataset 'me/x': No space left on device. Set HF_HOME to a folder on another disk",
         dataset="me/x",
     )
-
-
-def test_files_or_a_dataset_must_be_named():
-    for kind, field in (("image_dataset", "dataset"), ("image_files", "files")):
-        with pytest.raises(ConfigError, match=rf"data.{field}: is required"):
-            Experiment.from_mapping({"model": "vit-tiny", "data": kind})
 
 
 @pytest.fixture

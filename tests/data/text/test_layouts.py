@@ -71,7 +71,10 @@ def test_too_few_documents(config, tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["packed", "documents"])
-@pytest.mark.parametrize(("ranks", "workers"), [(1, 0), (1, 2), (1, 4), (2, 0), (2, 2), (2, 4), (4, 0), (4, 2)])
+@pytest.mark.parametrize(
+    ("ranks", "workers"),
+    [(1, 0), (1, 4), (2, 2), (4, 0), *(pytest.param(*both, marks=pytest.mark.chaos) for both in ((2, 4), (4, 2)))],
+)
 def test_each_token_once_per_epoch(config, tmp_path, layout, ranks, workers):
     """Over all ranks and workers, counted one by one: `token` is a position of the stream."""
     corpus = config(layout=layout, val_fraction=0.2).load(tmp_path)

@@ -1,4 +1,5 @@
-"""Every placement in both families: µP is flat in width and CompleteP in depth, the usual settings are not."""
+"""µP is flat in width and CompleteP in depth, the usual settings are not: every placement, of the widths in one family
+each and by `make chaos` in both."""
 
 import pytest
 import torch
@@ -40,8 +41,14 @@ def compare(corpora, family, kind, norm, axis, sizes, seeds):
     return {one.group: one for one in judge(axis, courses) if one.quantity == "change"}
 
 
-@pytest.mark.parametrize("norm", LISTED)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "norm"),
+    [
+        pytest.param(family, norm, marks=[] if (place + number) % 2 == 0 else pytest.mark.chaos)
+        for place, family in enumerate(FAMILIES)
+        for number, norm in enumerate(LISTED)
+    ],
+)
 def test_mup_is_flat_in_width(corpora, family, norm):
     """From a width of 32 to 128. Of two seeds the layers are within 35 %: at 32 they are up to 20 % from what they are
     in the limit of large widths, and seeds differ by some 10 %. By the usual settings some part moves much further:

@@ -207,11 +207,6 @@ def test_overrides_of_what_is_searched(file):
         Sweep.load(file, {"search.optimizer.lrr": [1e-3]})
 
 
-def test_overrides_leave_the_file_alone(file):
-    Sweep.load(file, {"seed": 3, "budget.trials": 1})
-    assert file.read_text() == FILE
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -242,12 +237,6 @@ def test_overrides_that_are_wrong(file, overrides, message):
 )
 def test_a_grid_has_its_cells_for_a_budget(parts, count):
     assert sweep(sampler="grid", **parts).trials("all") == count
-
-
-def test_each_arm_has_the_cells_of_its_own_grid():
-    arms = {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.25, 0.5]}}}
-    spec = sweep(sampler="grid", arms=arms, search={"optimizer.lr": [1e-3, 1e-2]})
-    assert (spec.trials("pre"), spec.trials("mix")) == (2, 4)
 
 
 def test_a_stored_grid_keeps_its_cells():
@@ -356,13 +345,6 @@ def test_what_a_range_or_a_list_contains():
     assert [v for v in (1, 2, 3, 8, 10, 2.0, True) if contains(whole, v)] == [2, 3, 8]
     assert [v for v in (1e-5, 1e-4, 3e-4, 1e-2, 0.1, "a") if contains(log, v)] == [1e-4, 3e-4, 1e-2]
     assert [v for v in (True, 1, "a", None) if contains([1, "a"], v)] == [1, "a"]
-
-
-def test_trials_of_an_arm_by_its_budget():
-    assert sweep().trials("all") == 10
-    assert sweep(budget={"trials": 3}).trials("all") == 3
-    grid = {"search": {"optimizer.lr": [1e-3, 1e-2]}, "sampler": "grid"}
-    assert sweep(**grid).trials("all") == 2
 
 
 def test_problems_of_all_arms_at_once_each_with_its_place():

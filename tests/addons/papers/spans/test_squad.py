@@ -207,14 +207,6 @@ def write_piqa(folder):
     return folder
 
 
-def test_both_forms_are_the_same_questions(questions, tmp_path):
-    forms = [write(tmp_path / write.__name__, questions) for write in (write_squad, write_hub)]
-    one, other = map(load_questions, forms)
-    assert one == other
-    assert [(q.id, q.answers) for q in one] == [(q["id"], tuple(a["text"] for a in q["answers"])) for q in questions]
-    assert load_questions(forms[0], 4) == one[:4]
-
-
 def test_questions_that_cannot_be_scored(store, bert, questions, tmp_path, capsys):
     bad = copy.deepcopy(questions)
     bad[1]["answers"][0]["answer_start"] = 10_000
