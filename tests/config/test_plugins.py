@@ -19,7 +19,6 @@ from stored_facts import read_facts
 from ablate import tracking
 from ablate.cli import main
 from ablate.config import plugins
-from ablate.config.building import json_schema
 from ablate.config.errors import AblateError, ConfigError, SweepError
 from ablate.config.merging import merge
 from ablate.experiment.tree import Experiment
