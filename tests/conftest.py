@@ -4,10 +4,12 @@ import functools
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
 from contextlib import closing
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -28,6 +30,18 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, and a test sends
 local.start_process = fork_worker
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it does, most of all beside other work
+
+
+IMPORT_OF_AN_ADDON = re.compile(
+    r"^from (ablate\.addons|docs\.pages|evaluation|export|ledger|papers|post_training|scaling)\b", re.MULTILINE
+)
+
+
+def pytest_ignore_collect(collection_path):
+    """Where the addons were deleted, the tests that import one are left out: the others are the core's."""
+    if collection_path.suffix == ".py" and find_spec("ablate.addons") is None:
+        return bool(IMPORT_OF_AN_ADDON.search(collection_path.read_text(encoding="utf-8"))) or None
+    return None
 
 
 def pytest_collection_finish(session):
