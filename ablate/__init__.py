@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ablate.experiment.tree import Experiment as Experiment
     from ablate.reports.report import Report as Report
     from ablate.reports.report import report as report
-    from ablate.scheduler.shown import sweep as sweep
+    from ablate.scheduler.run import sweep as sweep
     from ablate.sweeps.spec.sweep import Sweep as Sweep
     from ablate.training.procedures import Result as Result
     from ablate.training.shown import train as train
@@ -50,7 +50,7 @@ _HOMES = {
     "open_trained": "ablate.training.trained",
     "publish": "ablate.addons.ledger.publish",
     "report": "ablate.reports.report",
-    "sweep": "ablate.scheduler.shown",
+    "sweep": "ablate.scheduler.run",
     "to_hf": "ablate.addons.export.in_memory",
     "train": "ablate.training.shown",
     "verify": "ablate.addons.ledger.verify",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 with postpone_imports():
     from ablate.reports import terminal
-    from ablate.scheduler import devices, dry_run, progress
+    from ablate.scheduler import devices, dry_run
     from ablate.scheduler import run as sweep_run
     from ablate.scheduler.executors import slurm as slurm_executor
     from ablate.sweeps.spec import files, library, references, scale
@@ -205,7 +205,6 @@ def _run(
         if spec.name not in requested:
             print(_announce(spec, specs, options))
         workers = _count_workers(spec, options)
-        print_wrapped(console, progress.describe_sweep(spec, workers))
         fresh = options.fresh and spec.name in requested
         try:
             record = sweep_run.sweep(

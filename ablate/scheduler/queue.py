@@ -87,7 +87,7 @@ class Queue(Writer):
             for arm in self.spec.all_arms:
                 self.write_note(arm, SESSION, session)
             lost = self.free_orphans()
-            wanted = [one for part in self._advance().parts for one in part.wanted]
+            wanted = [one for lane in self._advance().lanes for one in lane.wanted]
             again = {(one.arm, one.number) for one in wanted if one.stage == SEARCH}
             for arm in self.spec.all_arms:  # of the trial that ended last, if the session ended before this
                 self.drop_checkpoints(arm)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from ablate import tracking
 from ablate.config.errors import AblateError, StoreError, SweepError
-from ablate.config.logs import open_console
+from ablate.config.logs import log_where_unheard, open_console, print_wrapped
 from ablate.distributed import ranks
 from ablate.distributed.signals import handle_signals
 from ablate.scheduler.executors.executor import Executor, Workers
 from ablate.scheduler.executors.local import ThisMachine
 from ablate.scheduler.preparation import begin_session
-from ablate.scheduler.progress import Display
+from ablate.scheduler.progress import Display, describe_sweep
 from ablate.scheduler.queue import Queue
 from ablate.scheduler.status import Follower
 from ablate.scheduler.storage import do_locked, read_sweep, storage_url, translate_storage_errors
@@ -47,11 +47,29 @@ def sweep(
     storage: str | None = None,
     fresh: bool = False,
     console: Console | None = None,
+    progress: bool = True,
     executor: Executor | None = None,
 ) -> SweepRecord:
-    """Run or continue `spec` as `ablate.scheduler.shown.sweep` does, and show its progress on `console` alone.
-    `executor`: where its workers run; by default on this machine."""
+    """Run `spec` until every arm has its trials, and return what the storage then holds. Run again, it continues.
+
+    Args:
+        spec: the sweep.
+        workers: trials at a time; each computes on its share of the cores.
+        storage: URL of the Optuna storage; by default the SQLite database under `mlruns/`.
+        fresh: start anew, and keep the old trials as an earlier generation.
+        console: where progress is shown; by default stdout.
+        progress: whether it is shown what runs, each trial that begins or ends, the verdict so far and the time that is
+            left: in a live table on a terminal, in lines in a notebook, a file or a pipe.
+        executor: where its workers run; by default on this machine.
+
+    Raises SweepError where `spec` differs from the file that its studies were started with, DataError and StoreError
+    before any trial runs, KeyboardInterrupt after Ctrl-C, when everything that ran is put up for another try.
+    """
+    if not isinstance(spec, Sweep):
+        raise TypeError(f"give a Sweep, such as ablate.Sweep.load('my-sweep.yaml'), not a {type(spec).__name__}")
     executor = executor or ThisMachine()
+    console = (console or open_console()) if progress else open_console(shown=False)
+    print_wrapped(console, describe_sweep(spec, workers))
     warnings.filterwarnings("ignore", module="optuna")
     if workers > 1 and ranks.world_size() > 1:
         raise SweepError(
@@ -60,11 +78,11 @@ def sweep(
         )
     tracking.open_store()  # before anything is prepared
     url = storage_url(storage)
-    display = Display(console or open_console(), spec.objective.metric, workers)
-    wanted = executor.pick_threads(max(workers, ranks.local_size()))
-    queue, threads = begin_session(spec, url, fresh, wanted, display.note)
-    name = queue.full_name
-    with translate_storage_errors(url):
+    display = Display(console, spec.objective.metric, workers)
+    with log_where_unheard(), translate_storage_errors(url):
+        wanted = executor.pick_threads(max(workers, ranks.local_size()))
+        queue, threads = begin_session(spec, url, fresh, wanted, display.note)
+        name = queue.full_name
         follower = Follower(name, queue.storage, display)
         if queue.must_wait():
             stop = _Stop()
@@ -74,7 +92,9 @@ def sweep(
                 else:
                     _run_workers(executor.build_workers(name, url, workers, threads), follower, stop)
             if stop.signals:
-                _end_orphaned_runs(queue)
+                for run in queue.list_orphans():  # of workers that were killed
+                    with contextlib.suppress(StoreError):
+                        end_run(run.run_id, "interrupted", "stopped")
                 raise KeyboardInterrupt(*stop.signals)
         close(queue)
     return read_sweep(name, url)
@@ -151,13 +171,6 @@ def _follow_aside(follower: Follower) -> Iterator[None]:
         thread.join()
         with contextlib.suppress(StoreError):
             follower.close()
-
-
-def _end_orphaned_runs(queue: Queue) -> None:
-    """Mark the MLflow runs of workers that were killed as interrupted."""
-    for run in queue.list_orphans():
-        with contextlib.suppress(StoreError):
-            end_run(run.run_id, "interrupted", "stopped")
 
 
 def close(queue: Queue) -> bool:

@@ -169,17 +169,17 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
 def read_sweep_from(storage: BaseStorage | None, title: str) -> SweepRecord:
     """Return `read_sweep` for an open storage; None: there is none yet."""
     with explain_damage(storage):
-        return _find_sweep(storage, title)
-
-
-def _find_sweep(storage: BaseStorage | None, title: str) -> SweepRecord:
-    name, _, wanted = title.partition("@")
-    known = {} if storage is None else list_generations(storage)
-    if storage is None or name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
-        names = [format_title(n, g) for n, gs in known.items() for g in gs]
-        listed = f"Sweeps: {', '.join(names)}." if names else "There are none yet: run `ablate sweep FILE.yaml`."
-        raise SweepError(f"There is no sweep {title!r}. {listed}{did_you_mean(title, names)}")
-    return read_generation(storage, name, int(wanted) if wanted else known[name][-1])
+        name, _, wanted = title.partition("@")
+        known = {} if storage is None else list_generations(storage)
+        if (
+            storage is None
+            or name not in known
+            or (wanted and (not wanted.isdigit() or int(wanted) not in known[name]))
+        ):
+            names = [format_title(n, g) for n, gs in known.items() for g in gs]
+            listed = f"Sweeps: {', '.join(names)}." if names else "There are none yet: run `ablate sweep FILE.yaml`."
+            raise SweepError(f"There is no sweep {title!r}. {listed}{did_you_mean(title, names)}")
+        return read_generation(storage, name, int(wanted) if wanted else known[name][-1])
 
 
 def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRecord:

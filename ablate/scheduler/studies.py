@@ -326,7 +326,9 @@ class Writer:
         from optuna.trial import TrialState
 
         trial_id = self.studies.find_trial_id(study, trial.number)
-        self.storage.set_trial_user_attr(trial_id, ENDING, describe_ending(ending, self.studies.session))
+        failed = {SESSION: self.studies.session} if ending.status == "failed" else {}
+        told = {"status": ending.status, "reason": ending.reason, **ending.notes, **failed}
+        self.storage.set_trial_user_attr(trial_id, ENDING, told)  # in one write: it is there whole
         value = ending.value
         if value is None and ending.state == "PRUNED" and trial.intermediate_values:
             value = trial.intermediate_values[max(trial.intermediate_values)]
@@ -372,12 +374,6 @@ class Writer:
         self.storage.set_trial_user_attr(self.studies.find_trial_id(study, trial.number), OWNER, owner)
         self.abandoned.discard((study, trial.number))
         self.studies.refresh()
-
-
-def describe_ending(ending: Ending, session: int) -> dict[str, Any]:
-    """Return what the storage keeps of an end, in one write: it is there whole."""
-    failed = {SESSION: session} if ending.status == "failed" else {}
-    return {"status": ending.status, "reason": ending.reason, **ending.notes, **failed}
 
 
 def end_run(run_id: str | None, status: str, reason: str) -> None:

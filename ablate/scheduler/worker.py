@@ -25,7 +25,6 @@ from ablate.experiment.metrics import name_in_mlflow
 from ablate.scheduler.devices import cap_memory, read_sharing
 from ablate.scheduler.leases import TAKEN_OVER, Lease, describe_process, has_ended
 from ablate.scheduler.preparation import list_changed_plugins, open_queue
-from ablate.scheduler.queue import Queue
 from ablate.scheduler.storage import do_locked, find_file, translate_storage_errors
 from ablate.scheduler.studies import INPUTS
 from ablate.scheduler.tasks import Task, locate_traceback
@@ -63,7 +62,8 @@ class Worker:
         self.signals: list[int] = []
         """Those that asked it to stop."""
         with translate_storage_errors(url):
-            self.queue, self.threads = _await_queue(name, url)
+            opened = open_queue(name, url) if find_file(url) else repeat_while_away(lambda: open_queue(name, url), url)
+            self.queue, self.threads = opened  # a server that is away was there for the command that started this
         self.spec, record = self.queue.spec, self.queue.studies.read()
         self.title, self.full_name = record.title, record.full_name
         self._plugins = plugins.hash_files(self.spec.plugin_files)
@@ -197,14 +197,6 @@ class Worker:
             ending = classify(result.metrics.get(LOSS), self.queue.studies.read().trivial_loss)
         with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
             tracking.client().set_tag(result.run_id, "ablate.outcome", ending)
-
-
-def _await_queue(name: str, url: str) -> tuple[Queue, int]:
-    """Return what `open_queue` does; wait up to two minutes for a server that is away, as it was there for the command
-    that started this process."""
-    if find_file(url) is not None:
-        return open_queue(name, url)
-    return repeat_while_away(lambda: open_queue(name, url), url)
 
 
 def await_store(note: Callable[[str], None], must_stop: Callable[[], bool]) -> None:

@@ -61,9 +61,13 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     else:
         shown = f"at least {smallest:.2g}, by a standard deviation of {sd:g} of a paired difference"
         shown += f" over seeds{_name_source(spec)}"
+    needed = count_failures_needed(comparisons + 1)
+    shown_failures = f"to show that an arm fails more often, it must fail on {needed} seeds on which the other trains"
+    if needed > most:
+        shown_failures = f"that an arm fails more often takes at least {needed} seeds to show"
     lines = [
         f"{most} seeds, {family}: they detect, with a power of 80 %, differences of {name} of {shown}",
-        f"failures: {_describe_exclusion(most)}; {_describe_failures(most, count_failures_needed(comparisons + 1))}",
+        f"failures: {_describe_exclusion(most)}; {shown_failures}",
     ]
     return [*lines, *warnings]
 
@@ -156,13 +160,6 @@ def _list_gaps(spec: Sweep) -> dict[str, float]:
             elif entry.metric == metric.removesuffix("loss") + "perplexity" and min(value, theirs) > 0:
                 gaps[f"{what} (perplexities, in nats)"] = abs(math.log(value / theirs))
     return gaps
-
-
-def _describe_failures(seeds: int, needed: int) -> str:
-    """Return what it takes to show that an arm fails more often."""
-    if needed > seeds:
-        return f"that an arm fails more often takes at least {needed} seeds to show"
-    return f"to show that an arm fails more often, it must fail on {needed} seeds on which the other trains"
 
 
 def _describe_exclusion(seeds: int) -> str:

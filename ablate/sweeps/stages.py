@@ -44,7 +44,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Part:
+class Lane:
     """Runs that take turns with those of others: the search of an arm, or its runs with the same settings."""
 
     arm: str
@@ -73,7 +73,7 @@ class Decision:
 
 
 class Stage:
-    """Runs of one kind: it wants what its parts want, and is done when they are. Its methods see the runs of all arms,
+    """Runs of one kind: it wants what its lanes want, and is done when they are. Its methods see the runs of all arms,
     and those of the stages before it have ended. A further stage is one class here, a word in `runs.StageName`, and a
     place in `STEPS`."""
 
@@ -94,7 +94,7 @@ class Stage:
         """Return its runs at most, where only results say of which arms they are."""
         return 0
 
-    def parts(self, record: SweepRecord) -> list[Part]:
+    def lanes(self, record: SweepRecord) -> list[Lane]:
         """Return its runs, those that are wanted included."""
         raise NotImplementedError
 
@@ -120,15 +120,15 @@ class Search(Stage):
 
     name, noun, purpose = SEARCH, "trial", "to tune"
 
-    def parts(self, record: SweepRecord) -> list[Part]:
-        parts = {arm: self._build(record, arm) for arm in record.arms}
-        for arm, part in parts.items():
+    def lanes(self, record: SweepRecord) -> list[Lane]:
+        lanes = {arm: self._build(record, arm) for arm in record.arms}
+        for arm, lane in lanes.items():
             donor = find_own_donor(record.spec, arm)
-            if donor is not None and not (parts[donor].is_done and record.best(donor)):
-                parts[arm] = Part(arm, part.started, part.running, part.open, ())
-        return list(parts.values())
+            if donor is not None and not (lanes[donor].is_done and record.best(donor)):
+                lanes[arm] = Lane(arm, lane.started, lane.running, lane.open, ())
+        return list(lanes.values())
 
-    def _build(self, record: SweepRecord, arm: str) -> Part:
+    def _build(self, record: SweepRecord, arm: str) -> Lane:
         spec, runs = record.spec, record.search(arm)
         under_way = len(runs.select(status="running"))
         lost = len(runs.select(status="failed"))  # the next session tries them again
@@ -136,7 +136,7 @@ class Search(Stage):
         begun = runs.select(status=("interrupted", "waiting"))
         wanted = list(self._list_begun(record, arm, begun)) if left else []
         wanted += self._list_new(spec, arm, runs, left - len(begun))
-        return Part(arm, runs.finished + under_way, under_way, left, tuple(wanted))
+        return Lane(arm, runs.finished + under_way, under_way, left, tuple(wanted))
 
     def _list_begun(self, record: SweepRecord, arm: str, begun: Sequence[Run]) -> Iterator[Wanted]:
         rungs = record.spec.plan_rungs(arm)
@@ -228,10 +228,10 @@ class Selection(Stage):
             told = f"{most}" if len(counts) == 1 else f"{most} or fewer"
             yield f"then the best {told} settings of each arm on the selection {seeds}"
 
-    def parts(self, record: SweepRecord) -> list[Part]:
+    def lanes(self, record: SweepRecord) -> list[Lane]:
         seeds = record.spec.selection_seeds()
         return [
-            _build_part(record, Wanted(arm, SELECTION, run.number, run.params), seeds)
+            _build_lane(record, Wanted(arm, SELECTION, run.number, run.params), seeds)
             for arm in record.arms
             if record.is_tested and arm not in record.chosen and len(ranked := self._rank(record, arm)) > 1
             for run, _ in ranked
@@ -292,9 +292,9 @@ class Fresh(Stage):
             text += f", and one more at a time, at most {confirm.most_seeds}, until {end}"
         yield text
 
-    def parts(self, record: SweepRecord) -> list[Part]:
+    def lanes(self, record: SweepRecord) -> list[Lane]:
         return [
-            _build_part(
+            _build_lane(
                 record,
                 Wanted(arm, FRESH, record.chosen[arm], record.find_settings(arm)),
                 record.spec.fresh_seeds(count),
@@ -334,13 +334,13 @@ class Crossed(Stage):
         both = any(one.kind == "interaction" for one in spec.comparisons)
         return len(pairs) // (1 if both else 2) * spec.confirm.most_seeds
 
-    def parts(self, record: SweepRecord) -> list[Part]:
-        parts = []
+    def lanes(self, record: SweepRecord) -> list[Lane]:
+        lanes = []
         for (loser, winner), count in plan_record(record).crossed.items():
             params = cross_params(record.spec, record.find_settings(loser), record.find_settings(winner))
             wanted = Wanted(loser, CROSSED, record.chosen[loser], params, at=winner)
-            parts.append(_build_part(record, wanted, record.spec.fresh_seeds(count)))
-        return parts
+            lanes.append(_build_lane(record, wanted, record.spec.fresh_seeds(count)))
+        return lanes
 
     def decide(self, record: SweepRecord) -> list[Decision]:
         """Return the looks that are due. With the first look at an arm the difference that matters is noted, and with
@@ -367,13 +367,13 @@ class Crossed(Stage):
         return max(record.runs.select(arm, CROSSED).finished, planned)
 
 
-def _build_part(record: SweepRecord, wanted: Wanted, seeds: Sequence[int]) -> Part:
+def _build_lane(record: SweepRecord, wanted: Wanted, seeds: Sequence[int]) -> Lane:
     """Return the runs of certain settings on `seeds`."""
     known = record.runs.select(wanted.arm, wanted.stage, number=wanted.number, at=wanted.at)
     running = len(known.select(status="running"))
     tried = {run.seed for run in known.select(status=(*FINISHED, "running", "failed"))}
     left = [seed for seed in seeds if seed not in tried]
-    return Part(
+    return Lane(
         wanted.arm, known.finished + running, running, len(left), tuple(replace(wanted, seed=seed) for seed in left)
     )
 
@@ -393,7 +393,7 @@ def _format_seeds(seeds: list[int]) -> str:
 class Step:
     """Where a sweep stands."""
 
-    parts: list[Part] = field(default_factory=list)
+    lanes: list[Lane] = field(default_factory=list)
     """The runs of the stages that go on; none: nothing is left to do."""
     decisions: list[Decision] = field(default_factory=list)
     """What has to be written down first."""
@@ -401,16 +401,16 @@ class Step:
     @property
     def is_running(self) -> bool:
         """Whether runs are going on."""
-        return any(part.running for part in self.parts)
+        return any(lane.running for lane in self.lanes)
 
     def pick(self) -> Wanted | None:
-        """Return the run whose arm, and among the parts of that which itself, is furthest behind, so that a sweep that
+        """Return the run whose arm, and among the lanes of that which itself, is furthest behind, so that a sweep that
         is stopped has compared the arms evenly."""
         started, total = Counter[str](), Counter[str]()
-        for part in self.parts:
-            started[part.arm] += part.started
-            total[part.arm] += part.started + part.open
-        ready = [part for part in self.parts if part.wanted]
+        for lane in self.lanes:
+            started[lane.arm] += lane.started
+            total[lane.arm] += lane.started + lane.open
+        ready = [lane for lane in self.lanes if lane.wanted]
         ready.sort(key=lambda p: (started[p.arm] / total[p.arm], p.started / (p.started + p.open)))
         return ready[0].wanted[0] if ready else None
 
@@ -420,11 +420,11 @@ def find_step(record: SweepRecord) -> Step:
     for stages in STEPS:
         if due := [one for stage in stages for one in stage.settle(record)]:
             return Step(decisions=due)
-        parts = [part for stage in stages for part in stage.parts(record)]
-        if not all(part.is_done for part in parts):
-            return Step(parts)
+        lanes = [lane for stage in stages for lane in stage.lanes(record)]
+        if not all(lane.is_done for lane in lanes):
+            return Step(lanes)
         if decisions := [one for stage in stages for one in stage.decide(record)]:
-            return Step(parts, decisions)
+            return Step(lanes, decisions)
     return Step()
 
 

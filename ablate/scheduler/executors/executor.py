@@ -4,11 +4,15 @@ workers are not replaced any more."""
 from __future__ import annotations
 
 import shutil
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ablate import tracking
 from ablate.config.errors import AblateError, Problem, StoreError
+from ablate.distributed.launching import SAFE_PATH
+from ablate.scheduler.devices import THREADS
 from ablate.scheduler.storage import storage_url
 
 
@@ -64,10 +68,6 @@ class WorkerLog:
         ends = [i for i, line in enumerate(lines) if line.startswith(ERROR)]
         return lines[: ends[0]] if ends else lines
 
-    def keep(self, name: object) -> Path:
-        """Rename the file, so that the next worker does not empty it; return its new path."""
-        return self.path.rename(self.path.with_suffix(f".{name}.log"))
-
 
 def check_space(log: Path) -> None:
     """Raise StoreError if the disk of `log` is full, of which a worker cannot write a word there."""
@@ -108,35 +108,115 @@ class Crashes:
             raise AblateError(f"No worker can start: each {how}. See {log}")
 
 
-class Workers(Protocol):
-    """The workers of one sweep."""
+@dataclass(frozen=True)
+class WorkerEnd:
+    """How a worker ended."""
 
-    count: int
-    """The most that work at a time."""
+    status: int
+    """Its exit status; 128 + n where signal n has killed it."""
+    node: str = ""
+    """Where it ran; "": on this machine."""
+    error: str = ""
+    """The message of one that ended with exit status 2."""
+
+
+@dataclass
+class Slot:
+    """A worker of a sweep, wherever it runs."""
+
+    number: int
+    handle: Any
+    """What its place knows it by."""
+    log: WorkerLog
+    since: float
+    is_over: bool = False
+    """Whether its end was handled."""
+
+
+class Workers:
+    """The workers of one sweep; one that is killed or crashes is replaced. A subclass says how one is started and
+    stopped in its place, and how it ended.
+
+    Args:
+        title: the sweep.
+        url: its storage.
+        count: number of workers.
+        threads: threads of each.
+    """
+
     patience: float
     """Seconds that they are given to write their checkpoints after Ctrl-C."""
 
+    def __init__(self, title: str, url: str, count: int, threads: int) -> None:
+        self.title, self.count = title, count
+        self.environment = {**dict.fromkeys(THREADS, str(threads)), **SAFE_PATH, **list_addresses(url)}
+        self.crashes = Crashes()
+        self.slots: list[Slot] = []
+
+    def start_one(self, number: int, log: WorkerLog) -> Any:
+        """Start a worker, which writes to `log`, and return its handle."""
+        raise NotImplementedError
+
+    def has_ended(self, slot: Slot) -> bool:
+        """Return whether a worker has ended."""
+        raise NotImplementedError
+
+    def read_end(self, slot: Slot) -> WorkerEnd:
+        """Return how one ended."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Ask all to write their checkpoints and end."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End all at once."""
+        raise NotImplementedError
+
     def start(self, count: int) -> None:
         """Start the first `count` of them."""
+        self.slots = [self._start(number, WorkerLog(self.title, number)) for number in range(count)]
+
+    def _start(self, number: int, log: WorkerLog) -> Slot:
+        return Slot(number, self.start_one(number, log), log, time.monotonic())
 
     def have_work(self) -> bool:
         """Return whether any of them has not come to its end; one that was killed is to be replaced."""
+        return any(not slot.is_over for slot in self.slots)
 
     def is_running(self) -> bool:
         """Return whether any of them has not ended."""
+        return any(not self.has_ended(slot) for slot in self.slots)
 
     def read_lines(self) -> list[str]:
         """Return the lines that they have written since the last call."""
+        return [line for slot in self.slots for line in slot.log.read_lines()]
 
     def replace_killed(self) -> list[str]:
         """Replace those that were killed or crashed; return a sentence for each. Raises AblateError with the message of
         one that ended with an error, or if none can start."""
+        sentences = []
+        for i, slot in enumerate(self.slots):
+            if slot.is_over or not self.has_ended(slot):
+                continue
+            slot.is_over, end = True, self.read_end(slot)
+            if end.status == 2:
+                raise AblateError(end.error)
+            if end.status not in (0, 130):
+                sentences.append(self.describe_crash(slot, end))
+                self.slots[i] = self._start(slot.number, slot.log)
+        return sentences
 
-    def stop(self) -> None:
-        """Ask all to write their checkpoints and end."""
-
-    def kill(self) -> None:
-        """End all at once."""
+    def describe_crash(self, slot: Slot, end: WorkerEnd) -> str:
+        """Return a sentence on a worker that was killed or crashed. Raises AblateError if none can start."""
+        where = f" on {end.node}" if end.node else ""
+        if end.status > 128:
+            self.crashes.reset()
+            return f"Worker {slot.number} was killed by signal {end.status - 128}{where} and is replaced."
+        last = f", the last{where}" if where else ""
+        self.crashes.add(time.monotonic() - slot.since, f"ends with exit status {end.status}{last}", slot.log.path)
+        how = f"ended with exit status {end.status}{where}"
+        return f"Worker {slot.number} {how} and is replaced. Its output: {slot.log.path}"
 
 
 class Executor(Protocol):

@@ -11,17 +11,15 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, StoreError
 from ablate.config.formatting import count_noun
 from ablate.config.lazy import import_library
-from ablate.distributed.launching import SAFE_PATH
-from ablate.scheduler.devices import SHARING, THREADS
-from ablate.scheduler.executors.executor import Crashes, WorkerLog, list_addresses, validate_databases
-from ablate.scheduler.executors.ray_task import STOPPING, WorkerEnd, WorkerOrder, read_version, run_worker
+from ablate.scheduler.devices import SHARING
+from ablate.scheduler.executors.executor import Slot, WorkerEnd, WorkerLog, Workers, validate_databases
+from ablate.scheduler.executors.ray_task import STOPPING, WorkerOrder, read_version, run_worker
 from ablate.tracking import shorten
 
 ANSWER = 30.0  # seconds within which something must listen at the address
@@ -201,93 +199,48 @@ def open_cluster(
         yield cluster
 
 
-@dataclass
-class _Slot:
-    """A worker, on whatever node it runs."""
-
-    number: int
-    task: Any
-    """Ray's reference."""
-    log: WorkerLog
-    since: float
-    is_over: bool = False
-    """Whether its end was handled."""
-
-
-class RayWorkers:
+class RayWorkers(Workers):
     """So many workers of a sweep, each a task of Ray. Ray starts one again whose node was lost; one that crashed is
-    replaced here.
-
-    Args:
-        cluster: where.
-        title: the sweep.
-        url: its storage.
-        count: number of workers.
-        threads: threads of each.
-    """
+    replaced here."""
 
     patience = STOPPING + 5.0
 
     def __init__(self, cluster: RayCluster, title: str, url: str, count: int, threads: int) -> None:
-        self.cluster, self.title, self.count = cluster, title, count
-        sharing = {SHARING: str(int(1 / cluster.gpus + 1e-6))} if 0 < cluster.gpus < 1 else {}
-        self._environment = {**dict.fromkeys(THREADS, str(threads)), **SAFE_PATH, **list_addresses(url), **sharing}
+        super().__init__(title, url, count, threads)
+        self.cluster = cluster
+        if 0 < cluster.gpus < 1:
+            self.environment[SHARING] = str(int(1 / cluster.gpus + 1e-6))
         self._host = socket.gethostname() if validate_databases(url) else None
-        self._crashes = Crashes()
-        self._slots: list[_Slot] = []
         self._is_done = False  # a worker has found nothing left to do
         self._nodes = _Nodes()
 
-    def start(self, count: int) -> None:
-        """Start the first `count` of them, as soon as the cluster has room for each."""
-        self._slots = [self._start(number, WorkerLog(self.title, number)) for number in range(count)]
+    def start_one(self, number: int, log: WorkerLog) -> Any:
+        order = WorkerOrder(self.title, os.getcwd(), self.environment, str(log.path), read_version(), self._host)
+        return self.cluster.submit(order)
 
-    def _start(self, number: int, log: WorkerLog) -> _Slot:
-        order = WorkerOrder(self.title, os.getcwd(), self._environment, str(log.path), read_version(), self._host)
-        return _Slot(number, self.cluster.submit(order), log, time.monotonic())
+    def has_ended(self, slot: Slot) -> bool:
+        return _has_ended(slot)
+
+    def read_end(self, slot: Slot) -> WorkerEnd:
+        end = _read_end(slot)
+        self._is_done = self._is_done or end.status == 0
+        return end
 
     def have_work(self) -> bool:
         """Return whether any of them has not come to its end, and none has found that the sweep is done: then those
         that wait for room are not needed."""
-        return not self._is_done and any(not slot.is_over for slot in self._slots)
-
-    def is_running(self) -> bool:
-        """Return whether any of them has not ended."""
-        return any(not _has_ended(slot) for slot in self._slots)
-
-    def read_lines(self) -> list[str]:
-        """Return the lines that they have written since the last call, where the nodes share the store."""
-        return [line for slot in self._slots for line in slot.log.read_lines()]
+        return not self._is_done and super().have_work()
 
     def replace_killed(self) -> list[str]:
-        """Replace those that crashed, and return a sentence for each and for each node that was lost. Raises
-        AblateError with the message of one that ended with an error, or if none can start."""
-        sentences = self._nodes.describe_changes(len(self._slots), self.cluster)
-        for i, slot in enumerate(self._slots):
-            if slot.is_over or not _has_ended(slot):
-                continue
-            slot.is_over, end = True, _read_end(slot)
-            if end.status == 2:
-                raise AblateError(end.error)
-            if end.status in (0, 130):
-                self._is_done = self._is_done or end.status == 0
-                continue
-            sentences.append(self._describe_crash(slot, end))
-            self._slots[i] = self._start(slot.number, slot.log)
-        return sentences
+        """Replace those that crashed, and return a sentence for each and for each node that was lost."""
+        return [*self._nodes.describe_changes(len(self.slots), self.cluster), *super().replace_killed()]
 
-    def _describe_crash(self, slot: _Slot, end: WorkerEnd) -> str:
-        """Return a sentence on a worker that was killed or crashed. Raises AblateError if none can start."""
-        seconds, log = time.monotonic() - slot.since, slot.log.path
-        if end.status == LOST:
-            self._crashes.add(seconds, "was lost with its node or its process of Ray", log)
-            return f"Worker {slot.number} was lost {RETRIES + 1} times ({end.error}) and is replaced."
-        if end.status > 128:
-            self._crashes.reset()
-            return f"Worker {slot.number} was killed by signal {end.status - 128} on {end.node} and is replaced."
-        self._crashes.add(seconds, f"ends with exit status {end.status}, the last on {end.node}", log)
-        how = f"ended with exit status {end.status} on {end.node}"
-        return f"Worker {slot.number} {how} and is replaced. Its output: {log}"
+    def describe_crash(self, slot: Slot, end: WorkerEnd) -> str:
+        if end.status != LOST:
+            return super().describe_crash(slot, end)
+        how = "was lost with its node or its process of Ray"
+        self.crashes.add(time.monotonic() - slot.since, how, slot.log.path)
+        return f"Worker {slot.number} was lost {RETRIES + 1} times ({end.error}) and is replaced."
 
     def stop(self) -> None:
         """Cancel the tasks: those that run ask their workers to write checkpoints and end."""
@@ -300,26 +253,26 @@ class RayWorkers:
     def _cancel(self, force: bool) -> None:
         import ray
 
-        for slot in self._slots:
+        for slot in self.slots:
             if not _has_ended(slot):
                 with explain_errors():
-                    ray.cancel(slot.task, force=force)
+                    ray.cancel(slot.handle, force=force)
 
 
-def _has_ended(slot: _Slot) -> bool:
+def _has_ended(slot: Slot) -> bool:
     """Return whether Ray has come to the end of a task, retries included."""
     import ray
 
     with explain_errors():
-        return bool(ray.wait([slot.task], timeout=0)[0])
+        return bool(ray.wait([slot.handle], timeout=0)[0])
 
 
-def _read_end(slot: _Slot) -> WorkerEnd:
+def _read_end(slot: Slot) -> WorkerEnd:
     """Return how a worker ended. Raises AblateError if its task could not be run."""
     import ray
 
     try:
-        end: WorkerEnd = ray.get(slot.task)
+        end: WorkerEnd = ray.get(slot.handle)
         return end
     except ray.exceptions.TaskCancelledError:
         return WorkerEnd(130, "")

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
-from ablate.scheduler.executors.executor import read_error
+from ablate.scheduler.executors.executor import WorkerEnd, read_error
 
 STOPPING = 25.0  # seconds that a worker is given to stop
 POLL = 0.2  # seconds; Ray interrupts Python, and not a call that waits longer
@@ -51,17 +51,6 @@ class WorkerOrder:
     """Of Ablate, where the sweep was started."""
     host: str | None
     """The only machine that it may run on; None: any."""
-
-
-@dataclass(frozen=True)
-class WorkerEnd:
-    """How a worker ended."""
-
-    status: int
-    """Its exit status; 128 + n where signal n has killed it."""
-    node: str
-    error: str = ""
-    """The message of one that ended with exit status 2."""
 
 
 def run_worker(order: WorkerOrder) -> WorkerEnd:

@@ -77,12 +77,6 @@ def list_paths(components: Mapping[str, Component]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for settings in levels for path in settings))
 
 
-def count_arms(components: Mapping[str, Component], kind: DesignKind) -> int:
-    """Return the number of arms that a design has."""
-    counts = [len(component.levels) for component in components.values()]
-    return math.prod(counts) if kind in FACTORIALS else 1 + sum(count - 1 for count in counts)
-
-
 def build_design(
     components: Mapping[str, Component],
     kind: DesignKind,
@@ -218,8 +212,10 @@ def check_components(
         for path in _list_paths(name, component):
             if (other := owners.setdefault(path, name)) != name:
                 yield Problem(f"components.{name}", f"sets {path}, which {other} also sets")
-    if kind is not None and (count := count_arms(components, kind)) > MOST_ARMS:
-        product = " x ".join(str(len(component.levels)) for component in components.values())
+    counts = [len(component.levels) for component in components.values()]
+    count = math.prod(counts) if kind in FACTORIALS else 1 + sum(count - 1 for count in counts)
+    if kind is not None and count > MOST_ARMS:
+        product = " x ".join(map(str, counts))
         text = (
             f"makes {count} arms{f' ({product})' if kind == 'factorial' else ''}, and a design has at most {MOST_ARMS}"
         )

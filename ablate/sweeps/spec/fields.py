@@ -65,11 +65,6 @@ MOST_LETTERS = 200  # of the name of an arm: those of studies, which it is a par
 ONLY_ARM = "all"  # the arm of a sweep that names none
 
 
-def _is_arm_name(name: str) -> bool:
-    fits = bool(name.strip()) and len(name) <= MOST_LETTERS
-    return fits and name.isprintable() and not {"/", "@"} & {*name}
-
-
 class SweepFields(Config):
     """The fields of `Sweep`, without checks between them."""
 
@@ -170,7 +165,11 @@ class SweepFields(Config):
     @field_validator("arms")
     @classmethod
     def _check_names(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
-        if bad := [name for name in arms if not _is_arm_name(name)]:
+        def fits(name: str) -> bool:
+            is_whole = bool(name.strip()) and len(name) <= MOST_LETTERS
+            return is_whole and name.isprintable() and not {"/", "@"} & {*name}
+
+        if bad := [name for name in arms if not fits(name)]:
             text = f"must have 1 to {MOST_LETTERS} printable characters, not only blanks, and no / or @"
             raise ValueError(f"the name of an arm {text}, given {', '.join(map(repr, bad))}")
         return arms

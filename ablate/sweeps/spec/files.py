@@ -56,7 +56,9 @@ def load_sweeps(
             text = f"{at} and {other_at} train the same. Remove one"
             raise ConfigError([Problem(f"{divided.word}s", text)], str(file))
     loaded = list(sweeps.values())
-    return sorted(loaded, key=_count_parameters) if divided.word == "size" else loaded
+    if divided.word != "size":
+        return loaded
+    return sorted(loaded, key=lambda spec: spec.base(next(iter(spec.all_arms))).model.layer_parameters())
 
 
 def list_sizes(file: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[str, dict[str, str]]:
@@ -140,7 +142,3 @@ def _find_file(file: Path, name: str) -> tuple[Path, str | None] | None:
         if part := next((part for part in parts if f"{tree.get('name')}-{part}" == name), None):
             return path, part
     return None
-
-
-def _count_parameters(spec: Sweep) -> int:
-    return spec.base(next(iter(spec.all_arms))).model.layer_parameters()

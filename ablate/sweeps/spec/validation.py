@@ -43,7 +43,7 @@ def validate(sweep: SweepFields) -> list[Problem]:
         *_check_settings_from(sweep),
     ]
     problems += check_published(plain)
-    problems += validate_grid(sweep) if sweep.at_grid else []
+    problems += [*_check_grid(sweep), *_check_what_is_left_out(sweep)] if sweep.at_grid else []
     return (merge_alike(problems, sweep.own_arms) if sweep.designed else problems) or [
         *_check_references(plain),
         *check_readings(plain),
@@ -330,22 +330,17 @@ def merge_alike(problems: Iterable[Problem], arms: Iterable[str]) -> list[Proble
     return [
         first[key]
         if len(own) == 1 or not all(own)
-        else Problem(key[0], f"{key[1]} (in {_name_arms(own, every)})", first[key].given)
+        else Problem(
+            key[0],
+            f"{key[1]} (in {'every arm' if len(own) == len(every) else f'the arms {join_words(own)}'})",
+            first[key].given,
+        )
         for key, own in merged.items()
     ]
 
 
-def _name_arms(own: list[str], every: list[str]) -> str:
-    return "every arm" if len(own) == len(every) else f"the arms {join_words(own)}"
-
-
 MOST_LETTERS_OF_CELL = 400
 """Of the name of an arm at a point, which is a part of the names of studies: those are stored in 512."""
-
-
-def validate_grid(sweep: SweepFields) -> list[Problem]:
-    """Return the problems of a sweep that tests every point of its grid."""
-    return [*_check_grid(sweep), *_check_what_is_left_out(sweep)]
 
 
 def _check_grid(sweep: SweepFields) -> Iterator[Problem]:
