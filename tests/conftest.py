@@ -54,6 +54,14 @@ def pytest_collection_finish(session):
             start_server()
 
 
+LONGEST = ("gpu", "parallel", "test_devices.py", "test_group.py", "test_install.py", "test_floors.py", "test_ui.py")
+
+
+def pytest_collection_modifyitems(items):
+    """What takes longest goes first, so that no worker is at it while the others have nothing left."""
+    items.sort(key=lambda item: not {*item.path.parts} & {*LONGEST})
+
+
 plugins.load()  # the papers' families are cases of many tests
 CREATE_TABLES = optuna_storages._create_tables
 CLASSES = 11

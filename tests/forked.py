@@ -158,17 +158,17 @@ class Forked:
             self._process.kill()
 
 
-def run_ranks(*words, cwd, seconds, count=2):
-    """Runs `words` in a group of `count` processes, with the store and the environment that torchrun gives them: the
-    exit status, the output and the errors of each, rank 0 first."""
+def run_ranks(*words, cwd, seconds, count=2, nodes=1):
+    """Runs `words` in a group of `count` processes, with the store and the environment that torchrun gives them, as on
+    so many `nodes`: the exit status, the output and the errors of each, rank 0 first."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # which outlives the ranks
     group = {
-        "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port,
+        "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count // nodes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port,
         "TORCHELASTIC_RUN_ID": "tests", "TORCHELASTIC_USE_AGENT_STORE": True, "OMP_NUM_THREADS": 1,
     }  # fmt: skip
     ranks = []
     for rank in range(count):
-        own = {key: str(value) for key, value in {**group, "RANK": rank, "LOCAL_RANK": rank}.items()}
+        own = {key: str(value) for key, value in {**group, "RANK": rank, "LOCAL_RANK": rank % (count // nodes)}.items()}
         ranks.append(Forked(*words, cwd=cwd, env={**os.environ, **own}))
     told = [rank.communicate(seconds) for rank in ranks]
     return [(rank.returncode, *texts) for rank, texts in zip(ranks, told, strict=True)]

@@ -26,6 +26,10 @@ import ablate
 from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.experiment.extensions import load_extension
+from ablate.scheduler.sessions import begin_session
+from ablate.scheduler.storage import storage_url
+from ablate.scheduler.worker import Worker
+from ablate.sweeps.spec.sweep import Sweep
 
 
 def run(*words):
@@ -43,6 +47,8 @@ def refuse(part):
 
 
 if __name__ == "__main__":
+    queue, _ = begin_session(Sweep.load("sweep.yaml"), storage_url(), False, 1)
+    Worker(queue.full_name, storage_url()).run()  # in this process, which has imported everything
     Path("answers.json").write_text(json.dumps({
         "package": ablate.__file__,
         "train": run("train", "tiny.yaml"),

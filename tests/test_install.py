@@ -36,8 +36,8 @@ def test_a_file_of_the_same_name_is_not_imported_by_a_sweep_or_its_workers(store
     for name in ("ablate.py", "torch.py"):
         (tmp_path / name).write_text("raise SystemExit('the wrong file')")
     (tmp_path / "ablate").mkdir()
-    (tmp_path / "small.yaml").write_text(yaml.safe_dump(spec_tree(tiny_settings)))
-    done = run(tmp_path, str(COMMAND), "sweep", "small.yaml", "--workers", "2")
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(spec_tree(tiny_settings, budget={"trials": 1})))
+    done = run(tmp_path, str(COMMAND), "sweep", "small.yaml", "--workers", "1")
     assert done.returncode == 0, done.stderr
     assert "the wrong file" not in done.stderr
 

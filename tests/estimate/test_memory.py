@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import runpy
 from pathlib import Path
 from typing import Literal
@@ -43,17 +44,20 @@ def train(experiment, setup):
             optimizer.step()
 
 
-@pytest.mark.parametrize("batch", [2, 24], ids=["states-weigh-most", "activations-weigh-most"])
-@pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
+@pytest.mark.parametrize(
+    ("checkpointing", "accumulate", "batch"),  # the weights or the activations weigh most
+    [
+        pytest.param(*case, marks=[] if place in (0, 3, 5, 6) else pytest.mark.chaos)
+        for place, case in enumerate(itertools.product((False, True), (1, 2), (2, 24)))
+    ],
+)
 @pytest.mark.parametrize(("kind", "precision"), [("mix", "32-true"), ("peri", "bf16-mixed")])
 def test_the_peak_of_training_is_that_of_the_allocator(kind, precision, checkpointing, accumulate, batch):
     compare(experiment_of(kind), Setup("one", 1, precision, batch, accumulate, checkpointing, False))
 
 
-@pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
+@pytest.mark.parametrize(("checkpointing", "batch"), [(False, 2), (True, 24)])
 @pytest.mark.parametrize("frozen", [["embedding", "head"], ["embedding", "layers.0", "layers.1.attn"], ["layers.6"]])
-@pytest.mark.parametrize("batch", [2, 24], ids=["states-weigh-most", "activations-weigh-most"])
 def test_so_it_is_with_frozen_parts(frozen, checkpointing, batch):
     setup = Setup("one", 1, "32-true", batch, 1, checkpointing, False)
     compare(experiment_of("pre", warm_start={"freeze": frozen}), setup)

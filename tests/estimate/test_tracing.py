@@ -61,8 +61,14 @@ def update(model, inputs, targets, precision, checkpointing):
         value.backward()
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize(("family", "kind"), CASES)
+@pytest.mark.parametrize(
+    ("family", "kind", "precision"),
+    [
+        pytest.param(*case, precision, marks=[] if (number // 2 + place) % 2 == 0 else pytest.mark.chaos)
+        for number, case in enumerate(CASES)
+        for place, precision in enumerate(("32-true", "bf16-mixed"))
+    ],
+)
 def test_what_is_kept_for_the_backward_pass_is_what_autograd_saves(family, kind, precision):
     model, inputs, targets = real(family, kind)
     known = {p.untyped_storage().data_ptr() for p in model.parameters()}
@@ -86,8 +92,15 @@ def test_what_is_kept_for_the_backward_pass_is_what_autograd_saves(family, kind,
     assert timeline.bytes[: timeline.backward].sum() == expected
 
 
-@pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize(
+    ("precision", "checkpointing"),
+    [
+        ("32-true", False),
+        ("bf16-mixed", True),
+        pytest.param("32-true", True, marks=pytest.mark.chaos),
+        pytest.param("bf16-mixed", False, marks=pytest.mark.chaos),
+    ],
+)
 @pytest.mark.parametrize(
     ("family", "kind"), [("llama", "pre"), ("llama", "hybrid"), ("vit", "mix"), ("vit", "peri"), *CASES[-2:]]
 )
@@ -110,8 +123,10 @@ def peak(timeline):
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
-@pytest.mark.parametrize(("family", "kind"), [("llama", "b2t"), ("llama", "lns"), ("vit", "by_depth")])
+@pytest.mark.parametrize(
+    ("family", "kind", "precision"),
+    [("llama", "b2t", "32-true"), ("llama", "lns", "bf16-mixed"), ("vit", "by_depth", "bf16-true")],
+)
 def test_layers_that_are_left_out_count_as_if_they_were_traced(family, kind, precision, checkpointing, monkeypatch):
     short = traced(family, kind, precision, checkpointing, gpu=True, layers=9)
     monkeypatch.setattr(tracing, "KEPT", 100)

@@ -31,7 +31,7 @@ COMBINATIONS = [
 """(family, placement, norm layer)."""
 
 EACH_ONCE = [case for case in COMBINATIONS if case[1] in ("pre", "summed_inputs") or case[2] == "rmsnorm"]
-"""Of these every placement and every norm layer, for what costs a second: a norm layer is compiled alike wherever it
+"""Of these every placement and every norm layer, for what costs more: a norm layer is computed again alike wherever it
 stands."""
 
 INITS = [

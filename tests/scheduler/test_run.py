@@ -216,12 +216,12 @@ def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec, registrie
         "plugins": [str(store / "broken.py")],
         "search": {"norm.layer.kind": ["rmsnorm", "broken"]},
     }
-    record = run_sweep(spec(**failing), workers=1)
+    record = run_here(spec(**failing))
     good, bad = record.search("all")
     assert (good.status, bad.status) == ("completed", "failed")
     assert bad.reason == "RuntimeError: it breaks"
     assert (store / "failures" / "small-all-1.txt").read_text().startswith("Traceback")
-    again = run_sweep(spec(**failing), workers=1)
+    again = run_here(spec(**failing))
     assert [t.status for t in again.search("all")] == ["completed", "failed"]
     study = optuna.load_study(study_name=name_study("small", 1, "all"), storage=open_storage(storage_url()))
     assert len(study.trials) == 3  # it was tried again

@@ -1,11 +1,13 @@
 """The files of sweeps/: each loads, has a plan, says what it costs and what was published; its arms differ in what they
 compare and in nothing else, and can be built. One file of each kind is trained."""
 
+import functools
 import json
 import math
 from pathlib import Path
 
 import pytest
+import yaml
 from evaluation.task_files import write_tasks
 from optuna.storages import InMemoryStorage
 
@@ -25,7 +27,24 @@ from benchmarks.simulation.sweeps import simulate
 
 FOLDER = Path(__file__).parents[2] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))
-SPECS = [(file, spec) for file in FILES for spec in load_sweeps(file)]
+load_once = functools.cache(load_sweeps)  # seconds for all files
+
+
+def list_names(file):
+    """The names of the sweeps of a file, by its text."""
+    tree = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
+    sizes = tree.get("sizes") or tree.get("stages")
+    return [f"{tree['name']}-{size}" for size in sizes] if sizes else [tree["name"]]
+
+
+SWEEPS = {name: file for file in FILES for name in list_names(file)}
+"""Name of a sweep -> its file."""
+
+
+def find_spec(name):
+    return next(spec for spec in load_once(SWEEPS[name]) if spec.name == name)
+
+
 COMPARED = {"rmsnorm": {"norm.layer"}, "rmsnorm-vision": {"norm.layer"}} | {  # for others: what their arms set
     name: {"model.layers", "model.sublayers"} for name in ("reuse-demo-stage1", "reuse-stage1-570m", "reuse-stage1-1b")
 }
@@ -112,9 +131,9 @@ UNSEARCHED = {"llama-7b"}  # at 7B the learning rate is the paper's
 HANDICAPPED = {"init-vision": "deepnorm"}  # an arm with fewer points: its weights have a scale of their own
 
 
-@pytest.fixture(params=SPECS, ids=lambda pair: pair[1].name)
+@pytest.fixture(params=SWEEPS)
 def spec(request):
-    return request.param[1]
+    return find_spec(request.param)
 
 
 def below(path, parts):
@@ -124,6 +143,7 @@ def below(path, parts):
 def test_the_outline_of_each_names_every_arm_and_asks_for_no_data(spec):
     text = outline(spec)
     assert text.startswith(f"sweep {spec.name}: ")
+    assert f"{spec.name}-".startswith(f"{SWEEPS[spec.name].stem}-")
     plain = spec.without_grid()
     for arm in plain.all_arms:
         trials = plain.trials(arm)
@@ -186,7 +206,7 @@ def test_each_arm_of_each_can_be_built_with_its_optimizer(spec):
 
 @pytest.mark.parametrize("name", PERPLEXITIES)
 def test_what_was_published_is_shown_beside(name):
-    spec = next(spec for _, spec in SPECS if spec.name == name)
+    spec = find_spec(name)
     metric = "mean(val/perplexity, val/wikitext/perplexity)" if name.startswith("reuse") else "val/perplexity"
     quoted = [entry for entry in spec.published if entry.metric != spec.objective.metric]
     assert {entry.metric for entry in quoted} == {metric}
@@ -217,13 +237,13 @@ def test_the_grids_of_two_stage_hold_every_best_rate_of_its_paper_inside():
         "reuse-stage1-1b": (2e-3,),
     }
     for name, best in rates.items():
-        spec = next(spec for _, spec in SPECS if spec.name == name)
+        spec = find_spec(name)
         assert {*best} <= {*spec.search["optimizer.lr"][1:-1]}, name
 
 
 @pytest.mark.parametrize("name", ACCURACIES)
 def test_the_accuracies_after_fine_tuning_are_shares_and_their_mean(name):
-    spec = next(spec for _, spec in SPECS if spec.name == name)
+    spec = find_spec(name)
     names = ("mmlu", "boolq", "arc_easy", "piqa", "hellaswag", "openbookqa", "winogrande")
     metrics = [f"eval/{task}/acc" for task in names]
     assert [entry.metric for entry in spec.published] == [*metrics, f"mean({', '.join(metrics)})"]
@@ -232,15 +252,16 @@ def test_the_accuracies_after_fine_tuning_are_shares_and_their_mean(name):
 
 
 def test_the_accuracies_of_vision_transformers_are_shares():
-    values = {spec.name: spec.published[0].values for _, spec in SPECS if "table4" in spec.name}
+    values = {name: find_spec(name).published[0].values for name in ("mixln-table4-tiny", "mixln-table4-small")}
     assert values["mixln-table4-tiny"] == {"pre": 0.6730, "mix": 0.6734}
     assert values["mixln-table4-small"] == {"pre": 0.7599, "mix": 0.7640}
     (lns,) = load_sweeps(FOLDER / "lns-table5.yaml")
     assert lns.published[0].values == {"pre": 0.6791, "lns": 0.6643, "after-sublayers": 0.6875}
 
 
-@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith(PRICED)])
-def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, spec):
+@pytest.mark.parametrize("name", [name for name, file in SWEEPS.items() if file.stem.startswith(PRICED)])
+def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(name):
+    file, spec = SWEEPS[name], find_spec(name)
     if "demo" in spec.name or "small" in spec.name:
         pytest.skip("its cost is minutes")
     header = " ".join(line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
@@ -258,7 +279,7 @@ def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, sp
 
 
 def test_each_recipe_of_the_dispute_changes_one_setting_in_each_placement():
-    spec = next(spec for _, spec in SPECS if spec.name == "dispute-350m")
+    spec = find_spec("dispute-350m")
     norms, recipes = ("pre", "mix", "post", "deepnorm", "deepnorm_code", "lns"), ("base", *RECIPES)
     assert set(spec.all_arms) == {f"norm={norm} recipe={recipe}" for norm in norms for recipe in recipes}
     for norm in norms:
@@ -270,7 +291,7 @@ def test_each_recipe_of_the_dispute_changes_one_setting_in_each_placement():
 
 
 def test_the_figures_that_are_disputed_stand_beside_the_recipe_that_they_are_of():
-    entries = {spec.name: spec.published[0].values for file, spec in SPECS if file.stem == "dispute"}
+    entries = {spec.name: spec.published[0].values for spec in load_once(FOLDER / "dispute.yaml")}
     ours = {"deepnorm": "deepnorm_code"}  # what both papers call DeepNorm
     for name, table, recipe in (
         ("dispute-350m", "lns-table1-350m", "base"),
@@ -282,7 +303,7 @@ def test_the_figures_that_are_disputed_stand_beside_the_recipe_that_they_are_of(
 
 
 def test_the_parts_of_minimax_are_those_of_deepnorm_and_of_post_ln():
-    spec = next(spec for file, spec in SPECS if file.stem == "minimax")
+    (spec, *_) = load_once(FOLDER / "minimax.yaml")
     norms = {
         (at, factor, init): spec.base(f"norms={at} factor={factor} init={init}").norm
         for at in ("output", "input")
@@ -385,7 +406,6 @@ TRAINED = {  # what each kind of file has that the others have not
     "demo-rungs": "rungs",
     "dispute-small-mix": "a factorial, in which the number of updates is a factor",
     "reuse-570m": "models of another sweep, and downstream tasks",
-    "rlhf": "stages, and an alignment",
     "rmsnorm-convpool": "a family without a residual stream",
     "segmentation": "maps of classes",
 }

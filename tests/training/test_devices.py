@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from forked import Forked
+from forked import Forked, run_ranks
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, OutOfMemory
@@ -366,6 +366,16 @@ def test_slurm_is_asked_after_sigusr1_alone(monkeypatch, tmp_path):
     assert slurm.recall(tmp_path) == "abc"
 
 
+def test_two_nodes_share_a_run(store, tmp_path):
+    words = [*WORDS, "trainer.nodes=2", "trainer.strategy=fsdp", "trainer.max_steps=3"]
+    told = run_ranks("-m", "ablate", "train", *words, cwd=tmp_path, seconds=300, nodes=2)
+    assert [status for status, *_ in told] == [0, 0], told
+    assert ["completed" in out for _, out, _ in told] == [True, False]
+    (run,) = (store / "runs").iterdir()
+    assert len(list((run / "last.ckpt").glob("sums-*-of-2.json"))) == 2
+
+
+@pytest.mark.chaos
 def test_two_nodes_are_two_torchruns_that_find_each_other(store, tmp_path):
     """As on two machines, but that both are this one."""
     import socket

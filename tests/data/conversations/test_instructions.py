@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from ablate.config.errors import DataError
-from ablate.data import IGNORED, Instructions, SequentialBatches, build_loader
+from ablate.data import IGNORED, Instructions
 from ablate.data.conversations.rows import TEMPLATES
 
 ROWS = [
@@ -203,12 +203,6 @@ def test_columns_of_other_names(config, tmp_path):
     rows = [{"question": "2+2?", "reply": "4"}] * 4
     corpus = config(rows, columns={"instruction": "question", "output": "reply"}, template="plain").load(tmp_path)
     assert trained(next(everything(corpus))[1]) == b"4\0"
-
-
-def test_workers_read_the_same(config, tmp_path):
-    data = config().load(tmp_path).val
-    plain, forked = (list(build_loader(data, SequentialBatches(len(data), 2), workers)) for workers in (0, 1))
-    assert all(torch.equal(a, b) for one, two in zip(plain, forked, strict=True) for a, b in zip(one, two, strict=True))
 
 
 @pytest.mark.parametrize(

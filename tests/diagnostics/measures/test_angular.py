@@ -49,15 +49,6 @@ def test_pairs_of_layers_by_hand():
     assert found.facts["vectors"] == 20
 
 
-def test_layers_that_change_nothing_are_at_distance_zero():
-    found = measured(Network([Linear(torch.eye(8)), Linear(3 * torch.eye(8))], 3), torch.randn(2, 100, 8), Angular)
-    assert [row["angular_distance"] for row in found.rows] == [
-        0.0,
-        pytest.approx(0, abs=1e-6),
-        pytest.approx(0, abs=1e-6),
-    ]
-
-
 def test_padding_is_left_out_and_the_last_token_is_the_last_that_is_there():
     torch.manual_seed(0)
     model, x = Network([Linear(torch.randn(4, 4))], 3), torch.randn(3, 6, 4)

@@ -317,11 +317,3 @@ def test_a_model_that_uses_a_layer_twice_is_refused(inputs):
 
     with pytest.raises(AblateError, match="uses a layer twice"):
         one(Variance, subject_of(Twice([Scaled(8, 1.0), Scaled(8, 1.0)], 11), inputs))
-
-
-def test_a_batch_says_what_it_is_of(inputs):
-    batch = Batch(inputs, torch.zeros(6, 5, dtype=torch.long))
-    with Layers(model := Network([Scaled(8, 1.0)] * 1, 11)).record_states() as states:
-        model(batch.inputs)
-    assert torch.equal(states[0], inputs)
-    assert torch.equal(states[1], model.layers[0](inputs))
