@@ -26,7 +26,7 @@ import ablate
 from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.experiment.extensions import load_extension
-from ablate.scheduler.sessions import begin_session
+from ablate.scheduler.preparation import begin_session
 from ablate.scheduler.storage import storage_url
 from ablate.scheduler.worker import Worker
 from ablate.sweeps.spec.sweep import Sweep

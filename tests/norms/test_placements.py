@@ -12,7 +12,7 @@ from torch import nn
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.norms import norm_layers, placements
+from ablate.norms import Site, norm_layers, placements
 
 DIM, DEPTH, HEADS = 16, 4, 2
 MIXES = [
@@ -264,6 +264,26 @@ def test_any_placement_can_be_mixed(tiny, family, kind):
 
 
 # ---------------------------------------------------------------------------------------------------- factors
+
+
+def scaled_by(kind, index, depth, f):
+    """What a residual of `kind` with the identity for a norm makes of ones."""
+    residual, _ = placements[kind]().wire(Site(index, depth, 1, nn.Identity))
+    return residual(torch.ones(1, dtype=torch.float64), f).item()
+
+
+@pytest.mark.parametrize(("depth", "alpha"), [(2, 2**0.5), (8, 2.0), (32, 64**0.25), (80, 3.5565588200778455)])
+def test_deepnorm_alpha_follows_the_depth(depth, alpha):
+    """The published code has (2 * 32)^(1/4) for every depth."""
+    for index in (0, depth - 1):
+        assert scaled_by("deepnorm", index, depth, lambda x: 0 * x) == pytest.approx(alpha, rel=1e-15)
+        assert scaled_by("deepnorm", index, depth, lambda x: x) == pytest.approx(alpha + 1, rel=1e-15)
+
+
+@pytest.mark.parametrize("depth", [2, 32, 80])
+def test_the_published_code_has_the_factor_of_32_layers_at_every_depth(depth):
+    residual, _ = placements["deepnorm"](published_code=True).wire(Site(0, depth, 1, nn.Identity))
+    assert residual(torch.ones(1, dtype=torch.float64), lambda x: 0 * x).item() == 2.8284271247461903
 
 
 def test_the_parts_of_deepnorm_are_those_of_deepnorm_and_without_both_it_is_post_ln(tiny):

@@ -13,7 +13,6 @@ from ablate.reports import sections
 from ablate.reports.report import assemble, report
 from ablate.reports.section import COUNTS, SETTINGS, Column, Table
 from ablate.reports.terminal import to_text
-from ablate.sweeps.spec.sweep import Sweep
 
 from .hand_built import build_record
 
@@ -170,10 +169,6 @@ def test_the_tables_have_the_numbers_of_the_json(made, page):
     assert len(trials) - 1 == len(made.to_dict()["trials"])
     assert made.verdict in page.texts["p"]
     assert yaml.safe_load("".join(page.texts["pre"][:1])) == made.record.spec.to_tree()
-
-
-def test_the_sweep_file_on_the_page_makes_the_same_sweep(made, page):
-    assert Sweep.from_tree(yaml.safe_load(page.texts["pre"][0])).to_tree() == made.record.spec.to_tree()
 
 
 def test_terminal_and_page_have_the_same_tables_and_sentences(made, page):

@@ -65,15 +65,6 @@ def test_the_figures_are_images_of_the_promised_size(made: Report, demo_store: P
             assert image.size == (1050, 675)
 
 
-def test_another_folder_can_be_given(demo: Any, tmp_path: Path) -> None:
-    made = report("demo", log=False, folder=tmp_path / "elsewhere")
-    assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {
-        *(f"{name}.{kind}" for name in ("learning_rate", "alpha", "curves") for kind in ("png", "svg")),
-        *("report.html", "report.json", "table.txt"),
-    }
-    assert made.mlflow["run_id"] is None
-
-
 def test_the_record_stands_for_its_name(demo: Any) -> None:
     assert report(read_sweep("demo"), write=False).record.title == "demo"
     with pytest.raises(TypeError, match="give the name of a sweep, such as 'demo', not a int"):
