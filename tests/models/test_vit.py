@@ -90,10 +90,6 @@ def test_drop_path_rises_linearly_as_in_timm(layers, rate):
             assert found[i] == pytest.approx(getattr(theirs, "drop_prob", 0.0), abs=1e-7)
 
 
-def test_no_drop_path_by_default():
-    assert rates(ours("vit-digits", 10, (1, 8, 8))) == [0.0] * 6
-
-
 def without_branches(kind, x, block, index, depth):
     """A layer by its formula, where nothing is added to the stream."""
     kind = placements[kind]().at(index, depth).kind

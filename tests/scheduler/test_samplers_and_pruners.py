@@ -91,12 +91,6 @@ def test_seeds_side_by_side_share_no_points():
     assert not any(point in zero for point in one)
 
 
-def test_tpe_learns_after_its_random_start():
-    points = propose("tpe", {"optimizer.lr": LR}, 40)
-    late = [point["optimizer.lr"] for point in points[30:]]  # the least is best
-    assert sum(lr < 3e-4 for lr in late) > 6
-
-
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_gaussian_process_learns_where_runs_diverge(sign):
     """Its three random trials diverge; Optuna's own, to which the first that trains is no better, stays at that."""
@@ -133,11 +127,6 @@ def test_what_a_grid_can_search():
     ]
 
 
-@pytest.mark.parametrize("kind", ["tpe", "random"])
-def test_what_the_others_can_search(kind):
-    assert samplers[kind]().validate({**SPACE, "norm": ["pre", "post"]}) == []
-
-
 # ---------------------------------------------------------------------------------------------------- pruners
 
 
@@ -165,10 +154,6 @@ def pruned_at(kind, max_steps, warmup):
     return found
 
 
-def test_none_prunes_nothing():
-    assert pruned_at("none", 30, 3) == []
-
-
 @pytest.mark.parametrize(("warmup", "first"), [(3, 10), (14, 15)])
 def test_bad_trials_are_pruned_from_the_first_step_on(warmup, first):
     found = pruned_at("median", 30, warmup)
@@ -184,14 +169,6 @@ def test_arguments_reach_optuna():
     assert build_sampler(samplers["gp"](n_startup_trials=3), 0)._n_startup_trials == 3
     pruner = build_pruner(pruners["median"](), 300, 30)
     assert (pruner._n_warmup_steps, pruner._n_startup_trials) == (100, 4)
-
-
-def test_a_stored_sweep_keeps_its_sampler():
-    rates = {"optimizer.lr": {"low": 3e-4, "high": 3e-2, "log": True}}
-    spec = Sweep.from_tree(
-        {"name": "kept", "search": rates, "sampler": {"kind": "gp", "n_startup_trials": 3, "seed": 7}}
-    )
-    assert Sweep.model_validate(spec.to_tree()).sampler == spec.sampler == samplers["gp"](n_startup_trials=3, seed=7)
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,12 @@ def read_until(process, word):
     return next(line for line in process.stdout if word in line)
 
 
-def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store, ablate, taken, tmp_path):
+@pytest.mark.parametrize(
+    ("devices", "goes_on"), [(2, False), (1, True), pytest.param(2, True, marks=pytest.mark.chaos)]
+)
+def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(
+    store, ablate, taken, tmp_path, devices, goes_on
+):
     """SIGUSR1 writes a checkpoint and asks Slurm to queue the job again, in which the same command goes on. The group
     takes a free port, whatever the environment of an earlier one says of ports."""
     scontrol = tmp_path / "bin" / "scontrol"
@@ -327,7 +332,7 @@ def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store
         "SLURM_JOB_ID": "12345", "PATH": f"{scontrol.parent}:{os.environ['PATH']}", "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": taken, "PET_MASTER_PORT": taken,
     }  # fmt: skip
-    words = ["train", *WORDS, "trainer.devices=2", "trainer.strategy=fsdp", "trainer.max_steps=40"]
+    words = ["train", *WORDS, f"trainer.devices={devices}", "trainer.max_steps=40"]
     first = ablate(*words, **job)
     read_until(first, "update 20/40")
     first.send_signal(signal.SIGUSR1)
@@ -336,6 +341,8 @@ def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store
     assert "stopped at update" in told, errors
     assert "Slurm's job 12345 has been requeued." in told
     assert (tmp_path / "asked").read_text() == "requeue 12345\n"
+    if not goes_on:
+        return
     again = ablate(*words, SLURM_RESTART_COUNT="1", **job)
     told, errors = again.communicate(timeout=100)
     assert again.returncode == 0, errors
