@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 import lzma
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -31,27 +30,7 @@ _COMPRESSIONS = {
 """The first bytes of a compressed file -> its compression."""
 _HEAD = 8000
 """Bytes at the start of a file that are examined, as git does to tell text from other files."""
-_FORMATS = {
-    b"PK\x03\x04": "a zip archive (or a .docx, .xlsx or .npz, which are such archives)",
-    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
-    b"Rar!\x1a\x07": "a rar archive",
-    b"PAR1": "a parquet file, whose suffix is .parquet",
-    b"ARROW1": "an arrow file, whose suffix is .arrow",
-    b"%PDF-": "a PDF",
-    b"SQLite format 3\0": "a database of SQLite",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x89HDF\r\n": "an HDF5 file",
-    b"\x89PNG\r\n": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"version https://git-lfs.github.com/": "a pointer of Git LFS; the file itself comes by git lfs pull",
-}
-"""The first bytes of a file that is not text -> what it is."""
-_BOMS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+_CONVERT = "Text in another encoding must be converted: iconv -f utf-16 (or latin1) -t utf-8 OLD > NEW"
 
 
 @contextlib.contextmanager
@@ -80,37 +59,12 @@ def _find_compression(head: bytes) -> str | None:
 
 
 def _check_text(path: Path, head: bytes) -> None:
-    """Raise DataError unless a file with the first bytes `head` may be text in UTF-8; the message names its format."""
-    kind = next((name for magic, name in _FORMATS.items() if head.startswith(magic)), None)
-    coding = None if kind else _find_coding(head)
-    if coding:
-        text = f"{path} is text in {coding[:6].upper()}, and UTF-8 is expected. {_advise_to_convert(path, coding)}"
-        raise DataError(text)
-    if _find_compression(head):
-        kind = "a file that is compressed twice"
-    if kind is None and b"\0" in head:
-        kind = "a tar archive" if head[257:262] == b"ustar" else f"binary: byte {head.index(0) + 1} is zero"
-    if kind:
-        raise DataError(f"{path} is not text but {kind}. Accepted is text in UTF-8, also compressed.")
-
-
-def _find_coding(head: bytes) -> str | None:
-    """Return the encoding, as iconv calls it, of a text with the first bytes `head` that is in UTF-16 or UTF-32: told
-    by its mark, or by the zero bytes of its Latin letters; None for any other."""
-    if marked := next((name for mark, name in _BOMS if head.startswith(mark)), None):
-        return marked
-    quarters = [head[place::4].count(0) / max(1, len(head[place::4])) > 0.9 for place in range(4)]
-    halves = [head[place::2].count(0) / max(1, len(head[place::2])) for place in range(2)]
-    if sum(quarters) == 3:
-        return "utf-32be" if quarters[0] else "utf-32le"
-    if max(halves) > 0.4 and min(halves) < 0.05:
-        return "utf-16be" if halves[0] > halves[1] else "utf-16le"
-    return None
-
-
-def _advise_to_convert(path: Path, coding: str) -> str:
-    target = path.stem + "-utf8" + path.suffix
-    return f"To convert: iconv -f {coding} -t utf-8 {shlex.quote(str(path))} > {shlex.quote(target)}"
+    """Raise DataError unless a file with the first bytes `head` may be text in UTF-8."""
+    if head.startswith(b"version https://git-lfs.github.com/"):
+        raise DataError(f"{path} is a pointer of Git LFS and not the file itself, which comes by git lfs pull.")
+    if _find_compression(head) or b"\0" in head:
+        why = "it is compressed twice" if _find_compression(head) else f"byte {head.index(0) + 1} is zero"
+        raise DataError(f"{path} is not text in UTF-8: {why}. {_CONVERT}")
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str, int]]:
@@ -124,7 +78,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str, int]]:
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"{path}:{number}: byte 0x{line[error.start]:02x} at position {error.start + 1} of the line is not "
-                    f"UTF-8, which is expected. {_advise_to_convert(path, 'latin1')}"
+                    f"UTF-8, which is expected. {_CONVERT}"
                 ) from None
 
 

@@ -19,13 +19,6 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-_OVERWRITING = (
-    torch.ops.aten.normal_.default,
-    torch.ops.aten.uniform_.default,
-    torch.ops.aten.zero_.default,
-    torch.ops.aten.fill_.Scalar,
-)
-
 
 @dataclass(frozen=True)
 class _Step:
@@ -39,20 +32,9 @@ class _Step:
     """Of the random generator before it, where it draws."""
 
     @cached_property
-    def inputs(self) -> set[int]:
-        """The storages that it reads or changes."""
-        return {_key(leaf) for leaf in tree_leaves((self.args, self.kwargs)) if _is_meta(leaf)}
-
-    @cached_property
     def keys(self) -> set[int]:
-        """Those, and what it makes."""
-        return self.inputs | {_key(leaf) for leaf in tree_leaves(self.out) if _is_meta(leaf)}
-
-    @property
-    def overwritten(self) -> Tensor | None:
-        """The tensor that gets new values which do not depend on the old ones."""
-        tensor = self.args[0] if self.operation in _OVERWRITING else None
-        return tensor if tensor is not None and tensor.is_contiguous() else None
+        """The storages that it reads, changes or makes."""
+        return {_key(leaf) for leaf in tree_leaves((self.args, self.kwargs, self.out)) if _is_meta(leaf)}
 
 
 def _is_meta(value: Any) -> bool:
@@ -103,24 +85,10 @@ class Recipes(TorchDispatchMode):
         if id(meta) in self._assigned:
             return self._assigned[id(meta)]
         wanted, steps = {_key(meta)}, []
-        later: dict[int, list[tuple[int, int]]] = {}  # what is overwritten later: from, to
         for step in reversed(self._steps):
-            if not step.keys & wanted:
-                continue
-            tensor = step.overwritten
-            if tensor is None:
-                for key in step.inputs:  # reads what is there
-                    later.pop(key, None)
-            elif (
-                _length(spans := later.setdefault(_key(tensor), [])) * tensor.element_size()
-                == tensor.untyped_storage().nbytes()
-            ):
-                continue  # nothing is left of it
-            else:
-                start = int(tensor.storage_offset())
-                spans.append((start, start + tensor.numel()))
-            wanted |= step.keys
-            steps.append(step)
+            if step.keys & wanted:
+                wanted |= step.keys
+                steps.append(step)
         tensors: dict[int, Tensor] = {}
 
         def real(leaf: Any) -> Any:
@@ -140,15 +108,6 @@ class Recipes(TorchDispatchMode):
                         tensors.setdefault(_key(old), new)
             torch.set_rng_state(before)
             return real(meta).clone()
-
-
-def _length(spans: Sequence[tuple[int, int]]) -> int:
-    """Return how many numbers lie in at least one of `spans`."""
-    length, end = 0, 0
-    for start, stop in sorted(spans):
-        length += max(0, stop - max(start, end))
-        end = max(end, stop)
-    return length
 
 
 def _scratch(leaf: Any) -> Any:

@@ -6,7 +6,6 @@ import io
 import lzma
 import os
 import socket
-import tarfile
 import zipfile
 
 import numpy as np
@@ -70,35 +69,22 @@ def make_zip():
     return buffer.getvalue()
 
 
-def make_tar():
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        member = tarfile.TarInfo("a.txt")
-        member.size = len(TEXT)
-        archive.addfile(member, io.BytesIO(TEXT))
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (make_zip(), "is not text but a zip archive"),
-        (make_tar(), "is not text but a tar archive"),
-        (gzip.compress(make_tar()), "is not text but a tar archive"),
-        (gzip.compress(gzip.compress(TEXT)), "is not text but a file that is compressed twice"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "but a pointer of Git LFS"),
-        (b"text\x00\x01\x02" * 9, "is not text but binary: byte 5 is zero"),
-        (b"PAR1" + bytes(9), "is not text but a parquet file, whose suffix is .parquet"),
-        ("naïve".encode("utf-16-le"), r"is text in UTF-16, .*iconv -f utf-16le "),
-        ("naïve".encode("utf-16-be"), r"is text in UTF-16, .*iconv -f utf-16be "),
-        ("naïve".encode("utf-32"), r"is text in UTF-32, .*iconv -f utf-32 "),
+        (make_zip(), r"is not text in UTF-8: byte \d+ is zero"),
+        (gzip.compress(make_zip()), r"is not text in UTF-8: byte \d+ is zero"),
+        (gzip.compress(gzip.compress(TEXT)), "is not text in UTF-8: it is compressed twice"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a pointer of Git LFS"),
+        (b"text\x00\x01\x02" * 9, "is not text in UTF-8: byte 5 is zero"),
+        ("na\u00efve".encode("utf-16"), "is not text in UTF-8: byte 4 is zero. .*iconv -f"),
     ],
 )
 @pytest.mark.parametrize("data", [Text, Instructions])
 def test_what_is_no_text_is_told_for_what_it_is(tmp_path, data, content, what):
     path = tmp_path / ("a.txt" if data is Text else "a.json")
     path.write_bytes(content)
-    with pytest.raises(DataError, match=f"{path.name} {what}" if what.startswith("is") else what):
+    with pytest.raises(DataError, match=f"{path.name} {what}"):
         data(files=str(path)).load(tmp_path / "cache")
 
 

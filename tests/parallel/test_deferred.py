@@ -60,13 +60,3 @@ def test_weights_are_made_one_module_at_a_time_in_the_precision_that_is_asked_fo
     materialize(model[2], recipes, {}, torch.bfloat16)
     assert [layer.weight.is_meta for layer in model] == [True, True, False, True]
     assert torch.equal(model[2].weight, wanted[2].weight.bfloat16())
-
-
-def test_draws_that_later_ones_overwrite_are_not_made_again(monkeypatch):
-    """Query, key and value are one matrix, drawn as one by torch and then in three parts."""
-    run = Experiment.from_mapping({"model": {"hidden": 16, "layers": 2, "heads": 2}})
-    model, recipes = defer_weights(lambda: run.model.build(run.norm, run.init, 11, (12,)))
-    states, real = [], torch.set_rng_state
-    monkeypatch.setattr(torch, "set_rng_state", lambda state: states.append(state) or real(state))
-    recipes.tensor(model.layers[1].attn.qkv_proj.weight)
-    assert len(states) == 3 + 1  # the last puts back the one before

@@ -19,7 +19,7 @@ from ablate.diagnostics.opening.base import Opened, Opening, load_data
 from ablate.scheduler.donors import resolve_run
 from ablate.sweeps.spec.references import PREFIX
 from ablate.training.runs import describe_plugins
-from ablate.training.trained import TrainedModel, open_trained
+from ablate.training.trained import open_trained
 
 
 def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
@@ -40,6 +40,9 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
     model = model.to(opening.device, opening.dtype)
     weights = f"{initial} {identify_files(str(source.file))}"
     code = f"{describe_plugins(experiment)} {plugins.list_installed()}"
+    label = f"{source.experiment.norm.kind} {source.file.absolute().parent.name[:8]}"
+    if name.startswith(PREFIX):
+        label = name.rpartition("/")[2]
     task, is_text = experiment.task, experiment.task.inputs == "tokens"
 
     def forward(inputs: Any) -> Tensor:
@@ -47,7 +50,7 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
         return output
 
     subject = Subject(
-        label=f"{_label(name, source)}{' at initialisation' if initial else ''}",
+        label=f"{label}{' at initialisation' if initial else ''}",
         layers=Layers(model),
         forward=lambda batch: forward(batch.inputs),
         items=len(corpus.val),
@@ -62,20 +65,3 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
     own = partial(load_data_tokenizer, source.experiment.data, tracking.cache_folder()) if is_text else None
     has_targets = classes in (0, corpus.classes) or is_text
     return Opened(subject, corpus.description, None if initial else source.run_id, has_targets, own)
-
-
-def open_arm(name: str, opening: Opening) -> Opened:
-    """Return the model of the trial that represents NAME/ARM."""
-    return open_run(PREFIX + name, opening)
-
-
-def open_initial(name: str, opening: Opening) -> Opened:
-    """Return the model of `name` before its first update."""
-    return open_run(name, opening, initial=True)
-
-
-def _label(name: str, source: TrainedModel) -> str:
-    """Return the name of an arm, or the placement of a run and the beginning of its folder's name."""
-    if name.startswith(PREFIX):
-        return name.rpartition("/")[2]
-    return f"{source.experiment.norm.kind} {source.file.absolute().parent.name[:8]}"
