@@ -106,19 +106,9 @@ def read_stamps(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
         except OSError as error:
             raise DataError(f"{path} cannot be read: {explain(error)}") from error
         if not stat.S_ISREG(facts.st_mode):
-            kind = _KINDS.get(stat.S_IFMT(facts.st_mode), "no file")
-            raise DataError(f"{path} is {kind}, and data must be in files, which can be read more than once.")
+            raise DataError(f"{path} is no regular file, and data must be in files, which can be read more than once.")
         result.append((str(path), facts.st_size, facts.st_mtime_ns))
     return result
-
-
-_KINDS = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-}
 
 
 def hash_file(path: Path) -> str:

@@ -22,7 +22,6 @@ from ablate.config.errors import DataError
 from ablate.config.hub import TIMEOUT, is_path
 from ablate.config.lazy import torch
 from ablate.data.files import expand_path, explain, hold_lock, read_stamps, suggest_name, write_whole
-from ablate.tracking.remote_files import is_url
 
 ACCEPTED = (
     'Accepted: "bytes", bpe-N (trained on the corpus), a local tokenizer.json, a local SentencePiece *.model, or the '
@@ -244,11 +243,6 @@ def load_tokenizer(name: str, end: str | None = None) -> Tokenizer:
     """
     if name == "bytes":
         return Bytes(end)
-    if is_url(name):
-        raise DataError(
-            f"The tokenizer {name} is an address, and tokenizers are not downloaded from addresses: copy it to this "
-            f"machine. {ACCEPTED}"
-        )
     path = expand_path(name)
     if os.path.isfile(path / "tokenizer.json"):
         path /= "tokenizer.json"

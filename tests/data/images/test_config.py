@@ -439,3 +439,32 @@ def test_too_few_images_for_a_split_is_said_before_decoding(tmp_path, cache):
     save(tmp_path / "root/b/1.png")
     corpus = ImageFolder(root=str(tmp_path / "root")).load(cache)
     assert (len(corpus.train), len(corpus.val)) == (1, 1)
+
+
+RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+
+
+def encode_as(image, kind):
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "PPM"])
+def test_a_ramp_of_16_bits_keeps_256_greys(kind):
+    decoded = np.asarray(pixels.decode(encode_as(Image.fromarray(RAMP), kind)))
+    assert (decoded == (RAMP >> 8)[..., None]).all()
+
+
+@pytest.mark.parametrize("values", [RAMP, RAMP.astype(np.int32), RAMP.astype(np.float32)])
+def test_values_of_an_unknown_range_are_refused(values):
+    with pytest.raises(DataError, match=r"its values are of mode .*, whose range is unknown. Convert it to 8 bits"):
+        pixels.decode(encode_as(Image.fromarray(values), "TIFF"))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
+def test_inks_become_light(kind):
+    image = Image.new("CMYK", (2, 1), (0, 0, 0, 0))
+    image.putpixel((1, 0), (0, 0, 0, 255))
+    greys = np.asarray(pixels.decode(encode_as(image, kind))).astype(int)
+    assert np.abs(greys - [[[255], [0]]]).max() <= 4  # JPEG is not exact

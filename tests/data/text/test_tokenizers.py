@@ -299,9 +299,7 @@ def test_missing(tmp_path):
 
 @pytest.mark.parametrize("name", ["./" + "a" * 300 + ".json", "./a\0b.json", "s3://bucket/tokenizer.json", "a" * 300])
 def test_a_name_that_can_be_none(name):
-    with pytest.raises(
-        DataError, match=r"(There is no|is an address, and tokenizers are not downloaded).*Accepted: \"bytes\""
-    ):
+    with pytest.raises(DataError, match=r"There is no .*Accepted: \"bytes\""):
         load_tokenizer(name)
 
 
