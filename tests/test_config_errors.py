@@ -177,7 +177,7 @@ TEXT = "must be text, in quotes if it would be read as a number, true or false"
         ({"optimizer.lr": float("nan")}, "optimizer.lr", "must be a finite number"),
         ({"optimizer.lr": float("inf")}, "optimizer.lr", "must be a finite number"),
         *[({"norm.final_norm": v}, "norm.final_norm", "must be true or false") for v in (7, 1, 0.0, "no", "true")],
-        ({"trainer.compile": 1}, "trainer.compile", "must be 'auto' or 'reduce-overhead' or true or false"),
+        ({"trainer.compile": 1}, "trainer.compile", "must be 'auto' or true or false"),
         ({"trainer.precision": 32}, "trainer.precision", "must be 'auto', '32-true', 'bf16-mixed' or 'bf16-true'"),
         ({"trainer": 5}, "trainer", "must be a mapping, such as {key: value}"),
         ({"trainer": None}, "trainer", "must be a mapping, such as {key: value}, not null"),

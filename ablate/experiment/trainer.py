@@ -147,10 +147,9 @@ class TrainerConfig(Config):
     precision: Literal["auto", "32-true", "bf16-mixed", "bf16-true"] = "auto"
     """Arithmetic of the model; the loss is always computed in float32. bf16-mixed: bfloat16 autocast; bf16-true:
     weights and moments are bfloat16 as well. auto: autocast if it is faster."""
-    compile: Literal["auto", "reduce-overhead"] | bool = "auto"
+    compile: Literal["auto"] | bool = "auto"
     """Whether to compile layers, and head with loss, with torch.compile. auto: on a GPU, in a run of 2,000 updates or
-    more. reduce-overhead: also with CUDA graphs, for models so small that a GPU waits for
-    kernel launches; on one device."""
+    more."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How the processes of a group share the training. ddp: each has the whole model and a part of each batch; fsdp: a
     shard of every weight, gradient and moment too. auto: ddp. It has no effect for one process."""
@@ -202,9 +201,6 @@ class TrainerConfig(Config):
             near = [n for n in divisors if n < self.accumulate][-1:] + [n for n in divisors if n > self.accumulate][:1]
             text = f"must divide trainer.batch_size ({self.batch_size}). Set it to {' or '.join(map(str, near))}"
             problems.append(Problem("accumulate", text, self.accumulate))
-        if self.compile == "reduce-overhead" and self.accumulate > 1:  # a graph writes its gradients to one place
-            text = "needs trainer.accumulate=1: a CUDA graph overwrites accumulated gradients"
-            problems.append(Problem("compile", text, self.compile))
         if self.strategy != "fsdp":
             alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False, "gradient_sync": "batch"}
             values = {name: getattr(self, name) for name in alone if getattr(self, name) != alone[name]}

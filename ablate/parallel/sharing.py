@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ablate.config.errors import Problem
 from ablate.distributed import ranks
@@ -11,9 +11,6 @@ from ablate.models import ModelConfig, models
 if TYPE_CHECKING:
     from ablate.experiment.trainer import TrainerConfig
     from ablate.experiment.tree import Experiment
-
-Compiled = Literal["reduce-overhead"] | bool
-"""Whether the loss is compiled, and with CUDA graphs."""
 
 
 def sharing_of(config: TrainerConfig) -> str:

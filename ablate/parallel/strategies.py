@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from ablate.data import Corpus
     from ablate.experiment.tree import Experiment
-    from ablate.parallel.sharing import Compiled
 
 
 class _Loss(nn.Module):
@@ -152,7 +151,7 @@ class Fsdp(ModelParallelStrategy):
     Gradients are summed in float32, whatever the parameters are in.
     """
 
-    def __init__(self, experiment: Experiment, precision: str, compiled: Compiled, recipes: Recipes) -> None:
+    def __init__(self, experiment: Experiment, precision: str, compiled: bool, recipes: Recipes) -> None:
         self.precision = precision
         self.trainer_config, self.model_config = experiment.trainer, experiment.model
         self.optimizer_config, self.groups = experiment.optimizer, list[list[str]]()
@@ -271,7 +270,7 @@ class Fsdp(ModelParallelStrategy):
 
 
 def build_strategy(
-    experiment: Experiment, corpus: Corpus, precision: str, compiled: Compiled, recipes: Recipes | None, model: Model
+    experiment: Experiment, corpus: Corpus, precision: str, compiled: bool, recipes: Recipes | None, model: Model
 ) -> Strategy | None:
     """Return Lightning's strategy with which these ranks train `model`; None: Lightning's default for one process."""
     if recipes is not None:

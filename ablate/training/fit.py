@@ -144,10 +144,10 @@ def _prepare(
     torch.manual_seed(experiment.seed)
     with translate_errors():
         model, recipes = strategies.build_model(experiment, corpus)
-    if speed.compile is True and recipes is None:
+    if speed.compile and recipes is None:
         # what the shapes of a model and its batches follow from; equal ones share programs where their placements do
         compiling.keep_programs(experiment.model_dump_json(include=_SHAPES))
-    elif speed.compile:  # CUDA graphs and sharded layers are of one run
+    elif speed.compile:  # sharded layers are of one run
         compiling.forget_programs()
     copied = _start(model, experiment, recipes, fills=updates is None)
     strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes, model)

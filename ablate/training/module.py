@@ -20,7 +20,6 @@ from ablate.models import Model
 from ablate.models.base import strip_wrapper
 from ablate.optim.optimizers import build_optimizer
 from ablate.parallel.compiling import CompiledParts
-from ablate.parallel.sharing import Compiled
 from ablate.tasks.base import count_samples
 from ablate.training.program_check import check_program
 
@@ -39,7 +38,7 @@ class TrainingModule(LightningModule):
     """
 
     def __init__(
-        self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None
+        self, experiment: Experiment, corpus: Corpus, compiled: bool = False, model: Model | None = None
     ) -> None:
         super().__init__()
         batch = experiment.trainer.batch_size // (experiment.trainer.accumulate * ranks.world_size())
@@ -53,9 +52,8 @@ class TrainingModule(LightningModule):
         self.copied: frozenset[str] = frozenset()
         """Parameters that a warm start has given their values, which no placement changes before the first update."""
         self.val_metrics: dict[str, float] = {}
-        self.compiled = bool(compiled)
-        self._parts = CompiledParts(self.model) if compiled is True else None
-        self._graphs = torch.compile(self.loss, mode="reduce-overhead") if compiled == "reduce-overhead" else None
+        self.compiled = compiled
+        self._parts = CompiledParts(self.model) if compiled else None
         self.train_loss_scale: float | Tensor = 1.0
         """Factor from the mean loss of the ranks and accumulated batches to the loss of the last update; 0 if that had
         no targets, and so has no loss."""
@@ -79,12 +77,7 @@ class TrainingModule(LightningModule):
         if self._parts:
             with self._parts.run():
                 return self.loss(*batch)
-        if not self._graphs:
-            return self.loss(*batch)
-        self.zero_grad()  # the last gradients lie where the graphs are about to write
-        torch.compiler.cudagraph_mark_step_begin()
-        loss: Tensor = self._graphs(*batch)
-        return loss.clone()  # which the next step would write over
+        return self.loss(*batch)
 
     def on_after_backward(self) -> None:
         if not self.corpus.padded or len(self._counts) < self.experiment.trainer.accumulate:

@@ -15,7 +15,6 @@ import torch
 
 if TYPE_CHECKING:
     from ablate.experiment.tree import Experiment
-    from ablate.parallel.sharing import Compiled
 
 # Measured with benchmarks/step.py: bfloat16 is 1.5 times as fast as float32 where the CPU has matrix tiles for it
 # (AMX), slower where it has not, and no faster below this width, where the conversions cost what the products save.
@@ -28,11 +27,10 @@ only `compile: true` compiles."""
 
 @dataclass(frozen=True)
 class Speed:
-    """The arithmetic of a run: Lightning's `precision`, whether model and loss are compiled, and with CUDA graphs, and
-    why."""
+    """The arithmetic of a run: Lightning's `precision`, whether model and loss are compiled, and why."""
 
     precision: str
-    compile: Compiled
+    compile: bool
     why: str
 
     def list_facts(self) -> dict[str, str]:
@@ -50,15 +48,12 @@ def choose_speed(experiment: Experiment) -> Speed:
     precision, why_precision = str(config.precision), "as set"
     if config.precision == "auto":
         precision, why_precision = _choose_precision(experiment.model.hidden)
-    compiled: Compiled
+    compiled: bool
     if config.compile == "auto":
         compiled, why_compiled = _choose_compilation(experiment)
     else:
         compiled, why_compiled = config.compile, "as set"
-    if compiled == "reduce-overhead" and not torch.cuda.is_available():
-        compiled, why_compiled = True, "as set, without CUDA graphs: there is no GPU"
-    how = "CUDA graphs" if compiled == "reduce-overhead" else "compiled" if compiled else "eager"
-    words = f"{precision} ({why_precision}), {how} ({why_compiled})"
+    words = f"{precision} ({why_precision}), {'compiled' if compiled else 'eager'} ({why_compiled})"
     if compiled:  # in the user's cache, from which other trials and later sweeps load the programs
         cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ablate" / "inductor"
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))

@@ -32,10 +32,6 @@ def check_ranks(config: TrainerConfig, source: str = "the configuration") -> Non
         problems.append(Problem("trainer.nodes", _describe_launch(config, world // local, "of machines"), config.nodes))
     elif gpus < local:
         problems.append(Problem("", f"{local} ranks on {gpus} GPUs: start torchrun with --nproc-per-node {gpus}"))
-    if world > 1 and config.compile == "reduce-overhead":
-        problems.append(
-            Problem("trainer.compile", f"needs one device, and there are {world} ranks: set it to true", config.compile)
-        )
     if world == 1 and config.cpu_offload:
         text = "needs several processes: a single process has the whole model on its device. Set it to false, or"
         problems.append(Problem("trainer.cpu_offload", f"{text} trainer.devices=2 or more", True))

@@ -6,16 +6,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ablate.config.errors import ConfigError
 from ablate.data import build_loader
-from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 from ablate.training import precision
-from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks
 from ablate.training.train import train
-from ablate.training.trainer import check_ranks
 
 
 @pytest.fixture
@@ -118,7 +114,7 @@ def test_no_number_is_read_between_two_points_of_the_curves(store, family_settin
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("compiled", [False, True, "reduce-overhead"])
+@pytest.mark.parametrize("compiled", [False, True])
 def test_nothing_waits_for_the_gpu_between_two_points_of_the_curves(store, family_settings, compiled):
     run = Experiment.from_mapping(
         family_settings,
@@ -142,34 +138,3 @@ def test_batches_for_a_gpu_are_pinned(monkeypatch):
     )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert build_loader(torch.utils.data.TensorDataset(torch.zeros(4)), None).pin_memory
-
-
-def test_cuda_graphs_are_for_one_gpu(cpu, monkeypatch):
-    cpu(tiles=False)
-    graphs = {"trainer.compile": "reduce-overhead"}
-    found = chosen(trainer__compile="reduce-overhead")
-    assert (found.compile, "without CUDA graphs" in found.why) == (True, True)
-    with pytest.raises(ConfigError, match=r"compile: needs trainer\.accumulate=1"):
-        Experiment.from_mapping(graphs, {"trainer.accumulate": 2})
-    run = Experiment.from_mapping(graphs)
-    monkeypatch.setattr(ranks, "world_size", lambda: 2)
-    monkeypatch.setattr(ranks, "local_size", lambda: 2)
-    with pytest.raises(ConfigError, match=r"trainer\.compile: needs one device, and there are 2 ranks"):
-        check_ranks(run.trainer)
-
-
-def test_a_step_with_cuda_graphs_is_the_same_step(tmp_path, tiny_settings, monkeypatch):
-    """What is done around the graphs; on the CPU torch records none."""
-    run = Experiment.from_mapping(tiny_settings)
-    corpus = run.data.load(tmp_path)
-    asked = []
-    monkeypatch.setattr(torch, "compile", lambda function, mode: asked.append(mode) or function)
-    torch.manual_seed(0)
-    plain = TrainingModule(run, corpus)
-    graphs = TrainingModule(run, corpus, "reduce-overhead", plain.model)
-    batch = corpus.train.__getitems__([0, 1])
-    plain.training_step(batch, 0).backward()
-    wanted = [p.grad.clone() for p in plain.parameters()]
-    graphs.training_step(batch, 0).backward()  # begins without the gradients of the last
-    assert asked == ["reduce-overhead"]
-    assert all(torch.equal(p.grad, grad) for p, grad in zip(graphs.parameters(), wanted, strict=True))

@@ -139,7 +139,7 @@ class Timm(Augmentation):
             hflip=self.flip,
             color_jitter=self.color_jitter or None,
             auto_augment=self.randaugment,
-            interpolation=pixels.interpolation,
+            interpolation="bicubic",
             mean=pixels.mean,
             std=pixels.std,
             re_prob=self.random_erasing,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -44,7 +44,6 @@ TURNS: Mapping[int | None, Image.Transpose] = {
     8: Image.Transpose.ROTATE_90,
 }
 """EXIF orientation -> what turns an image upright."""
-_RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
 class Pixels(Config):
@@ -57,8 +56,6 @@ class Pixels(Config):
     """Mean that is subtracted from red, green and blue in [0, 1]; the default is ImageNet's."""
     std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.229, 0.224, 0.225)
     """Standard deviation by which red, green and blue are then divided; the default is ImageNet's."""
-    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    """Interpolation for resizing images."""
     crop_pct: Annotated[float, Field(gt=0, le=1)] | None = None
     """timm's evaluation: the shorter side is resized to image_size / crop_pct before the centre is cropped; 0.875 is
     common on ImageNet. None: the whole centre square is resized at once."""
@@ -71,7 +68,7 @@ class Pixels(Config):
 
         transform: Transform = create_transform(
             self.image_size,
-            interpolation=self.interpolation,
+            interpolation="bicubic",
             mean=self.mean,
             std=self.std,
             crop_pct=self.crop_pct,
@@ -83,12 +80,12 @@ class CentreSquare:
     """Resizes the centre square to the wanted size and scales it."""
 
     def __init__(self, pixels: Pixels) -> None:
-        self.size, self.resampling = pixels.image_size, _RESAMPLING[pixels.interpolation]
+        self.size = pixels.image_size
         self.mean = torch.tensor(pixels.mean)[:, None, None]
         self.std = torch.tensor(pixels.std)[:, None, None]
 
     def __call__(self, image: Image.Image) -> Tensor:
-        square = torch.from_numpy(np.array(crop_centre(image, self.size, self.resampling)))
+        square = torch.from_numpy(np.array(crop_centre(image, self.size, Image.Resampling.BICUBIC)))
         return square.permute(2, 0, 1).float().div_(255).sub_(self.mean).div_(self.std)
 
 

@@ -256,14 +256,14 @@ def test_every_mode_becomes_rgb(tmp_path, mode):
     assert np.array_equal(square(tmp_path / "a.png", 5), np.full((5, 5, 3), 255))
 
 
-@pytest.mark.parametrize(("size", "crop_pct", "interpolation"), [(32, 0.875, "bicubic"), (9, 0.5, "bilinear")])
-def test_evaluation_with_crop_pct_is_resize_then_centre_crop(size, crop_pct, interpolation):
+@pytest.mark.parametrize(("size", "crop_pct"), [(32, 0.875), (9, 0.5)])
+def test_evaluation_with_crop_pct_is_resize_then_centre_crop(size, crop_pct):
     """Against Pillow alone."""
     grey = np.random.default_rng(0).integers(0, 256, (50, 81, 3), np.uint8)
     image = Image.fromarray(grey)
-    settings = Pixels(image_size=size, crop_pct=crop_pct, interpolation=interpolation)
+    settings = Pixels(image_size=size, crop_pct=crop_pct)
     short = int(size / crop_pct)
-    resized = image.resize((int(81 * short / 50), short), Image.Resampling[interpolation.upper()])
+    resized = image.resize((int(81 * short / 50), short), Image.Resampling.BICUBIC)
     left, top = round((resized.width - size) / 2), round((resized.height - size) / 2)
     cut = np.asarray(resized.crop((left, top, left + size, top + size)), np.float32) / 255
     expected = (cut - np.array(settings.mean, np.float32)) / np.array(settings.std, np.float32)
