@@ -17,7 +17,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from ablate.config.errors import AblateError, ConfigError, Problem
+from ablate.config.errors import ConfigError, Problem
 from ablate.config.merging import iterate_leaves
 from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
@@ -40,8 +40,6 @@ class Earlier:
     """Updates -> metrics of the validation after them."""
     experiment: Mapping[str, Any] = field(default_factory=dict)
     """The experiment, as {dotted path: value}."""
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The shapes of the weights by name; empty if they are sharded over ranks."""
 
     def check(self, experiment: Experiment) -> None:
         """Raise ConfigError, with the differences, if it belongs to another experiment."""
@@ -53,17 +51,6 @@ class Earlier:
         ]
         if problems:
             raise ConfigError(problems, "the checkpoint to resume from")
-
-    def check_weights(self, file: Path, model: Mapping[str, Tensor]) -> None:
-        """Raise AblateError if the checkpoint `file`, with this progress, does not contain the weights of `model`."""
-        for name, value in model.items() if self.shapes else ():
-            if self.shapes.get(name) != value.shape:
-                here = "missing" if name not in self.shapes else f"{list(self.shapes[name])}"
-                raise AblateError(
-                    f"The checkpoint {file} does not contain the weights of its run: {name} is {here}, and "
-                    f"{list(value.shape)} in the model. Move it away: the run then resumes from the previous "
-                    "checkpoint, if there is one, or starts from the beginning."
-                )
 
 
 def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
@@ -90,14 +77,10 @@ def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
 def _read(file: Path) -> Earlier:
     """Return the progress of the run that wrote `file`."""
     content = load(file)
-    experiment, shapes = dict(iterate_leaves(content["experiment"])), {}
-    if not file.is_dir():
-        if missing := {"optimizer_states", "lr_schedulers", "loops"} - content.keys():
-            raise KeyError(min(missing))
-        if problem := find_misshapen(content["state_dict"]):
-            raise ValueError(problem)
-        shapes = {name: tuple(value.shape) for name, value in content["state_dict"].items()}
-    return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"], experiment, shapes)
+    if not file.is_dir() and (missing := {"optimizer_states", "lr_schedulers", "loops"} - content.keys()):
+        raise KeyError(min(missing))
+    experiment = dict(iterate_leaves(content["experiment"]))
+    return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"], experiment)
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -111,20 +94,6 @@ def load(file: Path) -> dict[str, Any]:
             raise ValueError(f"the checksum of {part} is wrong")
     content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     return content
-
-
-def find_misshapen(weights: object) -> str:
-    """Return the problem with `weights` if they are not plain tensors by name; '' if they are."""
-    if not isinstance(weights, Mapping):
-        return f"they must be tensors by name, but are of the type {type(weights).__name__}"
-    for name, value in weights.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor):
-            return f"{name!r} is of the type {type(value).__name__}"
-        if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
-            return f"{name} is not a plain tensor"
-        if value.untyped_storage().nbytes() < value.numel() * value.element_size():  # one number, shown as many
-            return f"{name} is {list(value.shape)}, and the file has fewer numbers"
-    return ""
 
 
 def hash_weights(state: Mapping[str, Tensor]) -> str:

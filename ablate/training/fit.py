@@ -34,7 +34,6 @@ from ablate.training.named import build_callbacks, build_loggers
 from ablate.training.precision import Speed
 from ablate.training.procedures import Ended, Hooks
 from ablate.training.runs import CHECKPOINT, count_epochs, run_folder, translate_errors
-from ablate.training.trained import PREFIX
 from ablate.training.trainer import PROFILE, build_trainer
 
 logger = logging.getLogger(__name__)
@@ -68,8 +67,6 @@ def fit(
             updates, logged = before.updates if checkpoint else None, None if branch else tracker
             prepared = _prepare(experiment, corpus, speed, folder, logged, hooks, updates)
             model = prepared.module.model
-            if checkpoint:
-                before.check_weights(checkpoint, {PREFIX + name: value for name, value in model.state_dict().items()})
         costs = collect_facts(model, experiment, corpus.shape)
         parameters = sum(p.numel() for p in model.parameters())
         if hooks.started:

@@ -23,7 +23,7 @@ from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import sharded, tensor
 from ablate.tracking.remote_files import fetch_checkpoint, is_url
-from ablate.training.checkpoints import find_misshapen, load
+from ablate.training.checkpoints import load
 from ablate.training.runs import CHECKPOINT
 
 EXPORTED = "model.safetensors"  # of an export
@@ -103,7 +103,10 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
         else:
             weights = content["state_dict"]
         average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights")
-        problem = find_misshapen(average if ema and average is not None else weights)
+        weights = average if ema and average is not None else weights
+        items = weights.items() if isinstance(weights, Mapping) else [(type(weights).__name__, None)]
+        if odd := [name for name, value in items if not isinstance(name, str) or not isinstance(value, Tensor)]:
+            raise AblateError(f"{file} does not contain the weights of a model, tensors by name: {odd[0]}.")
     except (MemoryError, AblateError):
         raise
     except KeyError as error:
@@ -114,8 +117,6 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
         ) from None
     if ema and average is None:
         raise AblateError(f"{file} has no averaged weights: its run did not set trainer.ema_decay.")
-    if problem:
-        raise AblateError(f"{file} does not contain the weights of a model: {problem}.")
     own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
     return _merge(TrainedModel(file, experiment, dict(average) if average is not None and ema else own, step))
 
