@@ -180,7 +180,8 @@ def _suggest_key(cls: type[Any], tree: Tree, path: str) -> str:
     known = list(iterate_paths(cls, tree))
     parent, _, name = path.rpartition(".")
     beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
-    beside = beside or {field: f"{parent}.{field}" for field in _list_fields(cls, tree, parent)}
+    if not beside and parent and (registry := find_registry(cls, tree, parent.split("."))):  # its kind is not chosen
+        beside = {field: f"{parent}.{field}" for kind in registry for field in registry[kind].model_fields}
     elsewhere = [p for p in known if p.rpartition(".")[2] == name]
     elsewhere += [f"{p}.{name} (of {p}.kind {kinds[0]})" for p in known if (kinds := _find_kinds(cls, tree, p, name))]
     longer = [near for near in beside if name and near.startswith(name)]
@@ -194,12 +195,6 @@ def _suggest_key(cls: type[Any], tree: Tree, path: str) -> str:
     if elsewhere:
         return f" Did you mean {elsewhere[0]}?"
     return did_you_mean(path, known) or f" Accepted: {', '.join(beside.values()) or 'nothing'}."
-
-
-def _list_fields(cls: type[Any], tree: Tree, parent: str) -> list[str]:
-    """Return the fields that any kind of the part `parent` has, for a part whose kind is not chosen."""
-    registry = find_registry(cls, tree, parent.split(".")) if parent else None
-    return list(dict.fromkeys(field for kind in registry for field in registry[kind].model_fields)) if registry else []
 
 
 def _find_kinds(cls: type[Any], tree: Tree, parent: str, name: str) -> list[str]:

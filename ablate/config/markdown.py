@@ -32,8 +32,6 @@ def format_code(text: str) -> str:
 def build_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table of cells in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(_escape_cell(cell) for cell in line) + " |\n" for line in lines)
-
-
-def _escape_cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return "".join(
+        "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in line) + " |\n" for line in lines
+    )

@@ -63,11 +63,12 @@ class DiagnoseConfig(Config):
     def validate(self, fsdp: bool) -> list[Problem]:  # type: ignore[override]
         """Return the problems. With sharded models, gradients cannot be computed at arbitrary times."""
         known = [ALL, *_list_names()]
-        problems = [
-            Problem("what", f"{_refuse(name)}. Accepted: {', '.join(known)}.{did_you_mean(name, known)}", name)
-            for name in self.what
-            if name not in known
-        ]
+        problems = []
+        for name in (name for name in self.what if name not in known):
+            why = (
+                "too expensive in training; ablate diagnose takes it" if name in measurements else "unknown measurement"
+            )
+            problems.append(Problem("what", f"{why}. Accepted: {', '.join(known)}.{did_you_mean(name, known)}", name))
         if fsdp and "jacobian" in self.names:
             fitting = ", ".join(name for name in _list_names() if name != "jacobian")
             text = f"jacobian needs whole weights: trainer.strategy=ddp, or {fitting}"
@@ -78,11 +79,6 @@ class DiagnoseConfig(Config):
 def _list_names() -> list[str]:
     """Return the measurements that can be taken in training."""
     return [name for name, measurement in measurements.items() if measurement.during_training]
-
-
-def _refuse(name: str) -> str:
-    """Return why a measurement is not accepted."""
-    return "too expensive in training; ablate diagnose takes it" if name in measurements else "unknown measurement"
 
 
 MOST_WORKERS = 16

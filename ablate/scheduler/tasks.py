@@ -19,8 +19,7 @@ from ablate.sweeps.records import COSTS
 from ablate.sweeps.runs import SEARCH, SELECTION, label_run
 from ablate.sweeps.stages import Wanted
 from ablate.tracking.provenance import COMPARED
-from ablate.training.procedures import Result
-from ablate.training.rungs import BRANCHED
+from ablate.training.procedures import BRANCHED, Result
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

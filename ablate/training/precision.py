@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
+from ablate.config.lazy import torch
 
 if TYPE_CHECKING:
     from ablate.experiment.tree import Experiment

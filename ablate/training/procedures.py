@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from ablate.training.checkpoints import Earlier
 
 
+BRANCHED = "ablate.branched_updates"
+"""The fact with the updates of the copy of a run that decays to a rung, in addition to those of the run."""
+
+
 @dataclass(frozen=True)
 class Result:
     """The result of a run."""

@@ -15,15 +15,13 @@ from ablate.experiment.tree import Experiment
 from ablate.tracking.tracker import Tracker
 from ablate.training.checkpoints import Earlier, find_newest, remove
 from ablate.training.precision import Speed
-from ablate.training.procedures import Ended, Hooks, Procedure
+from ablate.training.procedures import BRANCHED, Ended, Hooks, Procedure
 from ablate.training.runs import run_folder
 
 BRANCH = "branch"
 """The folder, in that of a run, of the copy of it that decays."""
 AT_RUNG = "rung/"
 """Prefix of the names of the metrics of the copy."""
-BRANCHED = "ablate.branched_updates"
-"""The fact with the updates of the copy, which are in addition to those of the run."""
 
 
 def build_rung(procedure: Procedure, updates: int) -> Procedure:

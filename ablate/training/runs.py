@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import AblateError, DataError, OutOfMemory, shorten_values
 from ablate.config.formatting import format_settings
+from ablate.config.lazy import torch
 from ablate.config.merging import iterate_leaves
 from ablate.data import Corpus
 from ablate.data.files import fingerprint_files
@@ -86,7 +86,10 @@ def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     except (MlflowException, OSError) as error:
         raise AblateError(f"There is no run {run_id} to resume: {str(error).splitlines()[0]}") from None
     if other := [key for key in overrides if key not in HOW]:
-        raise AblateError(f"A resumed run keeps its configuration; remove {_describe_stored(other, text)}.")
+        stored = dict(iterate_leaves(yaml.safe_load(text)))
+        values = {path: stored.get(path, stored.get(f"{path}.kind")) for path in other}
+        told = (path if value is None else f"{path} (it has {value})" for path, value in values.items())
+        raise AblateError(f"A resumed run keeps its configuration; remove {', '.join(told)}.")
     status = run.data.tags.get("ablate.status", "")
     if status in ("completed", "diverged", "pruned"):
         raise AblateError(f"Run {run_id} is {status}; there is nothing left to train.")
@@ -98,13 +101,6 @@ def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
             "Restore it: there is a copy among the run's artifacts in MLflow, next to its config.yaml."
         )
     return Experiment.from_mapping(tree, overrides, source=f"run {run_id}")
-
-
-def _describe_stored(paths: list[str], text: str) -> str:
-    """Return each of `paths` with its value in the configuration `text`."""
-    stored = dict(iterate_leaves(yaml.safe_load(text)))
-    values = {path: stored.get(path, stored.get(f"{path}.kind")) for path in paths}
-    return ", ".join(path if value is None else f"{path} (it has {value})" for path, value in values.items())
 
 
 def describe_plugins(experiment: Experiment) -> str:

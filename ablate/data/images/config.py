@@ -298,11 +298,13 @@ class ImageTableConfig(MaskSettings, EncodedImagesConfig):
         others = ", ".join(name for name in splits if name not in read)
         note = f"; read: {', '.join(read)}; not read: {others}" if others else ""
         if self.targets == "mask":
-            names = {"train": train_split} | ({} if val_split is None else {"validation": val_split})
-            sources = [
-                self._open_masked(get_split(splits, name, what), role, f"{what}, split {name}")
-                for role, name in names.items()
-            ]
+            sources = []
+            for role, name in zip(("train", "validation"), read, strict=False):
+                data, own = get_split(splits, name, what), f"{what}, split {name}"
+                column = self.mask_column or check_column(data, "mask", own, "data.mask_column")
+                image = self.image_column or ("image" if "image" in data.column_names else None)
+                pair = TableMasks(data, role, own, image), TableMasks(data, role, own, column)
+                sources.append(self.open_masks(*pair))
             key = f"images in {self.image_column} with masks in {self.mask_column or 'mask'}"
             return self.build_corpus(sources[0], sources[1] if val_split else None, key, cache, note)
         columns = (self.image_column, self.label_column)
@@ -314,11 +316,6 @@ class ImageTableConfig(MaskSettings, EncodedImagesConfig):
             val_images = TableImages(val_data, "validation", val_what, *columns, images.classes)
         key = f"images in {images.image_column} with {images.label_column}"
         return self.build_corpus(images, val_images, key, cache, note)
-
-    def _open_masked(self, data: Dataset, role: str, what: str) -> MaskedSource:
-        column = self.mask_column or check_column(data, "mask", what, "data.mask_column")
-        image = self.image_column or ("image" if "image" in data.column_names else None)
-        return self.open_masks(TableMasks(data, role, what, image), TableMasks(data, role, what, column))
 
 
 @data_kinds.register

@@ -13,7 +13,7 @@ from ablate.config import plugins
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.config.registry import Registry
 
-ROOMS = ("norms", "placements", "initialisations", "models", "data", "tasks", "optimizers", "schedules")
+ROOMS = ("norms", "placements", "initialisations", "models", "data", "tasks", "optimizers")
 """The files of checks, in the order in which they run."""
 
 

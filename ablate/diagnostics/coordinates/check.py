@@ -19,7 +19,7 @@ from ablate.config.formatting import count_noun, join_words
 from ablate.data import Corpus
 from ablate.data.progress import show_progress
 from ablate.diagnostics.coordinates import NAME
-from ablate.diagnostics.coordinates.recipes import AXES, Recipe, Sizes, choose_sizes, resize
+from ablate.diagnostics.coordinates.recipes import AXES, Recipe, choose_sizes, resize
 from ablate.diagnostics.measures import Layers
 from ablate.diagnostics.measures.base import to_json_number
 from ablate.diagnostics.measures.layers import take_first
@@ -327,7 +327,16 @@ def check_coordinates(
             trained[size] = average([train_and_record(own, corpus, batches, seed, device) for seed in seeds])
     courses = {axis: {getattr(size, axis): trained[size] for size in sizes.of(axis)} for axis in AXES}
     judged = [one for axis in AXES for one in judge(axis, courses[axis])]
-    facts = {**_describe(recipe, sizes), "updates": settings.updates, "seeds": settings.seeds, "batch": items}
+    facts = {
+        "parametrization": experiment.parametrization.kind,
+        "optimizer": experiment.optimizer.kind,
+        "lr": experiment.optimizer.lr,
+        "depth_of_widths": sizes.of("width")[0].depth,
+        "width_of_depths": sizes.of("depth")[0].width,
+        "updates": settings.updates,
+        "seeds": settings.seeds,
+        "batch": items,
+    }
     note = describe_placements(experiment.norm, [size.depth for size in sizes.of("depth")])
     return Coordinates(
         courses, judged, facts, f"batches of {count_noun(items, experiment.task.sample)} of {corpus.description}", note
@@ -345,17 +354,6 @@ def describe_placements(norm: Placement, depths: Sequence[int]) -> str:
         return ""
     parts = [f"with {join_words(numbers)} layers {kinds}" for kinds, numbers in by_kinds.items()]
     return f"Different models over the depth: {'; '.join(parts)}. Choose --depths that all have the same."
-
-
-def _describe(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:
-    experiment = recipe.experiment
-    return {
-        "parametrization": experiment.parametrization.kind,
-        "optimizer": experiment.optimizer.kind,
-        "lr": experiment.optimizer.lr,
-        "depth_of_widths": sizes.of("width")[0].depth,
-        "width_of_depths": sizes.of("depth")[0].width,
-    }
 
 
 def average(courses: Sequence[Course]) -> Course:

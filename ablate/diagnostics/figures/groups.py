@@ -65,7 +65,12 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
             continue
         title = reference.sweep if reference else rest
         record = sweeps[title] = sweeps[title] if title in sweeps else read_sweep(title, storage)
-        arms = _choose_arm(rest, record, reference.arm) if reference and reference.arm else choose_arms(record)
+        if reference and reference.arm:  # as it is called in the sweep's file, or at a point of its grid
+            found = find_arm(rest, record, reference.arm)
+            cells = [cell for cell, one in record.spec.cells.items() if one.arm == reference.arm != found]
+            arms = _describe_choice(record, found, cells, count_noun(len(cells), "point"))
+        else:
+            arms = choose_arms(record)
         own, missing = [], []
         for arm, choice in arms.items():
             group, told = _find_seeds(record, arm, checkpoints)
@@ -113,13 +118,6 @@ def choose_arms(record: SweepRecord) -> dict[str, str]:
         points = count_noun(len(names), "point") + (f" with {count_noun(depth, 'layer')}" if several else "")
         chosen |= _describe_choice(record, record.pick_cell(names), names, points)
     return chosen or dict.fromkeys(record.arms, "")
-
-
-def _choose_arm(name: str, record: SweepRecord, arm: str) -> dict[str, str]:
-    """Return an arm of a sweep, as it is called in its file, or an arm at a point of its grid -> how it was chosen."""
-    found = find_arm(name, record, arm)
-    names = [found] if found == arm else [cell for cell, one in record.spec.cells.items() if one.arm == arm]
-    return _describe_choice(record, found, names, count_noun(len(names), "point"))
 
 
 def _describe_choice(record: SweepRecord, chosen: str, names: Sequence[str], points: str) -> dict[str, str]:
