@@ -16,10 +16,10 @@ from ablate.config.lazy import postpone_collection
 torchvision_repair.install()
 
 if TYPE_CHECKING:
+    from ablate.addons.bundles.compare import compare as compare
+    from ablate.addons.bundles.publish import publish as publish
+    from ablate.addons.bundles.verify import verify as verify
     from ablate.addons.export.in_memory import to_hf as to_hf
-    from ablate.addons.ledger.compare import compare as compare
-    from ablate.addons.ledger.publish import publish as publish
-    from ablate.addons.ledger.verify import verify as verify
     from ablate.config.errors import AblateError as AblateError
     from ablate.diagnostics.figures.run import Drawing as Drawing
     from ablate.diagnostics.figures.run import figure as figure
@@ -44,16 +44,16 @@ _HOMES = {
     "Report": "ablate.reports.report",
     "Result": "ablate.training.procedures",
     "Sweep": "ablate.sweeps.spec.sweep",
-    "compare": "ablate.addons.ledger.compare",
+    "compare": "ablate.addons.bundles.compare",
     "diagnose": "ablate.diagnostics.run",
     "figure": "ablate.diagnostics.figures.run",
     "open_trained": "ablate.training.trained",
-    "publish": "ablate.addons.ledger.publish",
+    "publish": "ablate.addons.bundles.publish",
     "report": "ablate.reports.report",
     "sweep": "ablate.scheduler.run",
     "to_hf": "ablate.addons.export.in_memory",
     "train": "ablate.training.shown",
-    "verify": "ablate.addons.ledger.verify",
+    "verify": "ablate.addons.bundles.verify",
 }
 __all__ = sorted([*_HOMES, "__version__"])
 

@@ -22,7 +22,7 @@ import optuna
 from simulation.sweeps import simulate
 
 from ablate.cli.arguments import parse_positive
-from ablate.reports.seed_sensitivity import compare_sensitivities
+from ablate.reports.sensitivity import compare_sensitivities
 from ablate.sweeps.spec.sweep import Sweep
 
 ARMS = ("pre", "post", "mix", "deepnorm")

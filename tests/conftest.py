@@ -33,7 +33,7 @@ torch.set_num_threads(1)  # the models are tiny: a second thread costs more than
 
 
 IMPORT_OF_AN_ADDON = re.compile(
-    r"^from (ablate\.addons|docs\.pages|evaluation|export|ledger|papers|post_training|scaling)\b", re.MULTILINE
+    r"^from (ablate\.addons|docs\.pages|bundles|evaluation|export|papers|post_training|scaling)\b", re.MULTILINE
 )
 
 

@@ -1,7 +1,7 @@
 """What is stored with a run."""
 
 from ablate.tracking import client
-from ablate.tracking.facts import FILE, read_texts
+from ablate.tracking.provenance import FILE, read_texts
 
 
 def read_facts(run_id):

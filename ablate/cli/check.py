@@ -7,8 +7,7 @@ from collections import Counter
 from dataclasses import asdict
 
 from ablate.cli.arguments import Verbs, add_json, add_verb
-from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import build_table
+from ablate.cli.output import build_console, build_table, print_json
 from ablate.config.formatting import count_noun, join_words
 from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import parse_overrides

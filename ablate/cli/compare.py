@@ -6,18 +6,15 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb
-from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import build_table
+from ablate.cli.output import build_console, build_table, print_json
 from ablate.config.lazy import postpone_imports
 from ablate.config.logs import print_wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
 with postpone_imports():
-    from ablate.addons.ledger import compare
+    from ablate.addons.bundles import compare
     from ablate.verdict import statements
 
 _EXAMPLE = """\
@@ -28,7 +25,7 @@ ablate compare demo demo@2
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "compare runs, sweeps and bundles: settings that differ, results in pairs of seeds, published figures"
+    text = "compare runs, sweeps and bundles: settings that differ, results in pairs of seeds"
     parser = add_verb(verbs, "compare", text, _EXAMPLE, run)
     parser.add_argument("names", nargs="+", metavar="NAME", help="id of a run, name of a sweep, or folder of a bundle")
     parser.add_argument(
@@ -50,30 +47,28 @@ def run(options: argparse.Namespace) -> int:
 
 def render(comparison: compare.Comparison, console: Console) -> None:
     """Print the tables, and what they do not show."""
-    labels = [source.label for source in comparison.sources]
+    labels = [side.label for side in comparison.sides]
     if comparison.settings:
         console.print("Settings that differ", style="bold")
         rows = [[path, *(values[label] for label in labels)] for path, values in comparison.settings.items()]
         console.print(build_table(["setting", *labels], rows))
     else:
         console.print("No setting differs.", style="bold")
-    console.print(f"\n{comparison.sources[0].metric}, mean of the seeds that trained ± 95 %", style="bold")
-    rows = [[arm, *(_describe(comparison, source, arm) for source in comparison.sources)] for arm in comparison.arms]
+    console.print(f"\n{comparison.sides[0].metric}, mean of the seeds that trained ± 95 %", style="bold")
+    rows = [[arm, *(_describe(comparison, side, arm) for side in comparison.sides)] for arm in comparison.arms]
     console.print(build_table(["arm", *labels], rows))
     if comparison.pairs:
         console.print("\nIn pairs of seeds; one error of 5 % for all", style="bold")
         header = ["arm", "in", "minus", "seeds", "difference", "failed", "failed there"]
         console.print(build_table(header, [_describe_pair(pair) for pair in comparison.pairs]))
-    for row in _list_published(comparison):
-        console.print(row)
     for note in comparison.notes:
         print_wrapped(console, f"Note: {note}")
 
 
-def _describe(comparison: compare.Comparison, source: compare.ComparedSource, arm: str) -> str:
-    if arm not in source.arms:
+def _describe(comparison: compare.Comparison, side: compare.Side, arm: str) -> str:
+    if arm not in side.arms:
         return "-"
-    mean, failed, seeds = comparison.summarise(source, arm)
+    mean, failed, seeds = comparison.summarise(side, arm)
     if not seeds:
         return "no seed ended"
     failures = f", {failed} failed" if failed else ""
@@ -84,20 +79,10 @@ def _describe_pair(pair: compare.Pair) -> list[str]:
     difference = statements.format_estimate(pair.difference, sign=True) if pair.difference else "none trained in both"
     return [
         pair.arm,
-        pair.source,
+        pair.side,
         pair.reference,
         str(pair.seeds),
         difference,
         str(pair.failed),
         str(pair.reference_failed),
     ]
-
-
-def _list_published(comparison: compare.Comparison) -> Iterator[str]:
-    """Yield the published figures beside those of each source."""
-    for source in comparison.sources:
-        for table in source.published:
-            yield f"\n{table.source}, {table.metric}, beside {source.label}:"
-            for row in table.rows:
-                ours = statements.format_estimate(row.ours) if row.ours else "not measured"
-                yield f"  {row.arm}: {ours}; published {row.published:g}"

@@ -22,8 +22,7 @@ from ablate.cli.arguments import (
     parse_whole,
     take_plugins,
 )
-from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import build_table
+from ablate.cli.output import build_console, build_table, print_json
 from ablate.config.errors import SweepError
 from ablate.config.lazy import postpone_imports
 

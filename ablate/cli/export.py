@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ablate.cli.arguments import Verbs, add_json, add_plugins, add_verb, take_plugins
 from ablate.cli.output import print_json
@@ -28,8 +26,6 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--ema", action="store_true", help="export the averaged weights (trainer.ema_decay)")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
     parser.add_argument("--not-finite", action="store_true", help="also write weights that are NaN or infinite")
-    text = "also store it as artifacts of its run and register it in MLflow's model registry, as a version of NAME"
-    parser.add_argument("--register", metavar="NAME", help=text)
     add_json(parser)
     add_plugins(parser)
 
@@ -38,15 +34,11 @@ def run(options: argparse.Namespace) -> int:
     """Write the model, and print its location."""
     take_plugins(options.words)
     source = donors.resolve_run(options.source)
-    finite = not options.not_finite
-    exported = exports.export(source, options.to, options.output, options.ema, finite, options.register)
+    text = exports.export(source, options.to, options.output, options.ema, not options.not_finite)
     if options.json:
         folder = Path(options.output)
         files = sorted(file.name for file in folder.iterdir())
-        content: dict[str, Any] = {"form": options.to, "folder": str(folder), "files": files}
-        if exported.registered:
-            content["registered"] = {**asdict(exported.registered), "uri": exported.registered.uri}
-        print_json(content)
+        print_json({"form": options.to, "folder": str(folder), "files": files})
     else:
-        print(exported.text)
+        print(text)
     return 0

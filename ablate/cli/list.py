@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import ablate
 from ablate.cli.arguments import PLUGINS, Verbs, add_json, add_verb, build_error, parse_plugins
-from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import build_table
+from ablate.cli.output import build_console, build_table, print_json
 from ablate.config.errors import did_you_mean
 from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import read_yaml

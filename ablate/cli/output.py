@@ -1,4 +1,4 @@
-"""Output of the verbs: rich's console, the JSON document, and the command to repeat."""
+"""Output of the verbs: rich's console, tables, the JSON document, and the command to repeat."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from ablate import tracking
 from ablate.config.formatting import to_json
@@ -21,6 +21,7 @@ from ablate.distributed.signals import ENDING, leave_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _PLAIN = "ablate.plain"  # the name of an error handler of codecs
 _ASCII = {"±": "+-", "→": "->", "…": "...", "·": "*"}
@@ -109,3 +110,21 @@ def repeat_command(verb: str) -> str:
     """Return the command line of this process without options that start from the beginning and without passwords."""
     words = [shlex.quote(tracking.redact(word)) for word in sys.argv[2:] if word != "--fresh"]
     return " ".join([groups.describe_command(), verb, *words])
+
+
+def build_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Table:
+    """Return a table without lines; the columns named in `right` are right-aligned. Text that does not fit is wrapped
+    between words, never inside a word."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for i, name in enumerate(header):
+        cells = [name, *(row[i] for row in rows)]
+        word = max(len(word) for cell in cells for word in cell.split())
+        whole = word == max(map(len, cells))  # nothing to fold at: only the other columns give way
+        side: Literal["left", "right"] = "right" if name in right else "left"
+        grid.add_column(Text(name), justify=side, overflow="fold", min_width=word, no_wrap=whole)
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    return grid

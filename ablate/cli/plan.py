@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, parse_above_zero, parse_positive, parse_share
-from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import build_table
+from ablate.cli.output import build_console, build_table, print_json
 from ablate.config.formatting import count_noun, format_count, format_duration, format_range
 from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import parse_overrides
@@ -103,11 +102,12 @@ def _print_run(plan: plans.Plan, console: Console) -> None:
         console.print(f"  {name:15} {text}")
     _print_memory(plan, gpu, console)
     rate = format_count(plan.items_per_second)
+    duration = f"{plan.days:,.1f} days" if plan.days >= 2 else format_duration(plan.days * 86400)
     hours = plan.validated_gpu_hours
     validated = "" if hours is None else f"; with validation at most {_format_hours(hours)}"
     console.print(
         f"\nAt a utilisation of {plan.work.utilisation:.0%} (assumed; --mfu): {rate} {plan.unit} a second, "
-        f"{_format_days(plan.days)}, {_format_hours(plan.work.gpu_hours)}{validated}."
+        f"{duration}, {_format_hours(plan.work.gpu_hours)}{validated}."
     )
     for note in plan.notes:
         console.print(note)
@@ -176,10 +176,6 @@ def _print_sweep(sweep: sweep_plans.SweepPlan, console: Console) -> None:
         console.print(line, markup=False)
     for note in dict.fromkeys(note for cost in sweep.arms for note in cost.plan.notes):
         console.print(note)
-
-
-def _format_days(days: float) -> str:
-    return f"{days:,.1f} days" if days >= 2 else format_duration(days * 86400)
 
 
 def _format_hours(hours: float) -> str:

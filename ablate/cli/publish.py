@@ -13,7 +13,7 @@ from ablate.config.formatting import count_noun, join_words
 from ablate.config.lazy import postpone_imports
 
 with postpone_imports():
-    from ablate.addons.ledger import publish, schema
+    from ablate.addons.bundles import publish, schema
 
 _EXAMPLE = """\
 ablate publish demo -o published/demo

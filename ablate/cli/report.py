@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ablate
-from ablate.cli import over_sizes
 from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, build_error
 from ablate.cli.output import build_console, print_json
 from ablate.config.errors import ConfigError, SweepError
@@ -19,9 +19,13 @@ from ablate.config.yaml import SUFFIXES
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablate.addons.scaling.over_sizes import SizesReport
     from ablate.reports.report import Report
+    from ablate.sweeps.records import SweepRecord
+    from ablate.sweeps.spec.sweep import Sweep
 
 with postpone_imports():
+    from ablate.addons.scaling import over_sizes
     from ablate.reports import terminal
     from ablate.scheduler import storage
     from ablate.sweeps import records
@@ -67,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
         return _report_sizes(*sizes, options)
     if options.extrapolate:
         raise build_error("--extrapolate", "needs a sweep file with sizes")
-    titles = [_find_name(title) for title in titles]
+    is_file = {title: Path(title).suffix in SUFFIXES for title in titles}
+    titles = [files.list_sizes(Path(title))[0] if is_file[title] else title for title in titles]
     if options.csv:
         if options.json or options.output:
             raise build_error("--csv", "cannot be combined with --json or --output: it prints rows and writes no files")
@@ -113,12 +118,6 @@ def _find_sizes(title: str, options: argparse.Namespace) -> tuple[str, dict[str,
     return name, {sizes[sweep]: storage.read_sweep(sweep, options.storage) for sweep in begun}
 
 
-def _find_name(title: str) -> str:
-    """Return the name of the sweep in a file; any other `title` as it is."""
-    is_file = Path(title).suffix in SUFFIXES
-    return files.list_sizes(Path(title))[0] if is_file else title
-
-
 def _report_sizes(name: str, sizes: dict[str, records.SweepRecord], options: argparse.Namespace) -> int:
     """Write and print the report on the sizes (size -> record) of the file `name`."""
     if options.csv:
@@ -126,7 +125,7 @@ def _report_sizes(name: str, sizes: dict[str, records.SweepRecord], options: arg
         return 0
     if options.output:
         raise build_error("--output", "goes with sweeps: the report on the sizes of a file is in reports/ of the store")
-    report = over_sizes.report_sizes(name, sizes, options.extrapolate)
+    report = report_sizes(name, sizes, options.extrapolate)
     if options.json:
         print_json(report.to_dict())
     else:
@@ -142,3 +141,19 @@ def print_summaries(reports: Sequence[Report], console: Console) -> None:
             console.print(report.scale, style="bold yellow")
         console.print(report.summary, soft_wrap=False)
         console.print(f"{terminal.shorten_path(report.folder)}/report.html")
+
+
+LACKING = "This installation lacks ablate.addons, which compares the sizes of a file with each other."
+
+
+def report_sizes(name: str, sizes: Mapping[str, SweepRecord], extrapolate: str | None = None) -> SizesReport:
+    """Return the report on the `sizes` (size -> record) of the file `name`, which is written too. Raises AblateError
+    where they can't be compared."""
+    if find_spec("ablate.addons") is None:
+        raise SweepError(LACKING)
+    return over_sizes.report_sizes(over_sizes.compare(name, sizes, extrapolate))
+
+
+def note_plan(name: str, specs: Mapping[str, Sweep]) -> list[str]:
+    """Return what is to be known before the sizes (size -> sweep) of the file `name` are run."""
+    return [LACKING] if find_spec("ablate.addons") is None else over_sizes.note_plan(name, specs)

@@ -7,8 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, build_error
-from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import build_table
+from ablate.cli.output import build_console, build_table, print_json
 from ablate.config.formatting import format_bytes, format_number, format_setting
 from ablate.config.lazy import postpone_imports
 

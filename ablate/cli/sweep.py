@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import ablate
-from ablate.cli import over_sizes
+from ablate.cli import report
 from ablate.cli.arguments import (
+    COMMAND_LINE,
     OVERRIDES,
     Verbs,
     add_json,
     add_storage,
     add_verb,
     build_error,
+    parse_above_zero,
     parse_names,
     parse_positive,
     parse_positive_or_auto,
     parse_share,
 )
-from ablate.cli.executors import add_executor, check_executor, open_executor
 from ablate.cli.output import build_console, interrupt_on_signals, print_json, repeat_command
-from ablate.config.errors import AblateError
+from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.config.formatting import count_noun, format_settings, join_words
 from ablate.config.lazy import postpone_imports
 from ablate.config.logs import print_wrapped
 from ablate.config.yaml import parse_overrides
-from ablate.distributed import slurm
+from ablate.distributed import ranks, slurm
 
 if TYPE_CHECKING:
     from ablate.addons.scaling.over_sizes import SizesReport
@@ -41,8 +43,71 @@ with postpone_imports():
     from ablate.reports import terminal
     from ablate.scheduler import devices, dry_run
     from ablate.scheduler import run as sweep_run
+    from ablate.scheduler.executors import ray as ray_executor
     from ablate.scheduler.executors import slurm as slurm_executor
     from ablate.sweeps.spec import files, library, references, scale
+
+_EXECUTOR = "where workers run: this machine, or tasks of a Ray cluster (default: local; jobs of Slurm: --submit)"
+_ADDRESS = (
+    "of the Ray cluster: HOST:PORT on one of its nodes, ray://HOST:PORT elsewhere, or auto, the cluster of this "
+    "machine (default: RAY_ADDRESS, else auto)"
+)
+_CPUS = "CPUs of each worker on Ray, and threads of a trial (default: 1)"
+_GPUS = (
+    "GPUs of each worker on Ray: 1, 0, or a part, such as 0.25 for four workers on each (default: 1 if there are any)"
+)
+
+
+def add_executor(parser: argparse.ArgumentParser) -> None:
+    """Add --executor and the options of each executor."""
+    parser.add_argument("--executor", choices=("local", "ray"), default="local", help=_EXECUTOR)
+    parser.add_argument("--address", metavar="ADDRESS", help=_ADDRESS)
+    parser.add_argument("--cpus-per-worker", type=parse_above_zero, metavar="X", help=_CPUS)
+    parser.add_argument("--gpus-per-worker", type=parse_gpus, metavar="Y", help=_GPUS)
+
+
+def parse_gpus(text: str) -> float:
+    """Return a number from 0 to 1."""
+    try:
+        gpus = float(text)
+    except ValueError:
+        gpus = -1.0
+    if not 0 <= gpus <= 1:
+        reason = "a worker is one process, which trains on one GPU"
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, given {text}: {reason}")
+    return gpus
+
+
+def check_executor(options: argparse.Namespace) -> None:
+    """Raise ConfigError with all options that cannot be combined."""
+    problems = []
+    if options.executor == "local":
+        for name in ("address", "cpus_per_worker", "gpus_per_worker"):
+            if (value := getattr(options, name)) is not None:
+                problems.append(Problem(f"--{name.replace('_', '-')}", "needs --executor ray", value))
+    else:
+        if options.submit:
+            problems.append(Problem("--submit", "cannot be combined with --executor ray: choose one"))
+        if options.workers_per_gpu:
+            text = "cannot be combined with --executor ray: give --gpus-per-worker, such as 0.25, and --workers"
+            problems.append(Problem("--workers-per-gpu", text))
+        if ranks.world_size() > 1:
+            problems.append(Problem("--executor", "ray cannot be used in a group of torchrun: omit torchrun"))
+    if problems:
+        raise ConfigError(problems, COMMAND_LINE)
+
+
+@contextlib.contextmanager
+def open_executor(options: argparse.Namespace) -> Iterator[Executor | None]:
+    """Return where workers run; None: on this machine."""
+    if options.executor == "local":
+        yield None
+        return
+    with ray_executor.open_cluster(
+        options.address, options.cpus_per_worker, options.gpus_per_worker, options.storage
+    ) as cluster:
+        yield cluster
+
 
 _EXAMPLE = """\
 ablate sweep demo --workers 2
@@ -133,7 +198,7 @@ def run(options: argparse.Namespace) -> int:
     sizes = {spec.name: known[spec.name.removesuffix(suffix)] for spec in specs if known}
     if options.dry_run:
         by_size = {sizes[spec.name]: spec for spec in specs if sizes}
-        notes = over_sizes.note_plan(title, by_size) if len(sizes) > 1 else []
+        notes = report.note_plan(title, by_size) if len(sizes) > 1 else []
         return _plan(staged, requested, options, notes)
     with interrupt_on_signals(), open_executor(options) as executor:  # also while a sweep is prepared
         return _run(staged, sizes or dict.fromkeys(requested, ""), f"{title}{suffix}", options, executor)
@@ -231,7 +296,7 @@ def _report_sizes(title: str, records: Mapping[str, SweepRecord], options: argpa
     """Return the report on the sizes of a file, which is printed; None after a line that says why there is none."""
     console = build_console(stderr=options.json)
     try:
-        together = over_sizes.report_sizes(title, records)
+        together = report.report_sizes(title, records)
     except AblateError as error:
         print_wrapped(console, f"The sizes are not compared with each other: {error}")
         return None

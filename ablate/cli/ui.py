@@ -1,4 +1,6 @@
-"""`ablate ui`: the MLflow UI on this project's store, or Optuna's dashboard on its studies (`dashboard`)."""
+"""`ablate ui`: the MLflow UI on this project's store, and the view of an experiment's runs that its links open: order,
+columns, groups and charts, in the format of MLflow's UI.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
-from ablate.cli.arguments import Verbs, add_storage, add_verb, build_error, parse_port
-from ablate.cli.mlflow_view import build_view
+from ablate.cli.arguments import Verbs, add_verb, parse_port
 from ablate.cli.output import interrupt_on_signals
-from ablate.config.errors import StoreError
+from ablate.config.errors import AblateError, StoreError
 from ablate.config.lazy import postpone_imports
 from ablate.distributed.launching import SAFE_PATH
 
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 with postpone_imports():
-    from ablate.cli import dashboard
+    from ablate.experiment import metrics
+    from ablate.reports import labels
+    from ablate.scheduler import storage
+    from ablate.sweeps import runs
 
 _VIEW = "ablate"  # names the view of the runs that the links open
 _TRAINING = "workflowType=machine_learning"  # else the UI opens on language-model applications
@@ -35,27 +40,15 @@ _TRAINING = "workflowType=machine_learning"  # else the UI opens on language-mod
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "open MLflow, or Optuna's dashboard, on this project's store, on loopback"
-    parser = add_verb(verbs, "ui", text, "ablate ui --port 5000\n  ablate ui --studies", run)
-    parser.add_argument(
-        "--studies", action="store_true", help=("open Optuna's dashboard on the studies instead of MLflow")
-    )
+    text = "open MLflow on this project's store, on loopback"
+    parser = add_verb(verbs, "ui", text, "ablate ui --port 5000", run)
     parser.add_argument("--port", type=parse_port, default=5000, metavar="N", help="port (default: 5000)")
     text = "address to bind to (default: 127.0.0.1, this machine only)"
     parser.add_argument("--host", default="127.0.0.1", help=text)
-    add_storage(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve the UI until Ctrl-C."""
-    if options.studies:
-        return dashboard.serve_studies(options.host, options.port, options.storage)
-    if options.storage:
-        raise build_error(
-            "--storage",
-            "is the address of the studies and needs --studies; set the address of MLflow's store with "
-            "MLFLOW_TRACKING_URI",
-        )
     return serve(options.host, options.port)
 
 
@@ -164,3 +157,64 @@ def _store_view(client: MlflowClient, experiment: Experiment) -> str:
     except MlflowException:
         return ""
     return f"&viewStateShareKey={_VIEW}"
+
+
+_SINGLE = ("norm.kind", "model.kind", "optimizer.lr", "seed")  # parameters that single runs show
+_ROLE = "ablate.role"
+_WIDTH = 92  # pixels of a column
+_FIRST, _LOSSES, _COURSES, _STEPS = "Settings and result", "val", "train", "trainer"  # sections of charts
+
+
+def build_view(title: str) -> dict[str, Any]:
+    """Return the view of the experiment `title`. For a sweep: the runs of the confirmation in one group, and below them
+    the runs of the search, with arm, seed and searched settings; for a search alone, the best run first. For single
+    runs: the newest first. The first charts show the settings against the result.
+    """
+    try:
+        spec = storage.read_sweep(title).spec
+    except (AblateError, ValueError, KeyError):  # single runs, or a sweep that this storage has not, or not whole
+        order = {"orderByKey": "attributes.start_time", "orderByAsc": False}
+        metric, params, tags = "val/loss", list(_SINGLE), ["ablate.loss", "ablate.status"]
+        return {**order, **_choose_columns(metric, params, tags), **_choose_charts(metric, params[2:3])}
+    metric, params = metrics.name_in_mlflow(spec.objective.metric), labels.list_searched(spec)
+    common = [path for path in params if all(path in spec.space(arm) for arm in spec.all_arms)]
+    shown = ["ablate.arm", "ablate.loss"] if metric == "val/loss" else ["ablate.arm"]
+    order = {"orderByKey": f"metrics.`{metric}`", "orderByAsc": spec.objective.direction == "minimize"}
+    if spec.confirm.first_seeds:  # by a metric, the group of the search, which is optimistic, could come first
+        order = {"orderByKey": f"tags.`{_ROLE}`", "orderByAsc": True}
+    folded = ("arm", "report", *(stage for stage in runs.STAGES if stage not in (runs.SEARCH, runs.FRESH)))
+    return {
+        **order,
+        **_choose_columns(metric, ["seed", *params], [*shown, "ablate.outcome", "ablate.status"]),
+        "groupBy": {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": _ROLE}]},
+        "useGroupedValuesInCharts": False,
+        "groupsExpanded": {f"tag.{_ROLE}.{role}": False for role in folded},
+        **_choose_charts(metric, common, params),
+    }
+
+
+def _choose_columns(metric: str, params: Sequence[str], tags: Sequence[str]) -> dict[str, Any]:
+    """Return the visible columns from left to right: the first tag, the parameters, the other tags, and the metric,
+    which the UI shows with all digits and sorts by."""
+    first, *others = (f"tags.`{name}`" for name in tags)
+    columns = [first, *(f"params.`{name}`" for name in params), *others, f"metrics.`{metric}`"]
+    return {"selectedColumns": columns, "columnOrder": columns, "columnWidths": dict.fromkeys(columns, _WIDTH)}
+
+
+def _choose_charts(metric: str, *settings: Sequence[str]) -> dict[str, Any]:
+    """Return the charts and their sections; the UI adds one chart for each further metric after them. Sections about
+    the course of training are collapsed. `settings`: for each chart, the parameters that it shows against the metric,
+    for the runs that have all of them."""
+    names = [_FIRST, _LOSSES, _COURSES, _STEPS]
+    sections = [
+        {"uuid": f"ablate-{name}", "name": name, "display": name in names[:2], "isReordered": True} for name in names
+    ]
+    common = {"metricSectionId": f"ablate-{_FIRST}", "deleted": False, "isGenerated": False, "runsCountToCompare": 100}
+    parallel = {"type": "PARALLEL", "selectedMetrics": [metric], "showAllRuns": True}
+    line = {"type": "LINE", "metricKey": metric, "selectedMetricKeys": [metric], "xAxisKey": "step"}
+    charts = [
+        {**common, **parallel, "uuid": f"ablate-settings-{number}", "selectedParams": list(params)}
+        for number, params in enumerate(dict.fromkeys(tuple(params) for params in settings if params))
+    ]
+    charts.append({**common, **line, "uuid": "ablate-course", "lineSmoothness": 0, "scaleType": "linear"})
+    return {"compareRunCharts": charts, "compareRunSections": sections, "isAccordionReordered": True}

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 with postpone_imports():
-    from ablate.addons.ledger import checks, retraining, verify
+    from ablate.addons.bundles import reruns, verify
 
 _MOST = 10
 """Differences that are printed."""
 _EXAMPLE = """\
 ablate verify published/demo
-  ablate verify published/demo --cells 3
-  ablate verify published/demo --cells 0      # the files and what follows from them; trains nothing
+  ablate verify published/demo --runs 3
+  ablate verify published/demo --runs 0      # the files and what follows from them; trains nothing
   ablate verify published/demo --only "mix" "seed 3"    # a run of Mix-LN on seed 3
   ablate verify published/demo --cheapest --eager       # quicker; numbers differ by rounding
   ablate verify published/demo --all --json"""
@@ -39,7 +39,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the bundle")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--cells", type=parse_whole, default=1, metavar="N", help="runs to train again, drawn at random (default: 1)"
+        "--runs", type=parse_whole, default=1, metavar="N", help="runs to train again, drawn at random (default: 1)"
     )
     which.add_argument("--all", action="store_true", help="train all runs again, and judge by them")
     parser.add_argument("--cheapest", action="store_true", help="draw from the ten cheapest runs, ties included")
@@ -55,7 +55,6 @@ def add_parser(verbs: Verbs) -> None:
         metavar="TEXT",
         help="draw from among runs with all of these texts in their names",
     )
-    parser.add_argument("--record", action="store_true", help="write the result into the bundle's reproductions/")
     parser.add_argument(
         "--trust-plugins", action="store_true", help="run the plugins of the bundle: code of its author"
     )
@@ -68,19 +67,16 @@ def run(options: argparse.Namespace) -> int:
     try:
         verification = verify.verify(
             options.folder,
-            cells=None if options.all else options.cells,
+            runs=None if options.all else options.runs,
             cheapest=options.cheapest,
             only=options.only,
             trusts_plugins=options.trust_plugins,
-            train=functools.partial(retraining.train_cell, eager=options.eager),
+            train=functools.partial(reruns.train_again, eager=options.eager),
             show=lambda text: print_wrapped(console, text),
         )
     except KeyboardInterrupt:
         print("\nStopped. What was trained is not counted; run it again.", file=sys.stderr)
         return 130
-    if options.record and verification.cells and not verification.damage:
-        file = checks.write_check(options.folder, verification)
-        print_wrapped(console, f"Written: {file}")
     if options.json:
         print_json(verification.to_dict())
     else:
@@ -106,11 +102,11 @@ def _conclude(verification: verify.Verification) -> str:
     """Return the result in one sentence."""
     if verification.damage:
         return f"damaged ({count_noun(len(verification.damage), 'difference')}); nothing was trained"
-    if not verification.cells:
+    if not verification.runs:
         return "undamaged, and its runs show what it says; no run was trained"
-    words = Counter(cell.word for cell in verification.cells)
+    words = Counter(rerun.word for rerun in verification.runs)
     counts = ", ".join(f"{count} {word}" for word, count in words.items())
-    trained = f"{count_noun(len(verification.cells), 'run')} of {verification.of} trained again: {counts}"
+    trained = f"{count_noun(len(verification.runs), 'run')} of {verification.of} trained again: {counts}"
     if verification.holds:
         return f"reproduced ({trained})"
     decided = words["not reproduced"] or verification.changed

@@ -106,7 +106,16 @@ def compare_layers(record: SweepRecord) -> LayersOverSeeds | None:
     ]
     level = find_lowest_level(record.looks.values(), ALPHA / max(1, len(pairs)))
     numbers = {
-        column: {arm: LayerNumber(dict(sorted(seeds.items())), _bound_thirds(seeds)) for arm, seeds in by_arm.items()}
+        column: {
+            arm: LayerNumber(
+                dict(sorted(seeds.items())),
+                [
+                    bound_mean(third, ALPHA, scale=1.0)
+                    for third in zip(*map(average_thirds, seeds.values()), strict=True)
+                ],
+            )
+            for arm, seeds in by_arm.items()
+        }
         for column, by_arm in rows.items()
     }
     differences = [
@@ -120,11 +129,6 @@ def compare_layers(record: SweepRecord) -> LayersOverSeeds | None:
         for column, arm, against in pairs
     ]
     return LayersOverSeeds(numbers, differences)
-
-
-def _bound_thirds(seeds: Rows) -> list[Estimate]:
-    means = [average_thirds(values) for values in seeds.values()]
-    return [bound_mean(column, ALPHA, scale=1.0) for column in zip(*means, strict=True)]
 
 
 def _list_pairs(rows: Mapping[str, Rows], arm: str, against: str | None) -> list[tuple[float, float]]:

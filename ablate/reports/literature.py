@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, format_uncertain, join_words
 from ablate.experiment.metrics import is_score, list_parts, read_metric, shorten_metric
+from ablate.reports.downstream import StoredScores
 from ablate.reports.section import Column, Section, Table, words
-from ablate.reports.stored_scores import StoredScores
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Run

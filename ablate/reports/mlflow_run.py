@@ -1,31 +1,91 @@
-"""The report of a sweep in MLflow: one run named "report", which is reused by later reports."""
+"""The report of a sweep in MLflow: one run named "report", which later reports reuse, and what the parent runs of arms,
+that run and the experiment show: verdicts as labels, the course of the fresh seeds, and a description.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
-import re
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ablate import tracking
 from ablate.config.errors import StoreError
-from ablate.reports.mlflow_notes import is_same, log_band, write_note
+from ablate.config.markdown import escape
+from ablate.experiment.metrics import name_in_mlflow
+from ablate.reports.bands import collect_band
+from ablate.reports.section import Document
+from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.comparison import Compared
-from ablate.verdict.effects import Effect
+
+NOTE = "mlflow.note.content"  # the tag that MLflow shows as the description of a run or an experiment
+_BATCH = 900  # metrics in one call; MLflow takes 1000
+_SUFFIXES = {"mean": "", "low": "_lowest_seed", "high": "_highest_seed"}
+"""Of a band -> what its metric ends in."""
+
+
+def log_band(record: SweepRecord, arm: str, compared: Compared, fails_more: bool) -> None:
+    """Write the mean of an arm's fresh seeds over training to its parent run, under the name that the objective has in
+    trials, with the lowest and the highest seed; nothing if it is there. NaN where no seed trained, and where the arm
+    is shown to fail more often (`fails_more`): by the mean of the rest it would look better than it is. Raises
+    StoreError."""
+    from mlflow.entities import Metric
+
+    if compared.looks is None:
+        return
+    band = {} if fails_more else collect_band(record, arm, compared)
+    if not band:
+        unit = UsageUnit.of(record)
+        end = max((run.step * unit.per_update(run) for run in record.fresh(arm)), default=0)
+        band = {end: dict.fromkeys(_SUFFIXES, math.nan)}
+    now, metric, run_id = int(1000 * time.time()), name_in_mlflow(record.spec.objective.metric), record.parents[arm]
+    known, last = tracking.client().get_run(run_id).data.metrics, band[max(band)]["mean"]
+    if metric in known and is_same(known[metric], last):
+        return
+    points = [
+        Metric(metric + _SUFFIXES[name], value, now, step) for step, row in band.items() for name, value in row.items()
+    ]
+    for start in range(0, len(points), _BATCH):
+        tracking.client().log_batch(run_id, metrics=points[start : start + _BATCH])
+
+
+def is_same(value: float, other: float) -> bool:
+    """Return whether two values of a metric are equal, or neither is known."""
+    return value == other or (math.isnan(value) and math.isnan(other))
+
+
+def describe(document: Document, experiment: str, run_id: str, page: str) -> str:
+    """Return the description of a report in Markdown: the answer in one line, its figure, the answer in full, and a
+    link to the report's `page`. MLflow shows the first lines until it is unfolded, and their source in its list of
+    experiments: they have no marks.
+
+    The links are relative to the MLflow server's address.
+    """
+    full = [escape(text) for text in document.statements]
+    lines = [escape(document.summary)] if document.summary else full
+    lines += [escape(document.warning)] if document.warning else []
+    if document.figures:
+        figure = f"{document.figures[0].name}.png"
+        lines.append(f"![{figure}](get-artifact?path={quote(figure)}&run_uuid={run_id})")
+    lines += full if document.summary else []
+    runs = f"#/experiments/{experiment}/runs/{run_id}"
+    return "\n\n".join([*lines, f"[All tables and figures]({runs}/artifacts): `{page}` of the run *report*."])
+
+
+def write_note(text: str, experiment: str, run_id: str) -> None:
+    """Make `text` the description of the run "report" and of the experiment. Raises what MLflow raises."""
+    tracking.client().set_tag(run_id, NOTE, text)
+    tracking.client().set_experiment_tag(experiment, NOTE, text)
+
 
 ROLE = "ablate.role"
 REPORT = "report"  # the value of ROLE and the name of the run
 _PREFIX = "verdict/"  # of metrics
-_UNNAMEABLE = re.compile(r"[^\w.\- ]", re.ASCII)  # what MLflow takes in no name of a metric
-_LONGEST_NAME = 150  # letters of an arm in the name of a metric, which has 250
-_PATHS = (".", "..")  # which lead elsewhere: MLflow may store a metric as a file
 _LONGEST = 5000  # letters of a tag, the least that MLflow's stores take
 
 
@@ -63,45 +123,6 @@ def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
     return Labels(tags, {f"{_PREFIX}{name}": float(value) for name, value in metrics.items()})
 
 
-def label_report(
-    verdict: str,
-    baseline: str,
-    compared: Mapping[str, Compared],
-    against: Mapping[str, str] | None = None,
-    effects: Mapping[str, Effect] = {},
-) -> Labels:
-    """Return what the run of the report says: the verdict in full, of each arm what its parent run says, and of each of
-    the `effects` of a factorial the verdict, the mean and the ends of its interval. `against`: arm -> the one that it
-    is compared with; None: all with `baseline`."""
-    tags = {"ablate.verdict": verdict, "ablate.baseline": baseline}
-    metrics: dict[str, float] = {}
-    names = name_metrics(compared)
-    for arm, one in compared.items():
-        own, name = label_arm(arm, (against or {}).get(arm, baseline), one), names[arm]
-        tags[f"ablate.verdict.{name}"] = own.tags["ablate.verdict"]
-        metrics |= {f"{key}/{name}": value for key, value in own.metrics.items()}
-    names = name_metrics(effects)
-    for contrast, effect in effects.items():
-        difference, name = effect.versus.difference, names[contrast]
-        low, high = effect.versus.interval or (math.nan, math.nan)
-        tags[f"ablate.verdict.effect.{name}"] = effect.kind
-        figures = {"effect": difference.mean if difference else math.nan, "effect_low": low, "effect_high": high}
-        metrics |= {f"{_PREFIX}{key}/{name}": value for key, value in figures.items()}
-        metrics[f"{_PREFIX}seeds/{name}"] = float(effect.versus.seeds)
-    return Labels(tags, metrics)
-
-
-def name_metrics(arms: Iterable[str]) -> dict[str, str]:
-    """Return arm -> its name as a part of the name of a metric: its own in letters that MLflow takes, with a few digits
-    behind where another arm has the same, or MLflow would not take it yet."""
-    names = {arm: _UNNAMEABLE.sub("_", arm)[:_LONGEST_NAME] for arm in arms}
-    counts = Counter(names.values())
-    return {
-        arm: f"{name}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}" if counts[name] > 1 or name in _PATHS else name
-        for arm, name in names.items()
-    }
-
-
 def label_parents(record: SweepRecord, compared: Mapping[str, Compared]) -> None:
     """Write the verdict on each arm, and the course of its seeds, to its parent run, if that is still there. Raises
     nothing. The course comes first: MLflow's Compare opens on the metric that it was sent first."""
@@ -119,21 +140,16 @@ def _label(run_id: str, labels: Labels) -> None:
     from mlflow.entities import Metric, RunTag
 
     now, known = int(1000 * time.time()), tracking.client().get_run(run_id).data.metrics
+    seeds = int(labels.metrics.get(f"{_PREFIX}seeds", 0))
     tracking.client().log_batch(
         run_id,
         metrics=[
-            Metric(key, value, now, _find_seeds(key, labels))
+            Metric(key, value, now, seeds)
             for key, value in labels.metrics.items()
             if key not in known or not is_same(value, known[key])
         ],
         tags=[RunTag(key, value[:_LONGEST]) for key, value in labels.tags.items()],
     )
-
-
-def _find_seeds(key: str, labels: Labels) -> int:
-    """Return the seeds that a metric is over: those of the run's arm, or, in a report, of the arm that `key` names."""
-    _, _, arm = key.removeprefix(_PREFIX).partition("/")
-    return int(labels.metrics[f"{_PREFIX}seeds{'/' if arm else ''}{arm}"])
 
 
 def locate_report(record: SweepRecord) -> dict[str, Any]:

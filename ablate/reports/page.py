@@ -3,8 +3,8 @@ the rest is folded; figures are SVG, whose points have titles."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable
+from html import escape
 from pathlib import Path
 
 from ablate.plots.drawing import to_svg
@@ -22,7 +22,7 @@ def render(document: Document, draw: ToSvg = to_svg) -> str:
     """Return the page; all values are escaped. `draw`: what draws a figure, where its SVG may already be there."""
     full = _wrap("p", document.statements)
     if document.summary:
-        brief = f"<p><strong>{_escape(document.summary)}</strong></p>\n"
+        brief = f"<p><strong>{escape(document.summary)}</strong></p>\n"
         full = brief + (fold("In full", full) if len(full) > LONG else full)
     notes, details = _wrap("li", document.notes), document.details
     if details and (rules := [text for section in document.answers for text in section.sentences]):
@@ -32,7 +32,7 @@ def render(document: Document, draw: ToSvg = to_svg) -> str:
     return build_page(
         document.title,
         [
-            f"<header><h1>{_escape(document.title)}<small>{_escape(document.question)}</small></h1>",
+            f"<header><h1>{escape(document.title)}<small>{escape(document.question)}</small></h1>",
             f"{warn(document.warning)}</header>",
             f'<section class="verdict">{full}</section>' if full else "",
             *(show_section(section, not details) for section in document.answers),
@@ -53,7 +53,7 @@ def build_page(title: str, parts: Iterable[str]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_escape(title)}: report</title>\n<style>\n{_STYLE}</style>\n</head>\n"
+        f"<title>{escape(title)}: report</title>\n<style>\n{_STYLE}</style>\n</head>\n"
         f"<body>\n{body}\n</body>\n</html>\n"
     )
 
@@ -61,10 +61,10 @@ def build_page(title: str, parts: Iterable[str]) -> str:
 def show_section(section: Section, with_sentences: bool = True, draw: ToSvg = to_svg) -> str:
     """Return a section as HTML."""
     parts = [
-        f"<h3>{_escape(section.title)}</h3>" if section.title else "",
+        f"<h3>{escape(section.title)}</h3>" if section.title else "",
         show_table(section.table, section.title) if section.table else "",
         _wrap("p", section.sentences) if with_sentences else "",
-        f"<pre>{_escape(section.code)}</pre>" if section.code else "",
+        f"<pre>{escape(section.code)}</pre>" if section.code else "",
         _show_figures(section.figures, draw),
     ]
     return f"<section>{''.join(parts)}</section>"
@@ -73,16 +73,14 @@ def show_section(section: Section, with_sentences: bool = True, draw: ToSvg = to
 def show_table(table: Table, label: str) -> str:
     """Return a table, in a box of its own that scrolls where it is too wide."""
     kinds = [' class="words"' if column.words else "" for column in table.columns]
-    head = "".join(
-        f'<th scope="col"{kind}>{_escape(name)}</th>' for kind, name in zip(kinds, table.header, strict=True)
-    )
+    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for kind, name in zip(kinds, table.header, strict=True))
     rows = []
     for number, (first, *cells) in enumerate(table.rows):
         strong = ' class="strong"' if number in table.strong else ""
         shown = "".join(f"<td{kind}>{_keep_together(cell)}</td>" for kind, cell in zip(kinds[1:], cells, strict=True))
-        rows.append(f'<tr{strong}><th scope="row" class="words">{_escape(first)}</th>{shown}</tr>')
+        rows.append(f'<tr{strong}><th scope="row" class="words">{escape(first)}</th>{shown}</tr>')
     return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="{_escape(label)}"><table>\n'
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(label)}"><table>\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{chr(10).join(rows)}\n</tbody>\n</table></div>"
     )
 
@@ -94,28 +92,24 @@ def _show_figures(figures: Iterable[Figure], draw: ToSvg) -> str:
 
 def show_figure(figure: Figure, draw: ToSvg = to_svg) -> str:
     """Return a figure with its caption."""
-    caption = f"<figcaption>{_escape(figure.caption)}</figcaption>"
-    return f'<figure id="{_escape(figure.name)}">\n{draw(figure)}{caption}</figure>'
+    caption = f"<figcaption>{escape(figure.caption)}</figcaption>"
+    return f'<figure id="{escape(figure.name)}">\n{draw(figure)}{caption}</figure>'
 
 
-def fold(title: str, content: str, is_open: bool = False) -> str:
+def fold(title: str, content: str) -> str:
     """Return a part that a click opens."""
-    return f"<details{' open' if is_open else ''}><summary>{_escape(title)}</summary>\n{content}\n</details>"
+    return f"<details><summary>{escape(title)}</summary>\n{content}\n</details>"
 
 
 def warn(text: str) -> str:
     """Return a warning; "" without one."""
-    return f'<div class="verdict warn"><p><strong>{_escape(text)}</strong></p></div>' if text else ""
+    return f'<div class="verdict warn"><p><strong>{escape(text)}</strong></p></div>' if text else ""
 
 
 def _wrap(tag: str, texts: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{_escape(text)}</{tag}>\n" for text in texts)
-
-
-def _escape(text: str) -> str:
-    return html.escape(text)
+    return "".join(f"<{tag}>{escape(text)}</{tag}>\n" for text in texts)
 
 
 def _keep_together(text: str) -> str:
     """Return `text` with no-break spaces in numbers: a narrow cell breaks between them."""
-    return _escape(text).replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
+    return escape(text).replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")

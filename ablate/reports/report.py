@@ -13,13 +13,12 @@ from ablate.config.errors import StoreError
 from ablate.config.formatting import clip
 from ablate.plots.drawing import save
 from ablate.reports import fairness, findings, terminal
-from ablate.reports.downstream import compare_downstream
-from ablate.reports.mlflow_run import label_parents, label_report, locate_report
+from ablate.reports.downstream import add_scores, compare_downstream
+from ablate.reports.mlflow_run import Labels, label_parents, locate_report
 from ablate.reports.plain_values import to_plain, trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.section import Document
 from ablate.reports.sections import PARTS, build_document
-from ablate.reports.stored_scores import add_scores
 from ablate.reports.storing import render_page, store_report, write_report
 from ablate.reports.verdict_sections import candidates_to_plain, crossed_to_plain
 from ablate.scheduler.storage import read_sweep
@@ -136,7 +135,7 @@ def report(
             write_report(content, NAMES)
             return content
         spec, compared = record.spec, content.confirmed
-        labels = label_report(content.verdict, spec.compared_with, compared, spec.baselines, content.effects)
+        labels = Labels({"ablate.verdict": content.verdict, "ablate.baseline": spec.compared_with})
         content = store_report(record.title, content, NAMES, labels)
         if content.mlflow["run_id"]:
             label_parents(content.record, compared)

@@ -1,4 +1,4 @@
-"""The content of a sweep's report, before it is rendered as tables, a page or JSON."""
+"""The content of a sweep's report, before it is rendered as tables, a page or JSON, and its figures."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 from ablate.config.formatting import join_words
 from ablate.config.logs import name_program
 from ablate.plots.figure import Figure
-from ablate.reports import confirmation, fairness, findings, literature, savings, tokens_to_baseline
+from ablate.reports import fairness, findings, literature, tokens_to_baseline, verdict_sections
+from ablate.reports.bands import draw_bands
 from ablate.reports.downstream import Downstream
-from ablate.reports.figures import draw_figures
-from ablate.reports.layer_seeds import LayersOverSeeds, compare_layers
-from ablate.reports.seed_sensitivity import SeedSensitivities, compare_sensitivities
-from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
+from ablate.reports.layer_seeds import LayersOverSeeds, compare_layers, draw_layers_over_seeds
+from ablate.reports.search_figures import draw_curves, draw_parameters
+from ablate.reports.sensitivity import SeedSensitivities, Sensitivity, compare_sensitivities, compute_sensitivity
 from ablate.reports.terminal import shorten_path
-from ablate.reports.usage import KINDS, Usage, UsageUnit, sum_usage
+from ablate.reports.usage import KINDS, Saving, Usage, UsageUnit, compute_savings, sum_usage
+from ablate.reports.verdict_figures import draw_effects, draw_failures, draw_grid, draw_verdict
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import SEARCH
@@ -69,7 +70,7 @@ class ReportData:
     def verdict(self) -> str:
         """The comparison on fresh seeds; before the first of them, the best value of each arm and the limits of one
         seed. Then the arms that stand at an end of a searched range, and the other settings in which arms differ."""
-        text = confirmation.describe_verdict(self.record, self.confirmed)
+        text = verdict_sections.describe_verdict(self.record, self.confirmed)
         if not text:
             text = findings.describe_search(self.record)
             if any(self.record.best(arm) for arm in self.record.arms):
@@ -154,6 +155,28 @@ class ReportData:
         return tokens_to_baseline.compare_tokens(self.record)
 
     @cached_property
-    def savings(self) -> dict[str, savings.Saving]:
+    def savings(self) -> dict[str, Saving]:
         """Arm -> the cost of one training including its source runs; empty if no arm has a source run."""
-        return savings.compute_savings(self.record)
+        return compute_savings(self.record)
+
+
+MOST_ROWS = 40
+"""Of a figure with a row for each arm."""
+
+
+def draw_figures(record: SweepRecord) -> list[Figure]:
+    """Return grid, effects, failures, verdict, bands, layers-seeds, learning_rate, alpha, one more for each other
+    searched number, and curves: those that have data."""
+    compared, effects = compare_record(record), compare_record_effects(record)
+    layers = compare_layers(record)
+    figures = [
+        draw_grid(record, compared) if compared else None,
+        draw_effects(record, effects) if effects else None,
+        draw_failures(record, compared),
+        draw_verdict(record, compared) if len(compared) <= MOST_ROWS else None,
+        draw_bands(record, compared),
+        draw_layers_over_seeds(record, layers) if layers else None,
+        *draw_parameters(record, compared),
+        draw_curves(record),
+    ]
+    return [figure for figure in figures if figure]

@@ -134,16 +134,18 @@ def collect_points(record: SweepRecord, path: str, fixed: Mapping[str, float], l
     bests = {arm: record.best(arm) for arm in record.arms}
     settled = {arm: one.number for arm in record.arms if (one := record.settled(arm))}
     return [
-        Point(t, float(x), _find_height(t), t is bests[arm], t.number == settled.get(arm))
+        Point(
+            t,
+            float(x),
+            {"pruned": find_last_value(t), "completed": t.value}.get(t.status),
+            t is bests[arm],
+            t.number == settled.get(arm),
+        )
         for arm in record.arms
         for t in record.search(arm)
         if t.status in FINISHED and is_number(x := t.params.get(path, fixed.get(arm)))
         if x > 0 or not log
     ]
-
-
-def _find_height(trial: Run) -> float | None:
-    return find_last_value(trial) if trial.status == "pruned" else trial.value if trial.status == "completed" else None
 
 
 def _find_place(c: Compared, path: str, fixed: Mapping[str, float], arm: str) -> float:

@@ -14,32 +14,7 @@ from ablate.sweeps.records import SweepRecord
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.statements import format_estimate
 
-LEVELS = (0, 1, 2)  # how much a table gives way to a narrow terminal; a page shows it at 0
 NOTHING = "-"  # in a cell without a value
-
-
-@dataclass(frozen=True)
-class Merge:
-    """A rule for merging neighbouring columns if there is not enough space."""
-
-    level: int
-    """The level from which they are merged."""
-    name: Callable[[Sequence[str]], str]
-    """Their headers -> the merged header."""
-    cell: Callable[[Sequence[str], Sequence[str]], str]
-    """Their headers and the cells of a row -> the merged cell."""
-
-
-COUNTS = Merge(1, "/".join, lambda names, cells: "/".join(cells))
-"""pruned/diverged/failed, 0/3/0."""
-SETTINGS = Merge(
-    2,
-    lambda names: "settings",
-    lambda names, cells: (
-        " ".join(f"{n}={c}" for n, c in zip(names, cells, strict=True) if c != NOTHING) or NOTHING  # as format_settings
-    ),
-)
-"""lr=0.001 alpha=0.25."""
 
 
 def format_cell(value: Any) -> str:
@@ -60,8 +35,8 @@ class Column:
     """Of a value that there is."""
     words: bool = False
     """Whether it contains text, which is left-aligned, and not numbers, which are right-aligned."""
-    merge: Merge | None = None
-    """The rule for merging it with neighbours that have the same rule."""
+    is_setting: bool = False
+    """Whether it is a searched setting; where a terminal is too narrow, all of them share a column."""
 
     @property
     def cells(self) -> list[str]:
@@ -79,7 +54,7 @@ def list_settings(record: SweepRecord, params: Iterable[Mapping[str, Any]]) -> l
     rows = list(params)
     names = shorten_paths(list_searched(record.spec))
     return [
-        Column(name, [format_setting(row[path]) if path in row else None for row in rows], merge=SETTINGS)
+        Column(name, [format_setting(row[path]) if path in row else None for row in rows], is_setting=True)
         for path, name in names.items()
     ]
 
@@ -108,24 +83,19 @@ class Table:
         """The cells, row by row."""
         return [list(row) for row in zip(*(column.cells for column in self.columns), strict=True)]
 
-    def merge_at(self, level: int) -> Table:
-        """Return the table with the columns that have a rule for `level` merged."""
-        columns: list[Column] = []
-        groups: list[list[Column]] = []
-        for column in self.columns:
-            if groups and column.merge is not None and groups[-1][-1].merge is column.merge:
-                groups[-1].append(column)
-            else:
-                groups.append([column])
-        for group in groups:
-            merge = group[0].merge
-            if merge is None or level < merge.level:
-                columns += group
-                continue
-            names = [column.name for column in group]
-            cells = [merge.cell(names, row) for row in zip(*(column.cells for column in group), strict=True)]
-            columns.append(Column(merge.name(names), cells, words=merge is SETTINGS, merge=merge))
-        return Table(columns, self.strong)
+    def join_settings(self) -> Table:
+        """Return the table with its settings in one column, as lr=0.001 alpha=0.25."""
+        settings = [column for column in self.columns if column.is_setting]
+        if not settings:
+            return self
+        cells = [
+            " ".join(f"{one.name}={cell}" for one, cell in zip(settings, row, strict=True) if cell != NOTHING)
+            or NOTHING
+            for row in zip(*(column.cells for column in settings), strict=True)
+        ]
+        place = self.columns.index(settings[0])
+        before, after = self.columns[:place], [c for c in self.columns[place:] if not c.is_setting]
+        return Table([*before, words("settings", cells), *after], self.strong)
 
 
 @dataclass(frozen=True)

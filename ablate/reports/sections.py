@@ -17,12 +17,10 @@ from ablate.reports.literature import tabulate_published
 from ablate.reports.page import RULES
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
-from ablate.reports.savings import tabulate_savings
-from ablate.reports.section import COUNTS, Column, Document, Section, Table, list_settings, words
-from ablate.reports.seed_sensitivity import tabulate_seed_sensitivities
-from ablate.reports.sensitivity import tabulate_sensitivities
+from ablate.reports.section import Column, Document, Section, Table, list_settings, words
+from ablate.reports.sensitivity import tabulate_seed_sensitivities, tabulate_sensitivities
 from ablate.reports.tokens_to_baseline import tabulate_tokens
-from ablate.reports.usage import tabulate_usage
+from ablate.reports.usage import tabulate_savings, tabulate_usage
 from ablate.reports.verdict_sections import tabulate_confirmed, tabulate_crossed, tabulate_selection
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FINISHED, FRESH, STATUSES, Run
@@ -45,6 +43,7 @@ def tabulate_search(record: SweepRecord) -> list[Section]:
         if m != metric and (m in parts or not is_score(m))
     )
     counts = {arm: record.search(arm).count_statuses() for arm in record.arms}
+    rare = [status for status in RARE if any(c[status] for c in counts.values())]
     columns = [
         words("arm", best),
         Column("finished", [f"{record.search(arm).finished}/{record.target(arm)}" for arm in best]),
@@ -52,11 +51,7 @@ def tabulate_search(record: SweepRecord) -> list[Section]:
         *(Column(m, [trial and trial.metrics.get(m) for trial in best.values()]) for m in others),
         Column("time", [format_duration(findings.median_seconds(record, arm)) for arm in best]),
         *list_settings(record, [trial.params if trial else {} for trial in best.values()]),
-        *(
-            Column(status, [c[status] for c in counts.values()], merge=COUNTS)
-            for status in RARE
-            if any(c[status] for c in counts.values())
-        ),
+        *([Column("/".join(rare), ["/".join(str(c[s]) for s in rare) for c in counts.values()])] if rare else []),
     ]
     total = record.runs.select(stage="search").count_statuses()
     clean = any(total[s] for s in FINISHED) and not any(total[s] for s in RARE)

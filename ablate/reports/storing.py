@@ -12,8 +12,7 @@ from ablate.config.errors import StoreError
 from ablate.plots.drawing import to_svg
 from ablate.plots.figure import Figure
 from ablate.reports import page, terminal
-from ablate.reports.mlflow_notes import describe
-from ablate.reports.mlflow_run import Labels, find_or_start_run, publish
+from ablate.reports.mlflow_run import Labels, describe, find_or_start_run, publish
 from ablate.reports.section import Document
 
 

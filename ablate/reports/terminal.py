@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.reports.section import LEVELS, Document, Section, Table
+from ablate.reports.section import Document, Section, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,23 +73,22 @@ def _print_sections(console: Console, sections: Iterable[Section]) -> None:
             _print_text(console, text)
 
 
-def _build_table(table: Table, level: int) -> RichTable:
+def _build_table(table: Table, breaks: bool) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
     grid = RichTable(box=box.SIMPLE, pad_edge=False, collapse_padding=True, header_style="bold")
-    merged = table.merge_at(level)
-    for column in merged.columns:
-        broken = column.name.replace("/", "/\n").replace("_", "_\n") if level else column.name
+    for column in table.columns:
+        broken = column.name.replace("/", "/\n").replace("_", "_\n") if breaks else column.name
         grid.add_column(
             Text(broken),
             justify="left" if column.words else "right",
             overflow="fold",
             min_width=max(len(word) for cell in [broken, *column.cells] for word in cell.split() or [""]),
         )
-    for i, row in enumerate(merged.rows):
-        style = "bold" if i in merged.strong else None
+    for i, row in enumerate(table.rows):
+        style = "bold" if i in table.strong else None
         grid.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row), style=style)
     return grid
 
@@ -99,11 +98,11 @@ def _print_table(console: Console, table: Table) -> None:
     from rich.measure import Measurement
 
     unlimited = console.options.update(width=10_000)
-    for level in LEVELS:
-        grid = _build_table(table, level)
-        if level == LEVELS[-1] or Measurement.get(console, unlimited, grid).maximum <= console.width:
-            console.print(grid)
-            return
+    grid = _build_table(table, False)
+    for narrower in (table, table.join_settings()):
+        if Measurement.get(console, unlimited, grid).maximum > console.width:
+            grid = _build_table(narrower, True)
+    console.print(grid)
 
 
 def _print_title(console: Console, text: str) -> None:

@@ -9,10 +9,10 @@ from ablate.config.formatting import format_number, format_setting, format_uncer
 from ablate.plots import style
 from ablate.plots.figure import Axis, Entry, Figure, Panel, Part, list_entries
 from ablate.plots.marks import Cells, Interval, Mark, Points, Span, Text
-from ablate.reports.confirmation import name_baseline
 from ablate.reports.findings import objective_sign
 from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, label_parameter
 from ablate.reports.ranges import choose_range, describe_mean, find_ends, list_values
+from ablate.reports.verdict_sections import name_baseline
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_verdict
 from ablate.verdict.comparison import Compared

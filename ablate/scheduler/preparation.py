@@ -34,7 +34,7 @@ from ablate.sweeps.spec.metrics_validation import describe_unknown
 from ablate.sweeps.spec.references import find_own_donor, list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking import provenance, remote_files
-from ablate.tracking.facts import log_facts, pick_shown
+from ablate.tracking.provenance import log_facts, pick_shown
 from ablate.training.named import check_named
 from ablate.training.runs import fingerprint_inputs, list_changed_inputs, shorten_settings
 from ablate.training.train import check_corpus, choose_procedure

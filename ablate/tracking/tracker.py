@@ -71,11 +71,6 @@ class Tracker:
             self.flush()
 
     @property
-    def begun(self) -> bool:
-        """Whether the first batch was sent."""
-        return self._patience == FLUSH_SECONDS
-
-    @property
     def unsent(self) -> list[tuple[str, float, int, int]]:
         """The points that are kept: metric, value, time in milliseconds, step."""
         return list(self._metrics)

@@ -21,8 +21,8 @@ from ablate.estimate.plan import advise
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
-from ablate.tracking import provenance, remote_files, system_metrics
-from ablate.tracking.facts import log_facts, pick_shown, read_texts
+from ablate.tracking import provenance, remote_files
+from ablate.tracking.provenance import log_facts, pick_shown, read_texts
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
 from ablate.training.named import check_named
 from ablate.training.precision import Speed, choose_speed
@@ -71,7 +71,6 @@ def train(
         )
     speed = procedure.choose_speed(experiment)
     made_with = _gather_facts(experiment, corpus, speed)
-    watched = system_metrics.check_wanted()
     with contextlib.ExitStack() as stack:
         if place.run_id:
             stack.enter_context(lock_run(run_folder(place.run_id)))
@@ -80,9 +79,8 @@ def train(
         if not place.run_id:
             stack.enter_context(lock_run(folder))
         try:
-            with system_metrics.watch_system(tracker, watched):
-                run = procedure.load_run()
-                status, reason, step, metrics, facts, layers = run(experiment, corpus, speed, tracker, hooks)
+            run = procedure.load_run()
+            status, reason, step, metrics, facts, layers = run(experiment, corpus, speed, tracker, hooks)
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
                 tracker.set_tags({"ablate.copy": copy_run(experiment, tracker.run_id)})
         except TakenOverError:  # the run is another process's now

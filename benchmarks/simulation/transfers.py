@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ablate.addons.scaling.transfer.optimum import Curves
-from ablate.addons.scaling.transfer.transfer import INTERVALS, compare_rates, judge_arm
+from ablate.addons.scaling.optimum import Curves
+from ablate.addons.scaling.transfer import INTERVALS, compare_rates, judge_arm
 from ablate.verdict.failures import ALPHA, count_family
 from ablate.verdict.looks import nominal_levels, plan_looks
 

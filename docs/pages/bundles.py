@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ablate.addons.ledger.bundles import read_bundle
-from ablate.addons.ledger.checks import read_checks
-from ablate.addons.ledger.page import state_verdict
-from ablate.addons.ledger.schema import FILE, Bundle
-from ablate.config.formatting import count_noun, join_words
+from ablate.addons.bundles.files import read_bundle
+from ablate.addons.bundles.page import state_verdict
+from ablate.addons.bundles.schema import FILE, Bundle
+from ablate.config.formatting import join_words
 from ablate.config.markdown import build_table, escape
 
 _HEAD = """\
 # Published studies
 
 Each is a bundle: every seed, every curve, the settings, the verdict and its error control, from which
-[anybody can check it and run it again](../how-to/publish.md). The table is written from the bundles by `make docs`;
-"reproduced by" counts the records of those who trained runs of a bundle again. Verdicts are
-[those of the report](../explanation/verdict.md), of several sizes at the largest; of learning rates over sizes they
-say whether the best rate of the smallest [holds at the largest](../how-to/transfer.md), costs loss there, or neither is
-shown.
+[anybody can check it and run it again](../how-to/publish.md). The table is written from the bundles by `make docs`.
+Verdicts are [those of the report](../explanation/verdict.md), of several sizes at the largest; of learning rates over
+sizes they say whether the best rate of the smallest [holds at the largest](../how-to/transfer.md), costs loss there,
+or neither is shown.
 
 """
 _NONE = "There are none yet.\n"
@@ -32,7 +30,7 @@ def build_page(docs: Path) -> str:
     rows = [_describe(folder) for folder in folders]
     if not rows:
         return _HEAD + _NONE
-    header = ("question", "family", "sizes", "runs", "verdict", "reproduced by")
+    header = ("question", "family", "sizes", "runs", "verdict")
     return f'{_HEAD}<div class="filtered" markdown>\n\n{build_table(header, rows)}\n</div>\n'
 
 
@@ -42,14 +40,9 @@ def build_schema() -> str:
 
 
 def _describe(folder: Path) -> tuple[str, ...]:
-    bundle, checks = read_bundle(folder), read_checks(folder)
+    bundle = read_bundle(folder)
     families = sorted({str(sweep.settings.get("model.kind", "")) for sweep in bundle.sweeps})
     sizes = [sweep.size for sweep in bundle.sweeps if sweep.size]
-    reproduced = str(checks.reproduced)
-    if checks.cells:
-        reproduced += f" ({count_noun(checks.cells, 'run')})"
-    if checks.refuted:
-        reproduced += f"; not by {checks.refuted}"
     title = bundle.question or bundle.name
     return (
         f"[{escape(title)}]({folder.name}/index.md)",
@@ -57,5 +50,4 @@ def _describe(folder: Path) -> tuple[str, ...]:
         ", ".join(sizes) or "one",
         f"{bundle.totals.runs:,}",
         escape(state_verdict(bundle)),
-        reproduced,
     )

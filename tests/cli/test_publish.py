@@ -3,11 +3,9 @@
 import json
 
 import pytest
-from ledger.conftest import build_tree, read_json, run_spec, write_json
+from bundles.conftest import build_tree, read_json, run_spec, write_json
 from scheduler.small import run_here, spec_tree
 
-from ablate.addons.ledger.bundles import hash_study, read_bundle
-from ablate.addons.ledger.checks import read_checks
 from ablate.cli import main
 from ablate.scheduler.storage import open_storage, storage_url
 from ablate.sweeps.spec.sweep import Sweep
@@ -20,19 +18,16 @@ def small(store, tiny_settings, tmp_path, monkeypatch):
     return run_here(Sweep.from_tree(spec_tree(tiny_settings, sampler="random", confirm={"seeds": 3, "candidates": 1})))
 
 
-def test_a_sweep_is_published_verified_recorded_damaged_and_compared(small, tmp_path, capsys):
+def test_a_sweep_is_published_verified_damaged_and_compared(small, tmp_path, capsys):
     assert main(["publish", "small", "-o", "out"]) == 0
     printed = capsys.readouterr().out
     assert "out: small, 1 sweep, 10 runs." in printed
-    assert main(["verify", "out", "--cheapest", "--record", "--json"]) == 0
+    assert main(["verify", "out", "--cheapest", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["reproduced"]
-    assert [cell["word"] for cell in document["cells"]] == ["bit for bit"]
-    (record,) = (tmp_path / "out" / "reproductions").glob("*.json")
-    assert json.loads(record.read_text())["study"] == hash_study(read_bundle("out"))
+    assert [cell["word"] for cell in document["runs"]] == ["bit for bit"]
     assert main(["publish", "out"]) == 0
     assert "out: small, 1 sweep, 10 runs." in capsys.readouterr().out
-    assert read_checks(tmp_path / "out").reproduced == 1
     assert main(["compare", "out", "small"]) == 0
     printed = capsys.readouterr().out
     assert "No setting differs." in printed
@@ -53,7 +48,7 @@ def test_a_run_that_does_not_come_out_again_ends_with_1(small, tmp_path, capsys)
     values = read_json(tmp_path / "out")
     values["sweeps"][0]["spec"]["experiment"]["data"]["seq_len"] = 31
     write_json(tmp_path / "out", values, seal=True)
-    assert main(["verify", "out", "--cells", "2"]) == 1
+    assert main(["verify", "out", "--runs", "2"]) == 1
     assert "small: NOT reproduced (2 runs of 10 trained again: 2 not reproduced)" in capsys.readouterr().out
 
 
@@ -63,7 +58,7 @@ def test_a_run_that_does_not_come_out_again_ends_with_1(small, tmp_path, capsys)
         (["verify", "nowhere"], "There is no bundle in nowhere"),
         (["publish", "smoll", "-o", "out"], "Did you mean small?"),
         (["publish", "small"], "--output: Give the folder of the bundle: ablate publish small -o FOLDER."),
-        (["verify", "out", "--cells", "-1"], "--cells: must be a whole number of at least 0"),
+        (["verify", "out", "--runs", "-1"], "--runs: must be a whole number of at least 0"),
         (["compare", "small"], "Name two or more to compare"),
     ],
 )

@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 from run_table import by_arm
 
 from ablate import tracking
-from ablate.cli import mlflow_view, ui
+from ablate.cli import ui
 from ablate.scheduler.storage import open_storage, read_sweep, storage_url
 from ablate.sweeps.spec.parts import Confirm
 from ablate.sweeps.spec.sweep import Sweep
@@ -136,7 +136,7 @@ def experiments(store):
 
 @pytest.mark.usefixtures("experiments")
 def test_the_view_of_a_sweep_has_its_best_trial_first_and_what_it_searches():
-    view = mlflow_view.build_view("demo")
+    view = ui.build_view("demo")
     assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`val/accuracy`", False)
     assert view["selectedColumns"] == [
         "tags.`ablate.arm`",
@@ -160,7 +160,7 @@ def test_the_view_of_a_sweep_has_its_best_trial_first_and_what_it_searches():
 
 @pytest.mark.usefixtures("experiments")
 def test_the_view_of_single_runs_has_the_newest_first():
-    view = mlflow_view.build_view("train")
+    view = ui.build_view("train")
     assert (view["orderByKey"], view["orderByAsc"]) == ("attributes.start_time", False)
     assert {"params.`optimizer.lr`", "params.`seed`", "tags.`ablate.loss`"} <= set(view["selectedColumns"])
     assert "groupBy" not in view
@@ -174,7 +174,7 @@ def test_links_stand_newest_first_and_open_the_stored_view(experiments):
         links["demo"]
         == f"#/experiments/{demo.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey=ablate"
     )
-    assert json.loads(demo.tags["mlflow.sharedViewState.ablate"]) == mlflow_view.build_view("demo")
+    assert json.loads(demo.tags["mlflow.sharedViewState.ablate"]) == ui.build_view("demo")
 
 
 def test_a_store_that_may_not_be_written_has_plain_links(experiments, monkeypatch):
@@ -202,6 +202,6 @@ def test_confirmed_runs_stand_above_those_of_the_search(monkeypatch):
     """By the metric, whose averages order the groups, the search could come first."""
     record = read_sweep("demo")
     spec = record.spec.model_copy(update={"confirm": Confirm(seeds=3)})
-    monkeypatch.setattr(mlflow_view.storage, "read_sweep", lambda title: replace(record, spec=spec))
-    view = mlflow_view.build_view("demo")
+    monkeypatch.setattr(ui.storage, "read_sweep", lambda title: replace(record, spec=spec))
+    view = ui.build_view("demo")
     assert (view["orderByKey"], view["orderByAsc"]) == ("tags.`ablate.role`", True)

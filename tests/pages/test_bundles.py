@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.addons.ledger import page
+from ablate.addons.bundles import page
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 STUDIES = [page for page in RESULTS.rglob("*.md") if page.name != "index.md" or page.parent != RESULTS]

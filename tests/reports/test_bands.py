@@ -14,7 +14,7 @@ from ablate.verdict.looks import Looks
 from benchmarks.simulation.sweeps import simulate
 
 from .hand_built import add_curves, build_record
-from .test_seed_sensitivity import RATES, sweep
+from .test_sensitivity import RATES, sweep
 
 PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
 POST = [2.05, 2.10, 2.06, 2.12, None]

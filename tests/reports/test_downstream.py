@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from ledger.conftest import run_in_memory
+from bundles.conftest import run_in_memory
 from run_table import by_arm, put
 
 from ablate.config.errors import StoreError
-from ablate.reports import stored_scores as module
-from ablate.reports.downstream import compare_downstream
+from ablate.reports import downstream as module
+from ablate.reports.downstream import add_scores, compare_downstream
 from ablate.reports.downstream import tabulate_downstream as tabulate
 from ablate.reports.report import assemble
-from ablate.reports.stored_scores import add_scores
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.spec.sweep import Sweep

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import optuna
 import pytest
-from ledger.conftest import read_json, write_json
+from bundles.conftest import read_json, write_json
 from run_table import by_arm, put
 from scheduler.small import run_here
 from scipy.stats import t as student
 
 from ablate import tracking
-from ablate.addons.ledger.publish import publish
-from ablate.addons.ledger.verify import verify
+from ablate.addons.bundles.publish import publish
+from ablate.addons.bundles.verify import verify
 from ablate.plots.marks import Line
 from ablate.reports.layer_seeds import compare_layers, draw_layers_over_seeds, tabulate_layers
 from ablate.reports.report import assemble

@@ -9,9 +9,9 @@ from run_table import by_arm, put
 from scipy import stats
 
 from ablate.reports import literature
-from ablate.reports.confirmation import describe_verdict
 from ablate.reports.literature import compare_published, tabulate_published
 from ablate.reports.report import assemble
+from ablate.reports.verdict_sections import describe_verdict
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.spec.parts import Published
 from ablate.verdict.questions import Question, Score
@@ -107,7 +107,7 @@ def store_scores(monkeypatch, runs):
         return Score(task, {"acc": share}, {"acc": 0.1}, asked, shots).to_dict()
 
     stored = {run: {task: score(task, *own) for task, own in tasks.items()} for run, tasks in runs.items()}
-    monkeypatch.setattr("ablate.reports.stored_scores.read_scores", lambda title: stored)
+    monkeypatch.setattr("ablate.reports.downstream.read_scores", lambda title: stored)
 
 
 @pytest.fixture

@@ -1,16 +1,20 @@
-"""The verdict in MLflow: on the report's run and on the parent run of each arm."""
+"""The report in MLflow: labels, bands and the description."""
 
 import math
 from dataclasses import replace
 
 import pytest
+from run_table import put
 
 from ablate import tracking
+from ablate.plots.figure import Figure
 from ablate.reports import report as module
-from ablate.reports.mlflow_run import label_arm, label_report
+from ablate.reports.mlflow_run import describe, label_arm, label_parents
+from ablate.reports.report import assemble
+from ablate.reports.section import Document
 from ablate.sweeps.comparison import compare_record
 
-from .hand_built import build_record
+from .hand_built import add_curves, build_record
 
 PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
 BETTER = [2.05, 2.10, 2.06, 2.12, 2.07]
@@ -23,8 +27,6 @@ def test_the_verdict_is_on_the_runs(tmp_path, monkeypatch, without_figures):
     made = module.report("judged", folder=tmp_path)
     data = tracking.client().get_run(made.mlflow["run_id"]).data
     assert data.tags["ablate.verdict"] == made.verdict
-    assert (data.tags["ablate.verdict.post"], data.tags["ablate.verdict.pre"]) == ("mixed", "baseline")
-    assert (data.metrics["verdict/failures/post"], data.metrics["verdict/seeds/post"]) == (1, 5)
     parent = tracking.client().get_run(parents["post"]).data
     versus = compare_record(record)["post"].versus
     assert (parent.tags["ablate.verdict"], parent.tags["ablate.baseline"]) == ("mixed", "pre")
@@ -46,9 +48,66 @@ def test_what_is_not_known_takes_the_place_of_what_was():
     metrics = label_arm("post", "pre", compared["post"]).metrics
     assert (metrics["verdict/failures"], metrics["verdict/difference_seeds"]) == (5, 0)
     assert all(math.isnan(metrics[f"verdict/{name}"]) for name in ("mean_when_trained", "difference_low"))
-    assert label_report("nothing yet", "pre", {}).metrics == {}
 
 
-def test_any_arm_has_a_name_that_mlflow_takes():
-    compared = compare_record(build_record({"pre": PRE, "<b> & é": BETTER}))
-    assert "ablate.verdict._b_ _ _" in label_report("", "pre", compared).tags
+POST = [2.05, 2.10, 2.06, 2.12, None]
+
+
+def test_the_parent_has_the_band_once_and_the_experiment_the_verdict(tmp_path, monkeypatch, without_figures):
+    record = add_curves(build_record({"pre": PRE, "p*st": POST}))
+    parents = {arm: tracking.Tracker.start("judged", arm, {}).run_id for arm in ("pre", "p*st")}
+    monkeypatch.setattr(module, "read_sweep", lambda title, storage: replace(record, parents=parents))
+    made = module.report("judged", folder=tmp_path)
+    module.report("judged", folder=tmp_path)
+    client = tracking.client()
+    metric = record.spec.objective.metric
+    for suffix, value in {"": 2.126, "_lowest_seed": 2.10, "_highest_seed": 2.16}.items():
+        points = client.get_metric_history(parents["pre"], f"{metric}{suffix}")
+        assert [point.value for point in points][-1] == pytest.approx(value)
+        assert len(points) == 2
+    metrics = client.get_run(parents["pre"]).data.metrics
+    assert metrics["verdict/mean_low"] < metrics["verdict/mean_when_trained"] < metrics["verdict/mean_high"]
+    run = client.get_run(made.mlflow["run_id"])
+    note = run.data.tags["mlflow.note.content"]
+    plain = note.replace("\\", "")
+    assert plain.startswith(f"{made.summary}\n")
+    assert plain.index("](get-artifact") < plain.index(made.verdict) if made.figures else made.verdict in plain
+    assert r"p\*st" in note
+    assert f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts" in note
+    assert client.get_experiment(run.info.experiment_id).tags["mlflow.note.content"] == note
+
+
+@pytest.mark.parametrize(("fresh", "drawn"), [
+    ({"pre": PRE, "post": [2.0, *[None] * 4]}, {"pre": 2.126, "post": 2.0}),  # 4 of 5: not shown to fail more often
+    ({"pre": PRE * 2, "post": [2.0, *[None] * 9]}, {"pre": 2.126, "post": math.nan}),
+    ({"pre": [2.0, *[None] * 9], "post": PRE * 2}, {"pre": math.nan, "post": 2.126}),
+    ({"pre": PRE, "post": [None] * 5}, {"pre": 2.126, "post": math.nan}),
+])  # fmt: skip
+def test_compare_opens_on_the_mean_of_fresh_seeds_unless_the_arm_fails_more(store, fresh, drawn):
+    """MLflow's Compare opens on the first metric that all runs have, and draws no line for NaN."""
+    record = add_curves(build_record(fresh))
+    record = replace(record, parents={arm: tracking.Tracker.start("judged", arm, {}).run_id for arm in fresh})
+    for _ in range(2):
+        label_parents(record, compare_record(record))
+    for arm, value in drawn.items():
+        metrics = tracking.client().get_run(record.parents[arm]).data.metrics
+        assert next(iter(metrics)) == "val/loss"
+        assert metrics["val/loss"] == pytest.approx(value, nan_ok=True)
+        assert len(tracking.client().get_metric_history(record.parents[arm], "val/loss")) == 1 + (value == value)
+
+
+def test_the_list_of_experiments_shows_the_verdict_without_marks(tmp_path):
+    """It shows the source of the description; an underscore within a word needs no mark, one around it does."""
+    record = build_record({"pre": PRE, "sub_ln": POST, "__x__": POST})
+    first, *rest = describe(assemble(record, tmp_path, draw=False).document, "1", "2", "report.html").split("\n\n")
+    assert first == assemble(record, tmp_path, draw=False).summary.replace("__x__", r"\_\_x\_\_")
+    assert "sub_ln" in rest[1]
+    early = describe(assemble(put(record, confirmed={}), tmp_path, draw=False).document, "1", "2", "report.html")
+    assert early.startswith("No verdict yet: no fresh seed has ended. Best of 1 trial: ")
+
+
+def test_the_description_shows_the_first_figure():
+    figures = [Figure("verdict", "", []), Figure("bands", "", [])]
+    text = describe(Document("demo", statements=["A is better."], figures=figures), "1", "2", "report.html")
+    assert "![verdict.png](get-artifact?path=verdict.png&run_uuid=2)" in text
+    assert "bands" not in text

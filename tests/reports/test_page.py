@@ -11,7 +11,7 @@ from run_table import put
 from ablate.config.formatting import format_count, format_number, format_setting
 from ablate.reports import sections
 from ablate.reports.report import assemble, report
-from ablate.reports.section import COUNTS, SETTINGS, Column, Table
+from ablate.reports.section import Column, Table
 from ablate.reports.terminal import to_text
 
 from .hand_built import build_record
@@ -136,7 +136,7 @@ def test_a_report_without_figures_has_a_page_too(tmp_path):
 def test_the_tables_have_the_numbers_of_the_json(made, page):
     arms = made.to_dict()["arms"]
     fresh, search = page.table("arm", "verdict"), page.table("arm", "finished")
-    costs, rates = page.table("arm", "runs"), page.table("arm", "sensitivity")
+    costs, rates = page.table("arm", "search"), page.table("arm", "sensitivity")
     for arm, told in arms.items():
         estimate, failures, versus = (told["confirmed"][key] for key in ("estimate", "failures", "versus"))
         less, kind = versus and versus["difference"], told["confirmed"]["kind"]
@@ -161,9 +161,9 @@ def test_the_tables_have_the_numbers_of_the_json(made, page):
         )
         assert search[arm]["val/loss"] == format_number(told["best"]["value"])
         assert float(search[arm]["lr"]) == told["best"]["params"]["optimizer.lr"]
-        assert [int(search[arm][s]) for s in sections.RARE] == [told["counts"][s] for s in sections.RARE]
-        assert costs[arm]["tokens"] == format_count(told["cost"]["items"])
-        assert costs[arm]["confirmation tokens"] == format_count(told["confirmation_cost"]["items"])
+        assert search[arm]["/".join(sections.RARE)] == "/".join(str(told["counts"][s]) for s in sections.RARE)
+        assert costs[arm]["search"].split(", ")[1] == format_count(told["cost"]["items"])
+        assert costs[arm]["confirmation"].split(", ")[1] == format_count(told["confirmation_cost"]["items"])
         assert rates[arm]["sensitivity"] == format_number(told["sensitivity"]["value"])
     trials = next(rows for rows in page.tables if rows[0][:2] == ["arm", "trial"])
     assert len(trials) - 1 == len(made.to_dict()["trials"])
@@ -223,22 +223,20 @@ def test_there_is_a_page_of_every_sweep(spec, writer, record, tmp_path, kind):
     made = assemble(record, tmp_path) if kind == "without facts" else report("demo", log=False)
     parsed = Page(made.page())
     assert made.verdict in parsed.texts["p"]
-    assert parsed.table("arm", "runs")
+    assert parsed.table("arm", "search")
     assert made.to_dict()["items"] == {"accuracy": "images"}.get(kind, "updates")
     assert all(arm["sensitivity"] is None for arm in made.to_dict()["arms"].values())
 
 
-def test_columns_merge_where_there_is_no_room():
+def test_settings_share_a_column_where_there_is_no_room():
     cells = Table(
         [
             Column("arm", ["a", "b"], words=True),
-            Column("lr", [0.1, 0.2], format_setting, merge=SETTINGS),
-            Column("alpha", [None, 0.5], format_setting, merge=SETTINGS),
-            Column("pruned", [1, 0], merge=COUNTS),
-            Column("failed", ["0", "2"], merge=COUNTS),
+            Column("lr", [0.1, 0.2], format_setting, is_setting=True),
+            Column("alpha", [None, 0.5], format_setting, is_setting=True),
+            Column("failed", ["0", "2"]),
         ]
     )
-    assert cells.merge_at(0) == cells
-    assert cells.merge_at(1).header == ["arm", "lr", "alpha", "pruned/failed"]
-    assert cells.merge_at(2).header == ["arm", "settings", "pruned/failed"]
-    assert cells.merge_at(2).rows == [["a", "lr=0.1", "1/0"], ["b", "lr=0.2 alpha=0.5", "0/2"]]
+    joined = cells.join_settings()
+    assert joined.header == ["arm", "settings", "failed"]
+    assert joined.rows == [["a", "lr=0.1", "0"], ["b", "lr=0.2 alpha=0.5", "2"]]

@@ -7,8 +7,8 @@ import pytest
 from run_table import by_arm, put
 
 from ablate.plots.marks import Interval, Line, Points, Span
-from ablate.reports.figures import draw_figures
 from ablate.reports.ranges import choose_view
+from ablate.reports.report_data import draw_figures
 from ablate.reports.search_figures import collect_points, draw_curves, draw_parameters
 from ablate.reports.sensitivity import compute_hull
 from ablate.reports.usage import UsageUnit

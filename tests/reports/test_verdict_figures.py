@@ -12,7 +12,7 @@ from ablate.sweeps.comparison import compare_record
 from benchmarks.simulation.sweeps import simulate
 
 from .hand_built import STUCK, build_record
-from .test_seed_sensitivity import RATES, WARMUPS, bend, sweep
+from .test_sensitivity import RATES, WARMUPS, bend, sweep
 
 PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
 BETTER = [2.05, 2.10, 2.06, 2.12, 2.07]

@@ -1,5 +1,6 @@
-"""The tables of the verdict, and the whole report of sweeps that invite a wrong reading: terminal, page and JSON."""
+"""The verdict in the report: text, rules and sections."""
 
+import dataclasses
 import json
 from dataclasses import replace
 
@@ -8,15 +9,224 @@ import pytest
 from ablate.reports.report import assemble
 from ablate.reports.sections import PARTS
 from ablate.reports.terminal import to_text
-from ablate.reports.verdict_sections import format_share, tabulate_confirmed, tabulate_crossed, tabulate_selection
+from ablate.reports.verdict_sections import (
+    describe_unreproduced,
+    describe_verdict,
+    explain_comparison,
+    format_share,
+    tabulate_confirmed,
+    tabulate_crossed,
+    tabulate_selection,
+)
+from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.verdict_summary import name_verdict
 from ablate.verdict.failures import count_failures
-from ablate.verdict.looks import Looks
+from ablate.verdict.intervals import bound_mean
+from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.outcomes import Outcome
 
 from .hand_built import STUCK, build_record
 
 PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
 BETTER = [2.05, 2.10, 2.06, 2.12, 2.07]
+WORSE = [2.15, 2.21, 2.16, 2.22, 2.18]
+EVEN = [2.11, 2.13, 2.115, 2.155, 2.125]
+
+
+def judge(record):
+    return compare_record(record), describe_verdict(record, compare_record(record))
+
+
+def test_the_numbers_are_those_of_the_statistics(confirmed):
+    found = compare_record(confirmed)
+    (level,) = nominal_levels(Looks((5,), 5), 0.05 / 2)
+    pairs = [a - b for a, b in zip(BETTER, PRE, strict=True)]
+    assert found["mix"].difference.mean == pytest.approx(sum(pairs) / 5)
+    assert found["mix"].difference.half_width == pytest.approx(bound_mean(pairs, level, scale=2.16).half_width)
+    assert (found["mix"].kind, found["mix"].family, found["pre"].versus) == ("better", 2, None)
+    assert (found["post"].failures.failed, found["post"].failures.n, found["post"].estimate.n) == (2, 5, 3)
+    assert (found["post"].difference.n, found["post"].versus.left_out) == (3, 2)
+    assert found["mix"].params == confirmed.best("mix").params
+    json.dumps([c.to_dict() for c in found.values()])
+
+
+def test_a_search_that_got_stuck_promised_nothing():
+    record = build_record({"pre": PRE, "post": [None] * 5}, promised={"post": STUCK})
+    assert not any(text.startswith("post ") for text in describe_unreproduced(record, judge(record)[0]))
+
+
+def test_an_arm_that_diverges_on_every_seed_is_not_told_by_its_search():
+    record = build_record({"pre": PRE, "post": [None] * 5}, promised={"post": 1.5})
+    found, text = judge(record)
+    assert found["post"].kind == "fails on all seeds"
+    assert "post failed on all of 5 seeds (55 % or more, one-sided 95 %), pre on 0 of 5" in text
+    assert "1.5" not in text
+    assert list(describe_unreproduced(record, found))[1] == (
+        "post does not reproduce what its settings reached in the search, 1.500: it trained on none of 5 fresh seeds."
+    )
+
+
+def test_stuck_seeds_fail_where_the_trivial_loss_is_known():
+    values = {"pre": PRE, "post": [2.0, STUCK, STUCK, 2.05, 2.01]}
+    found, text = judge(build_record(values))
+    assert (found["post"].kind, found["post"].failures.stuck) == ("mixed", 2)
+    assert name_verdict(build_record(values), "post", found) == "mixed: better when it trains, failed more"
+    assert "when it trains (over the 3 of 5 seeds on which both trained; 2 left out); it failed on 2 of 5 seeds" in text
+    unknown = build_record(values, trivial_loss=None)
+    found, _ = judge(unknown)
+    assert (found["post"].failures.failed, found["post"].difference.n) == (0, 5)
+    assert any("is unknown" in text for text in explain_comparison(unknown, found))
+
+
+@pytest.mark.parametrize(
+    ("values", "confirm", "kind", "word"),
+    [
+        (BETTER, {}, "better", "better"),
+        (WORSE, {}, "worse", "worse"),
+        ([2.16, 2.21, None, 2.23, 2.18], {}, "worse", "worse"),
+        (EVEN, {}, "undecided", "inconclusive with 5 seeds"),
+        (EVEN, {"effect": 0.05}, "equivalent", "equivalent within 0.05"),
+        (BETTER, {"effect": 0.2}, "better", "better, by less than matters"),
+    ],
+)
+def test_the_word_is_the_verdict(values, confirm, kind, word):
+    record = build_record({"pre": PRE, "post": values}, confirm={"seeds": 5, **confirm})
+    found, _ = judge(record)
+    assert found["post"].kind == kind
+    assert name_verdict(record, "post", found) == word
+    missing = any("No confirm.effect is given" in text for text in explain_comparison(record, found))
+    assert missing == (not confirm)
+
+
+def test_a_baseline_that_fails_everywhere_is_told_so():
+    record = build_record({"pre": [None] * 5, "post": BETTER})
+    found, text = judge(record)
+    assert found["post"].kind == "baseline fails on all seeds"
+    assert name_verdict(record, "pre", found) == "baseline, fails on all seeds"
+    assert "pre, the baseline, failed on all of 5 seeds, post on 0 of 5" in text
+
+
+def test_an_arm_whose_search_never_completes_could_not_be_trained():
+    record = build_record({"pre": PRE, "post": []}, promised={"post": None})
+    found, text = judge(record)
+    assert found["post"].kind == "could not be trained"
+    assert "post could not be trained within the budget: no trial of its search completed, so no fresh" in text
+    longer = record.spec.model_copy(
+        update={"budget": record.spec.budget.model_copy(update={"trials": 2})}
+    )  # its search goes on
+    found, text = judge(dataclasses.replace(record, spec=longer))
+    assert found["post"].kind == "figures"
+    assert "There is no seed yet on which both post and pre have ended" in text
+
+
+def test_so_does_a_baseline():
+    record = build_record({"pre": [], "post": BETTER}, promised={"pre": None})
+    found, text = judge(record)
+    assert name_verdict(record, "pre", found) == "baseline, could not be trained"
+    assert (
+        "pre, the baseline, could not be trained within the budget: no fresh seed was run. post failed on 0 of 5"
+        in text
+    )
+
+
+def test_so_does_a_sweep_of_which_no_search_completes():
+    lost = {"pre": None, "post": None}
+    record = build_record({"pre": [], "post": []}, promised=lost, confirm={"seeds": 3}, looks=None)
+    found, text = judge(record)
+    assert text == "pre and post could not be trained within the budget: no trial of any search completed."
+    words = [name_verdict(record, arm, found) for arm in found]
+    assert words == ["baseline, could not be trained", "could not be trained"]
+
+
+def test_where_no_seed_learned_anything_it_is_said():
+    lost = build_record({"pre": [STUCK, None, STUCK], "post": [STUCK] * 3})
+    assert any("No seed of any arm learned anything" in text for text in explain_comparison(lost, judge(lost)[0]))
+    one = build_record({"pre": [STUCK, 2.0, STUCK], "post": [STUCK] * 3})
+    assert not any("learned anything" in text for text in explain_comparison(one, judge(one)[0]))
+
+
+def test_one_arm_is_compared_with_nothing():
+    record = build_record({"pre": [*PRE[:4], None]})
+    _, text = judge(record)
+    assert text.startswith("pre failed on 1 of 5 seeds (1 diverged; 1 to 72 %); when it trains: 2.127 ± ")
+    assert text.endswith("There is only one arm, so there is no comparison.")
+
+
+def test_two_seeds_are_figures():
+    record = build_record({"pre": PRE[:2], "post": BETTER[:2]})
+    found, text = judge(record)
+    assert text.endswith("post, difference to pre: -0.045 nats (n = 2). No verdict yet: it requires 3 seeds.")
+    told = " ".join(explain_comparison(record, found))
+    assert "no interval yet" in told
+    assert "joint error of 5 %" not in told
+
+
+def test_undecided_by_crossed_settings():
+    crossed = {"post": ("pre", [2.04, 2.11, 2.07, 2.11, 2.08])}
+    record = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed=crossed)
+    found, text = judge(record)
+    assert name_verdict(record, "post", found) == "inconclusive, as settings differ"
+    assert "with pre at post's settings the difference of post to pre is -0.002" in text
+    assert "the difference may be due to the settings" in text
+    before = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2})
+    found, text = judge(before)
+    assert name_verdict(before, "post", found) == "inconclusive, not yet crossed"
+    assert "pre has not been trained at post's settings" in text
+    stands = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", WORSE)})
+    assert judge(stands)[0]["post"].kind == "better"
+
+
+def test_looks_are_counted():
+    confirm = {"seeds": {"min": 3, "max": 12}, "effect": 0.05}
+    record = build_record({"pre": PRE, "post": BETTER}, confirm=confirm, looks=Looks((3, 4, 5), 12))
+    found, text = judge(record)
+    assert "and every look: 3 looks at 3, 4 and 5 seeds (12 were planned)." in text
+    once = compare_record(build_record({"pre": PRE, "post": BETTER}))["post"]
+    assert found["post"].difference.half_width > once.difference.half_width
+    waiting = build_record({"pre": PRE, "post": BETTER}, confirm=confirm, looks=Looks((3, 4), 12))
+    told = list(explain_comparison(waiting, compare_record(waiting)))
+    assert any("are only included at the next look: pre 1 and post 1." in text for text in told)
+
+
+def test_settings_that_no_candidates_were_compared_for_are_named():
+    values = {"pre": PRE, "post": BETTER}
+    asked = build_record(values, tried=2, confirm={"seeds": 5, "candidates": 1})
+    for record in (build_record(values), asked):
+        told = list(explain_comparison(record, compare_record(record)))
+        assert "The settings of pre and post are those of the best trial of the search: no candidates were " in told[-1]
+    chosen = build_record(values, tried=2, selected={arm: {0: [2.0, 2.1], 1: [2.2, 2.3]} for arm in values})
+    assert not any("candidates were" in text for text in explain_comparison(chosen, compare_record(chosen)))
+
+
+def test_more_may_be_better_and_counting_has_a_floor():
+    objective = {"metric": "val/accuracy", "direction": "maximize"}
+    values = {"pre": [0.80, 0.82, 0.81], "post": [0.81, 0.83, 0.82]}
+    record = build_record(values, objective=objective, experiment={"model": "vit"}, promised={"pre": 0.5, "post": 0.99})
+    assert compare_record(record)["post"].kind == "undecided"  # equal differences show nothing
+    counted = dataclasses.replace(record, validation_items=10_000)
+    found = compare_record(counted)
+    assert found["post"].kind == "better"
+    assert [text.split()[0] for text in describe_unreproduced(counted, found)] == ["post"]
+
+
+def test_a_seed_that_crashed_is_no_outcome():
+    record = build_record({"pre": PRE, "post": [*BETTER[:4], "failed"]}, looks=Looks((4,), 4))
+    assert len(compare_record(record)["post"].outcomes) == 4
+
+
+def test_without_fresh_seeds_nothing_is_claimed(record):
+    assert compare_record(record) == {}
+    assert describe_verdict(record, {}) == ""
+
+
+def test_seeds_that_share_a_start_are_told():
+    start = {"warm_start": {"from": "sweep:first/one", "copy": ["embedding"]}}
+    shared = build_record({"pre": PRE, "post": BETTER}, experiment={"model": "llama", "data": "topics", **start})
+    text = describe_verdict(shared, compare_record(shared))
+    assert "all seeds of pre one stage-1 model (sweep:first/one)" in text
+    assert "the intervals do not include the variance of these models" in text
+
+
 ALL_FAIL = build_record({"pre": PRE, "post": [None, STUCK, None, None, STUCK]}, promised={"pre": 2.0, "post": 1.5})
 SELECTED = build_record(
     {"pre": PRE, "post": BETTER},
@@ -142,8 +352,8 @@ def test_what_every_run_took_is_counted(make):
         if s.title.startswith("Compute per arm (search / selection / confirmation)")
     ]
     row = dict(zip(section.table.header, section.table.rows[1], strict=True))
-    assert (row["runs"], row["selection runs"], row["confirmation runs"]) == ("3", "6", "5")
-    assert "crossed runs" not in row
+    assert [row[kind].split(", ")[0] for kind in ("search", "selection", "confirmation")] == ["3", "6", "5"]
+    assert "crossed" not in row
     assert section.sentences == ["selection: to choose among its candidates; confirmation: on fresh seeds."]
 
 

@@ -7,7 +7,7 @@ import yaml
 from rich.console import Console
 
 from ablate import tracking
-from ablate.addons.post_training.alignment.reward import hash_reward
+from ablate.addons.post_training.alignment.measures import hash_reward
 from ablate.cli import main
 from ablate.config.building import json_schema
 from ablate.config.errors import ConfigError

@@ -14,7 +14,6 @@ from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.plots.drawing import draw
 from ablate.plots.figure import Entry, Panel, plot
-from ablate.reports.mlflow_run import name_metrics
 from ablate.scheduler.preparation import begin_session
 from ablate.scheduler.progress import Display, Running
 from ablate.scheduler.storage import read_sweep, storage_url
@@ -125,16 +124,6 @@ def test_the_live_table_shows_names_as_they_are():
     assert ":smile: #0" in console.file.getvalue()
     shown = console.file.getvalue()
     assert shown.index("Verdict so far") < shown.index("best of each search so far, one seed each (optimistic)")
-
-
-def test_metrics_of_different_arms_have_different_names():
-    from mlflow.utils.validation import _validate_metric_name
-
-    names = list(name_metrics([*NAMES, "it_s", "x" * (MOST_LETTERS - 1), "<b>", "pre", "Mix-LN 0.25"]).values())
-    assert len(set(names)) == len(names)
-    assert names[-3:] == ["_b_", "pre", "Mix-LN 0.25"]
-    for name in names:
-        _validate_metric_name(f"verdict/difference_when_both_trained/{name}")
 
 
 def test_figures_take_names_for_text():

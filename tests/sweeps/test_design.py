@@ -12,7 +12,6 @@ from run_table import by_arm
 from scheduler.small import run_sweep, spec_tree
 
 from ablate.cli.status import render
-from ablate.reports.mlflow_run import label_report
 from ablate.reports.report import assemble
 from ablate.scheduler.status import read_statuses
 from ablate.scheduler.storage import open_storage, read_sweep, storage_url
@@ -211,9 +210,6 @@ def test_the_report_shows_effects_in_every_form(record, tmp_path, monkeypatch):
     page = made.page()
     assert "Effects of the components" in page
     assert page.index("Effects of the components") < page.index('id="verdict"')
-    labels = label_report(made.verdict, "x", made.confirmed, record.spec.baselines, made.effects)
-    assert labels.tags["ablate.verdict.effect.norm_lns"] == "better"
-    assert labels.metrics["verdict/effect/norm_lns"] == pytest.approx(made.effects["norm=lns"].versus.difference.mean)
     columns = record.frame().columns
     assert {"components.norm", "components.final"} <= {*columns}
 

@@ -8,7 +8,7 @@ from optuna.storages import InMemoryStorage
 from scheduler.small import run_here
 
 from ablate import tracking
-from ablate.cli.mlflow_view import build_view
+from ablate.cli.ui import build_view
 from ablate.config.errors import ConfigError, DataError
 from ablate.reports.labels import label_metric
 from ablate.reports.report import report

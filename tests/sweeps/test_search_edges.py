@@ -7,7 +7,7 @@ import pytest
 from reports.hand_built import LR, build_record, run
 from run_table import put
 
-from ablate.reports.mlflow_notes import describe
+from ablate.reports.mlflow_run import describe
 from ablate.reports.report import assemble
 from ablate.sweeps.search_edges import Edge, Span, find_edges
 from ablate.sweeps.spec.sweep import Sweep

@@ -10,7 +10,7 @@ from run_table import by_arm
 from scheduler.queues import open_queue, read
 from sweeps.searchers import PRUNERS, SAMPLERS
 
-from ablate.reports.confirmation import explain_comparison
+from ablate.reports.verdict_sections import explain_comparison
 from ablate.sweeps.comparison import compare_record, list_candidates, list_earlier_pairs
 from ablate.sweeps.runs import CROSSED, FRESH, SEARCH, SELECTION
 from ablate.sweeps.spec.sweep import Sweep

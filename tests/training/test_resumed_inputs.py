@@ -7,7 +7,7 @@ import pytest
 from ablate import tracking
 from ablate.cli import main
 from ablate.experiment.tree import Experiment
-from ablate.tracking.facts import read_texts
+from ablate.tracking.provenance import read_texts
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import INPUTS, train

@@ -25,7 +25,7 @@ class Prediction:
     """The difference at the largest size, predicted by curves through the other sizes."""
 
     size: int
-    """The index of the largest size among the rungs."""
+    """The index of the largest size."""
     predicted: Interval | None
     """None if the curves of the other sizes have no floor."""
     measured: float

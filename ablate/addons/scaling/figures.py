@@ -1,4 +1,6 @@
-"""The figures of a ladder: losses with the share of failed seeds, and differences, against size."""
+"""The figures of sizes: of a ladder, losses with the share of failed seeds, and differences, against size; of a
+transfer, losses against the learning rate, a panel for each arm and a line for each size.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import numpy as np
 
 from ablate.addons.scaling.fits import Curve, Gap
 from ablate.addons.scaling.ladder import Ladder
+from ablate.addons.scaling.transfer import ArmTransfer, Transfer
 from ablate.config.formatting import count_noun, format_count, format_number
 from ablate.plots.figure import Axis, Figure, Panel, Part, list_entries, plot
 from ablate.plots.marks import Band, Interval, Line, Mark, Points, Span, Text
@@ -26,7 +29,7 @@ APART = 0.025
 
 def draw_losses(ladder: Ladder) -> Figure:
     """Return the loss of each arm against size, with its curve, and below it the share of its seeds that failed."""
-    seeds = count_noun(max(rung.spec.confirm.most_seeds for rung in ladder.rungs), "fresh seed")
+    seeds = count_noun(max(size.spec.confirm.most_seeds for size in ladder.sizes), "fresh seed")
     arms, sizes = ladder.compared.arms, _build_axis(ladder)
     looks, places = choose_looks(arms), _spread_arms(ladder, list(arms))
     losses: list[Mark] = []
@@ -34,7 +37,7 @@ def draw_losses(ladder: Ladder) -> Figure:
     for name, arm in arms.items():
         losses += _mark_sizes(ladder, name, arm.losses, arm.estimates, looks[name], places[name])
         losses += _mark_curve(ladder, arm.curve, looks[name][0])
-        known = [(r.parameters * places[name], s) for r, s in zip(ladder.rungs, arm.failures, strict=True) if s]
+        known = [(r.parameters * places[name], s) for r, s in zip(ladder.sizes, arm.failures, strict=True) if s]
         shares.append(Line([x for x, _ in known], [100 * s.failed / s.n for _, s in known], looks[name][0], 1))
         for x, share in known:
             ends, title = (100 * share.low, 100 * share.high), f"{name}: {share.describe()}"
@@ -77,12 +80,12 @@ def draw_differences(ladder: Ladder) -> Figure:
 
 def _spread_arms(ladder: Ladder, arms: Sequence[str]) -> dict[str, float]:
     """Return arm -> factor of the number of parameters at which it is drawn, so that no interval hides another."""
-    decades = math.log10(ladder.rungs[-1].parameters / ladder.rungs[0].parameters)
+    decades = math.log10(ladder.sizes[-1].parameters / ladder.sizes[0].parameters)
     return {arm: 10 ** (APART * decades * (i - (len(arms) - 1) / 2)) for i, arm in enumerate(arms)}
 
 
 def _build_axis(ladder: Ladder) -> Axis:
-    places = [*((rung.size, rung.parameters) for rung in ladder.rungs), *([ladder.target] if ladder.target else [])]
+    places = [*((size.name, size.parameters) for size in ladder.sizes), *([ladder.target] if ladder.target else [])]
     ticks = {float(n): f"{size}\n{format_count(n)}" for size, n in places}
     return Axis("parameters of the layers", log=True, ticks=ticks)
 
@@ -110,7 +113,7 @@ def _limit_height(
     low, high = limits = choose_range(others, [ends for ends, _ in shown.values()], 0.0)
     words: list[Mark] = []
     for (arm, k), (ends, values) in known.items():
-        x = ladder.rungs[k].parameters * places[arm]
+        x = ladder.sizes[k].parameters * places[arm]
         for edge, end, sign in ((high, ends[1], 1), (low, ends[0], -1)):
             if sign * end > sign * edge:
                 count = sum(sign * value > sign * edge for value in values)
@@ -129,12 +132,12 @@ def _mark_sizes(
 ) -> list[Mark]:
     """Return a point for each seed, and the means with their intervals, at `place` times the parameters."""
     marks: list[Mark] = []
-    for rung, by_seed, one in zip(ladder.rungs, by_size, estimates, strict=True):
-        x = rung.parameters * place
-        titles = [f"{name} at {rung.size}, seed {seed}: {format_number(value)}" for seed, value in by_seed.items()]
+    for size, by_seed, one in zip(ladder.sizes, by_size, estimates, strict=True):
+        x = size.parameters * place
+        titles = [f"{name} at {size.name}, seed {seed}: {format_number(value)}" for seed, value in by_seed.items()]
         marks.append(Points([x] * len(by_seed), [*by_seed.values()], *look, size=4, alpha=0.35, titles=titles))
         if one:
-            title = f"{name} at {rung.size}: {format_estimate(one)} (n = {one.n})"
+            title = f"{name} at {size.name}: {format_estimate(one)} (n = {one.n})"
             marks.append(Interval(x, one.mean, one.interval, *look, upright=True, title=title))
     return marks
 
@@ -143,10 +146,10 @@ def _mark_curve(ladder: Ladder, fit: Curve | Gap | None, colour: str) -> list[Ma
     """Return a curve with its interval over its valid range, dashed beyond the trained sizes."""
     if fit is None:
         return []
-    ends = [float(rung.parameters) for rung in ladder.rungs] + ([float(ladder.target[1])] if ladder.target else [])
+    ends = [float(size.parameters) for size in ladder.sizes] + ([float(ladder.target[1])] if ladder.target else [])
     grid = {*np.geomspace(min(ends), max(ends), 60).tolist()[1:-1], *ends}
     along = {x: fit.at(x) for x in sorted(grid) if fit.reaches(x)}
-    low, high = float(ladder.rungs[0].parameters), float(ladder.rungs[-1].parameters)
+    low, high = float(ladder.sizes[0].parameters), float(ladder.sizes[-1].parameters)
     marks: list[Mark] = []
     for first, last, dash in ((min(along), low, "--"), (low, high, "-"), (high, max(along), "--")):
         xs = [x for x in along if first <= x <= last]
@@ -154,4 +157,43 @@ def _mark_curve(ladder: Ladder, fit: Curve | Gap | None, colour: str) -> list[Ma
     known = {x: (one.low, one.high) for x, one in along.items() if one.low is not None and one.high is not None}
     if fit.level and known:
         marks.append(Band([*known], [low for low, _ in known.values()], [high for _, high in known.values()], colour))
+    return marks
+
+
+def draw_transfer(transfer: Transfer) -> Figure:
+    """Return the loss of each arm against the learning rate: a line for each size through the mean over the seeds, a
+    dot for each seed, a star at the best rate, and a cross above rates at which some seed failed."""
+    chain = transfer.chain
+    looks, panels = choose_looks(size.name for size in chain.sizes), list[Panel]()
+    for arm, one in transfer.arms.items():
+        marks = [mark for k, size in enumerate(chain.sizes) for mark in _mark_size(one, k, looks[size.name])]
+        panels.append(Panel(marks, Axis(chain.path, log=True), Axis("" if panels else "val/loss (nats)"), arm))
+    return Figure(
+        "transfer",
+        f"{chain.name}: val/loss against {chain.path}, over {chain.axis}",
+        [Part(panels)],
+        caption="Lines: means over the seeds that trained; dots: seeds; star and bar: the best rate with its 95 % "
+        "interval; crosses: rates at which a seed failed.",
+        entries=list_entries(looks),
+    )
+
+
+def _mark_size(one: ArmTransfer, k: int, look: tuple[str, str]) -> list[Mark]:
+    colour, marker = look
+    curves = list(one.curves[k].values())
+    if not curves:
+        return []
+    marks: list[Mark] = []
+    means: dict[float, float] = {}
+    for rate in curves[0]:
+        losses = [loss for curve in curves if (loss := curve[rate]) is not None]
+        marks.append(Points([rate] * len(losses), losses, colour, ".", 4, alpha=0.4))
+        if losses:
+            means[rate] = sum(losses) / len(losses)
+        if len(losses) < len(curves):
+            marks.append(Text(rate, 0.97, "x", colour, "center", of_axes="y"))
+    marks.append(Line(list(means), list(means.values()), colour, 1.2, marker=marker, size=4))
+    best = one.optima[k]
+    if best.rate is not None and best.interval is not None:
+        marks.append(Interval(best.rate, min(means.values()), best.interval, colour, "*", size=9))
     return marks

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ablate.addons.scaling.comparison import Comparison, compare_sizes
-from ablate.addons.scaling.rungs import Rung, count_parameters
+from ablate.addons.scaling.sizes import Size, count_parameters
 from ablate.config.errors import SweepError
 from ablate.config.formatting import join_words
 from ablate.reports.fairness import describe_sizes
@@ -21,10 +21,10 @@ class Ladder:
     """The arms at each size on fresh seeds, and their comparison."""
 
     name: str
-    rungs: list[Rung]
+    sizes: list[Size]
     """The smallest first."""
     trivial_losses: list[float | None]
-    """Trivial loss of each rung, in nats; None if it is unknown."""
+    """Trivial loss of each size, in nats; None if it is unknown."""
     compared: Comparison
     target: tuple[str, int] | None
     """The size to extrapolate to, and its parameters."""
@@ -42,9 +42,9 @@ class Ladder:
 
 
 def fit_ladder(
-    name: str, known: Sequence[Rung], records: Sequence[SweepRecord], extrapolate: str | None = None
+    name: str, known: Sequence[Size], records: Sequence[SweepRecord], extrapolate: str | None = None
 ) -> Ladder:
-    """Return the comparison of the arms of `records`, one record for each rung. Raises SweepError if fewer than two
+    """Return the comparison of the arms of `records`, one record for each size. Raises SweepError if fewer than two
     sizes have a fresh seed that ended."""
     outcomes = {arm: [read_losses(record, arm) for record in records] for arm in known[0].spec.all_arms}
     kept = [k for k in range(len(known)) if any(by_rung[k].outcomes for by_rung in outcomes.values())]
@@ -53,19 +53,19 @@ def fit_ladder(
             f"The ladder {name} needs fresh seeds that ended at two sizes. To see the results of each size: ablate "
             f"report {known[0].spec.name}"
         )
-    rungs = [known[k] for k in kept]
+    sizes = [known[k] for k in kept]
     compared = compare_sizes(
-        [rung.parameters for rung in rungs],
+        [size.parameters for size in sizes],
         {arm: [by_rung[k] for k in kept] for arm, by_rung in outcomes.items()},
         known[0].spec.compared_with,
-        find_effect(rungs),
+        find_effect(sizes),
     )
     target = (extrapolate, count_parameters(extrapolate, known)) if extrapolate else None
     trivial_losses = [records[k].trivial_loss for k in kept]
-    ended = {rung.size: records[k] for rung, k in zip(rungs, kept, strict=True)}
+    ended = {size.name: records[k] for size, k in zip(sizes, kept, strict=True)}
     taken = _join_sizes({size: [one.describe()] for size, r in ended.items() if (one := r.spec.taken_over)})
     edges = _join_sizes({size: describe_edges(record) for size, record in ended.items()})
-    return Ladder(name, rungs, trivial_losses, compared, target, taken, list(describe_sizes(ended)), edges)
+    return Ladder(name, sizes, trivial_losses, compared, target, taken, list(describe_sizes(ended)), edges)
 
 
 def _join_sizes(told: Mapping[str, Iterable[str]]) -> list[str]:
@@ -77,12 +77,12 @@ def _join_sizes(told: Mapping[str, Iterable[str]]) -> list[str]:
     return [f"{join_words(names)}: {text}" for text, names in sizes.items()]
 
 
-def find_effect(rungs: Sequence[Rung]) -> float | None:
+def find_effect(sizes: Sequence[Size]) -> float | None:
     """Return the smallest difference of the loss that matters at any size; None if the sweeps do not set it, or set it
     for another metric."""
-    confirms = [rung.spec.confirm for rung in rungs if rung.spec.objective.metric == LOSS]
+    confirms = [size.spec.confirm for size in sizes if size.spec.objective.metric == LOSS]
     effects = [confirm.effect for confirm in confirms if confirm.effect is not None]
-    return min(effects) if len(effects) == len(rungs) else None
+    return min(effects) if len(effects) == len(sizes) else None
 
 
 def read_losses(record: SweepRecord, arm: str) -> FreshOutcomes:

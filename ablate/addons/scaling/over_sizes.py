@@ -1,20 +1,22 @@
 """What the sizes of a file show together: how the arms differ as models grow or, where a grid of learning rates was
-tested at each size, whether the best one holds."""
+tested at each size, whether the best one holds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ablate import tracking
-from ablate.addons.scaling import figures, ladder, report, rungs, statements, tables
-from ablate.addons.scaling.transfer import report as rates_report
-from ablate.addons.scaling.transfer import tables as rates_tables
-from ablate.addons.scaling.transfer.figure import draw_transfer
-from ablate.addons.scaling.transfer.sizes import arrange_sizes
-from ablate.addons.scaling.transfer.transfer import fit_transfer
+from ablate.addons.scaling import rates, statements
+from ablate.addons.scaling.comparison import SizedArm, SizedPair
+from ablate.addons.scaling.figures import draw_differences, draw_losses, draw_transfer
+from ablate.addons.scaling.fits import FORM, Curve
+from ablate.addons.scaling.ladder import Ladder, fit_ladder
+from ablate.addons.scaling.sizes import Size, arrange_chain, arrange_ladder
+from ablate.addons.scaling.transfer import fit_transfer
 from ablate.config.errors import ConfigError, Problem, SweepError
 from ablate.plots.drawing import save
 from ablate.plots.figure import Figure
@@ -23,6 +25,7 @@ from ablate.reports.section import Document, Section
 from ablate.reports.storing import store_report
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.outcomes import LOSS
 
 LADDER, TRANSFER = "ladder", "transfer"
 
@@ -114,8 +117,8 @@ def note_plan(name: str, specs: Mapping[str, Sweep]) -> list[str]:
     compared with each other, or that their attention heads differ."""
     try:
         if _tests_grid(specs.values()):
-            return list(filter(None, [arrange_sizes(specs, name).describe_heads()]))
-        rungs.arrange_rungs([rungs.Rung.of(size, spec) for size, spec in specs.items()], name)
+            return list(filter(None, [arrange_chain(specs, name).describe_heads()]))
+        arrange_ladder([Size.of(size, spec) for size, spec in specs.items()], name)
     except ConfigError as error:
         return [f"The sizes will not be compared with each other: {error.problems[0]}"]
     return []
@@ -126,31 +129,31 @@ def _tests_grid(specs: Iterable[Sweep]) -> bool:
 
 
 def _compare_rates(name: str, records: Mapping[str, SweepRecord]) -> OverSizes:
-    chain = arrange_sizes({size: record.spec for size, record in records.items()}, name)
-    found = fit_transfer(chain, [records[rung.size] for rung in chain.rungs])
+    chain = arrange_chain({size: record.spec for size, record in records.items()}, name)
+    found = fit_transfer(chain, [records[size.name] for size in chain.sizes])
     return OverSizes(
         TRANSFER,
         chain.name,
-        rates_report.describe_transfer(found),
-        rates_tables.state_findings(found),
-        rates_tables.list_caveats(found),
-        [rates_tables.tabulate_optima(found), *rates_tables.tabulate_losses(found)],
+        rates.describe_transfer(found),
+        rates.state_findings(found),
+        rates.list_caveats(found),
+        [rates.tabulate_optima(found), *rates.tabulate_losses(found)],
         lambda: [draw_transfer(found)],
     )
 
 
 def _compare_arms(name: str, records: Mapping[str, SweepRecord], extrapolate: str | None) -> OverSizes:
-    known = rungs.arrange_rungs([rungs.Rung.of(size, record.spec) for size, record in records.items()], name)
+    known = arrange_ladder([Size.of(size, record.spec) for size, record in records.items()], name)
     title = f"{name.removesuffix('-ladder')}-ladder"
-    found = ladder.fit_ladder(title, known, [records[rung.size] for rung in known], extrapolate)
+    found = fit_ladder(title, known, [records[size.name] for size in known], extrapolate)
     return OverSizes(
         LADDER,
         title,
-        report.describe_ladder(found),
+        describe_ladder(found),
         statements.state_findings(found),
         statements.list_caveats(found),
-        tables.tabulate(found),
-        lambda: [figures.draw_differences(found), figures.draw_losses(found)],
+        statements.tabulate(found),
+        lambda: [draw_differences(found), draw_losses(found)],
     )
 
 
@@ -160,3 +163,65 @@ def report_sizes(content: OverSizes) -> SizesReport:
     folder, kind = tracking.open_folder(f"reports/{content.name}"), content.kind
     written = SizesReport(content, folder, figures=[save(figure, folder)[0] for figure in content.draw()])
     return store_report(content.name, written, (f"{kind}.json", f"{kind}.txt", f"{kind}.html"))
+
+
+def describe_ladder(ladder: Ladder) -> dict[str, Any]:
+    """Return plain values, for JSON."""
+    compared, target = ladder.compared, ladder.target
+    sizes = zip(ladder.sizes, ladder.trivial_losses, strict=True)
+    return {
+        "ladder": ladder.name,
+        "metric": LOSS,
+        "baseline": ladder.baseline,
+        "sizes": [
+            {
+                "size": size.name,
+                "sweep": size.spec.name,
+                "parameters": size.parameters,
+                "items": size.items,
+                "trivial_loss": trivial,
+            }
+            for size, trivial in sizes
+        ],
+        "losses": {name: arm.losses for name, arm in compared.arms.items()},
+        "failures": {name: _list_failures(arm) for name, arm in compared.arms.items()},
+        "curves": {
+            name: _describe_curve(arm.curve, target) for name, arm in compared.arms.items() if arm.curve is not None
+        },
+        "differences": {name: _describe_pair(ladder, pair) for name, pair in compared.pairs.items()},
+        "comparisons": compared.family,
+        "extrapolate": {"size": target[0], "parameters": target[1]} if target else None,
+        "verdict": statements.state_findings(ladder),
+    }
+
+
+def _list_failures(arm: SizedArm) -> dict[str, Any]:
+    """Return the failures of each size, and the trend."""
+    return {
+        "sizes": [asdict(share) if share else None for share in arm.failures],
+        "trend_p": arm.failure_trend.p,
+        "level": arm.failure_level,
+    }
+
+
+def _describe_curve(curve: Curve, target: tuple[str, int] | None) -> dict[str, Any]:
+    """Return the curve, and its value at the size to extrapolate to; None if the curve is not valid there."""
+    return {
+        "form": FORM,
+        "coefficients": [float(value) for value in curve.coefficients[0]],
+        "unit": curve.sizes[0],
+        "has_floor": curve.has_floor,
+        "extrapolated": asdict(curve.at(target[1])) if target and curve.reaches(target[1]) else None,
+    }
+
+
+def _describe_pair(ladder: Ladder, pair: SizedPair) -> dict[str, Any]:
+    """Return the measured differences, those of the curves, the trend and the prediction of the largest size."""
+    gap, target = pair.gap, ladder.target
+    return {
+        "measured": [{**asdict(versus), "interval": versus.interval} for versus in pair.measured],
+        "fitted": [asdict(gap.at(size.parameters)) for size in ladder.sizes] if gap else None,
+        "trend": {**asdict(pair.trend), "verdict": pair.trend.word} if pair.trend else None,
+        "prediction": asdict(pair.prediction) if pair.prediction else None,
+        "extrapolated": asdict(gap.at(target[1])) if gap and target and gap.reaches(target[1]) else None,
+    }

@@ -1,16 +1,93 @@
-"""The results of a ladder in sentences: trends, untrained sizes, failures, and their basis."""
+"""The results of a ladder: tables of losses, differences and failures against size, and sentences on trends, untrained
+sizes, failures, and their basis.
+"""
 
 from __future__ import annotations
 
 from ablate.addons.scaling.comparison import Prediction, SizedArm, SizedPair
-from ablate.addons.scaling.fits import FORM, LEAST_SIZES
+from ablate.addons.scaling.fits import FORM, LEAST_SIZES, Interval
 from ablate.addons.scaling.ladder import Ladder
-from ablate.addons.scaling.tables import format_interval
 from ablate.addons.scaling.trends import Trend
-from ablate.config.formatting import count_noun, join_words
+from ablate.config.formatting import count_noun, format_count, format_number, join_words
 from ablate.reports.labels import name_items
-from ablate.verdict.outcomes import state_rule
+from ablate.reports.section import Section, Table
+from ablate.verdict.outcomes import LOSS, state_rule
 from ablate.verdict.sequential import LEAST
+from ablate.verdict.statements import format_estimate
+
+
+def tabulate(ladder: Ladder) -> list[Section]:
+    """Return the tables."""
+    return [_tabulate_losses(ladder), _tabulate_differences(ladder), _tabulate_failures(ladder)]
+
+
+def _tabulate_losses(ladder: Ladder) -> Section:
+    arms = ladder.compared.arms
+    rows = []
+    for k, size in enumerate(ladder.sizes):
+        cells = [_format_loss(arm, k) for arm in arms.values()]
+        rows.append([size.name, format_count(size.parameters), format_count(size.items), *cells])
+    if ladder.target:
+        name, parameters = ladder.target
+        curves = [arm.curve for arm in arms.values()]
+        cells = [format_interval(c.at(parameters)) if c and c.reaches(parameters) else "-" for c in curves]
+        rows.append([f"{name}, by the curves", format_count(parameters), "", *cells])
+    title = f"{LOSS} on the fresh seeds that trained, mean ± 95 % interval"
+    return Section(title, Table.of_rows(["size", "parameters", "trained on", *arms], rows, numbers=True))
+
+
+def _tabulate_differences(ladder: Ladder) -> Section:
+    pairs, baseline = ladder.compared.pairs, ladder.baseline
+    header = ["size"]
+    for arm in pairs:
+        header += [f"{arm}, difference to {baseline}", f"{arm}, difference to {baseline}, by the curves"]
+    rows = []
+    for k, size in enumerate(ladder.sizes):
+        cells = []
+        for pair in pairs.values():
+            measured = pair.measured[k].difference
+            cells.append(format_estimate(measured, sign=True) if measured else "-")
+            cells.append(format_interval(pair.gap.at(size.parameters), sign=True) if pair.gap else "-")
+        rows.append([size.name, *cells])
+    if ladder.target:
+        name, parameters = ladder.target
+        cells = []
+        for pair in pairs.values():
+            gap = pair.gap if pair.gap and pair.gap.reaches(parameters) else None
+            cells += ["", format_interval(gap.at(parameters), sign=True) if gap else "-"]
+        rows.append([f"{name}, not trained", *cells])
+    if not any(pair.gap for pair in pairs.values()):
+        header, rows = header[:1] + header[1::2], [row[:1] + row[1::2] for row in rows[: len(ladder.sizes)]]
+    title = f"Difference in {LOSS} to {baseline}, over the seeds on which both trained"
+    return Section(title, Table.of_rows(header, rows, numbers=True))
+
+
+def _tabulate_failures(ladder: Ladder) -> Section:
+    arms = ladder.compared.arms
+    rows = [
+        [size.name, *(share.describe() if (share := arm.failures[k]) else "-" for arm in arms.values())]
+        for k, size in enumerate(ladder.sizes)
+    ]
+    title = "Fresh seeds that failed, with the exact 95 % interval of the share"
+    return Section(title, Table.of_rows(["size", *arms], rows, numbers=True))
+
+
+def _format_loss(arm: SizedArm, k: int) -> str:
+    """Return '2.153 ± 0.012', with the number of seeds where some failed."""
+    estimate, share = arm.estimates[k], arm.failures[k]
+    if estimate is None:
+        return "none trained" if share else "-"
+    return format_estimate(estimate) + (f" ({estimate.n} of {share.n})" if share and share.failed else "")
+
+
+def format_interval(value: Interval, sign: bool = False) -> str:
+    """Return '2.1533 (2.1 ... 2.2)'; '+0.0120 (-0.0100 ... +0.0340)' of a difference."""
+    text = f"{value.value:+.4f}" if sign else format_number(value.value)
+    if value.low is None or value.high is None:
+        return text
+    return (
+        f"{text} ({value.low:+.4f} ... {value.high:+.4f})" if sign else f"{text} ({value.low:.4f} ... {value.high:.4f})"
+    )
 
 
 def state_findings(ladder: Ladder) -> list[str]:
@@ -30,7 +107,7 @@ def _state_differences(ladder: Ladder, arm: str, pair: SizedPair) -> str:
     """Return the sizes at which an arm is shown to have another loss than the baseline; empty if there are none."""
     signs = [versus.difference.sign if versus.difference else 0 for versus in pair.measured]
     shown = {
-        word: join_words(rung.size for rung, one in zip(ladder.rungs, signs, strict=True) if one == sign)
+        word: join_words(size.name for size, one in zip(ladder.sizes, signs, strict=True) if one == sign)
         for word, sign in (("lower", -1), ("higher", 1))
     }
     parts = [f"{word} than that of {ladder.baseline} at {sizes}" for word, sizes in shown.items() if sizes]
@@ -42,7 +119,7 @@ def _state_trend(ladder: Ladder, arm: str, trend: Trend | None) -> str:
     pair = f"{arm} and {ladder.baseline}"
     if trend is None:
         return f"{pair}: fewer than two sizes have a seed on which both trained, so no trend can be estimated."
-    small, large = (ladder.rungs[k].size for k in trend.sizes)
+    small, large = (ladder.sizes[k].name for k in trend.sizes)
     ends = f"from {trend.ends[0]:+.4f} nats at {small} to {trend.ends[1]:+.4f} at {large}"
     n = f"n = {trend.pairs[0]}" if trend.pairs[0] == trend.pairs[1] else f"n = {trend.pairs[0]} and {trend.pairs[1]}"
     change = f"a change of {format_interval(trend.change, sign=True)}, {n}"
@@ -69,7 +146,7 @@ def _state_trend(ladder: Ladder, arm: str, trend: Trend | None) -> str:
 
 def _state_curves(ladder: Ladder) -> list[str]:
     """Return the curves' prediction of an untrained size, their accuracy at the largest, and their limits."""
-    pairs, sizes = ladder.compared.pairs, len(ladder.rungs)
+    pairs, sizes = ladder.compared.pairs, len(ladder.sizes)
     if sizes < LEAST_SIZES:
         what = f"{ladder.target[0]} cannot be predicted" if ladder.target else "nothing is extrapolated"
         return [
@@ -126,7 +203,7 @@ def _state_prediction(ladder: Ladder, arm: str, prediction: Prediction | None) -
             f"Whether curves predict {pair} at a size that was not fitted cannot be tested: that requires "
             f"{LEAST_SIZES + 1} sizes."
         )
-    size = ladder.rungs[prediction.size].size
+    size = ladder.sizes[prediction.size].name
     if prediction.predicted is None or prediction.error is None:
         return f"Curves through the sizes below {size} have no floor, so they do not predict {pair} there."
     text = (
@@ -141,13 +218,13 @@ def _state_prediction(ladder: Ladder, arm: str, prediction: Prediction | None) -
 
 def _state_failures(ladder: Ladder, name: str, arm: SizedArm) -> str:
     """Return an arm's failures at each size, and whether their share changes with size."""
-    lost = [ladder.rungs[k].size for k, fresh in enumerate(arm.outcomes) if not fresh.found and not fresh.outcomes]
+    lost = [ladder.sizes[k].name for k, fresh in enumerate(arm.outcomes) if not fresh.found and not fresh.outcomes]
     untrained = (
         f" At {join_words(lost)} it could not be trained within the budget: no trial of its search completed."
         if lost
         else ""
     )
-    shares = [(rung.size, share) for rung, share in zip(ladder.rungs, arm.failures, strict=True) if share]
+    shares = [(size.name, share) for size, share in zip(ladder.sizes, arm.failures, strict=True) if share]
     if not shares:
         return f"{name} has no fresh seed that ended.{untrained}"
     if not any(share.failed for _, share in shares):
@@ -178,9 +255,9 @@ def _state_failures_apart(ladder: Ladder, arm: str, pair: SizedPair) -> str:
     """Return the sizes at which an arm is shown to fail more or less often than the baseline; empty if there are
     none."""
     shown = [
-        f"{'more' if versus.failure_side > 0 else 'less'} often at {rung.size} ({versus.failed} against "
+        f"{'more' if versus.failure_side > 0 else 'less'} often at {size.name} ({versus.failed} against "
         f"{versus.other_failed} of {versus.seeds}; exact test, p = {versus.failure_p:.2g})"
-        for rung, versus in zip(ladder.rungs, pair.measured, strict=True)
+        for size, versus in zip(ladder.sizes, pair.measured, strict=True)
         if versus.failure_side
     ]
     return f"{arm} fails {join_words(shown)} than {ladder.baseline} on the same seeds." if shown else ""
@@ -191,7 +268,7 @@ def _state_family(ladder: Ladder) -> str:
     compared = ladder.compared
     pairs, tests = len(compared.pairs), compared.failure_tests
     parts = [
-        f"{count_noun(pairs * len(ladder.rungs), 'difference')} at a size",
+        f"{count_noun(pairs * len(ladder.sizes), 'difference')} at a size",
         count_noun(pairs, "trend"),
         *([f"{count_noun(tests, 'exact test')} of failures"] if tests else []),
     ]
@@ -210,9 +287,9 @@ def list_caveats(ladder: Ladder) -> list[str]:
             f"Curves: loss = {FORM}, where N are the weights in the matrices of the layers. Their intervals cover the "
             "variation of the seeds only, not the choice of the curve."
         )
-    ratios = [rung.items / rung.parameters for rung in ladder.rungs]
+    ratios = [size.items / size.parameters for size in ladder.sizes]
     if max(ratios) > 1.1 * min(ratios):
-        items = name_items(ladder.rungs[0].spec)
+        items = name_items(ladder.sizes[0].spec)
         texts.append(
             f"The sizes differ in {items} per parameter, {min(ratios):.3g} to {max(ratios):.3g}, so effects of size "
             f"and of {items} per parameter are mixed."
@@ -226,7 +303,7 @@ def _state_rules(ladder: Ladder) -> list[str]:
     if len(losses) == 1:
         return [state_rule(losses[0])]
     return [
-        f"At {join_words(r.size for r, t in zip(ladder.rungs, ladder.trivial_losses, strict=True) if t == loss)}: "
+        f"At {join_words(s.name for s, t in zip(ladder.sizes, ladder.trivial_losses, strict=True) if t == loss)}: "
         + state_rule(loss)
         for loss in losses
     ]
@@ -247,9 +324,9 @@ def _list_left_out(ladder: Ladder) -> list[str]:
 def _list_unfinished(ladder: Ladder) -> list[str]:
     """Return the sizes at which fewer seeds ended than planned."""
     short = [
-        f"{name} at {rung.size} ({len(fresh.outcomes)} of {rung.spec.confirm.first_seeds})"
+        f"{name} at {size.name} ({len(fresh.outcomes)} of {size.spec.confirm.first_seeds})"
         for name, arm in ladder.compared.arms.items()
-        for rung, fresh in zip(ladder.rungs, arm.outcomes, strict=True)
-        if fresh.found and len(fresh.outcomes) < rung.spec.confirm.first_seeds
+        for size, fresh in zip(ladder.sizes, arm.outcomes, strict=True)
+        if fresh.found and len(fresh.outcomes) < size.spec.confirm.first_seeds
     ]
     return [f"Not all fresh seeds have ended: {join_words(short)}."] if short else []

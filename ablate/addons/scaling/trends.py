@@ -24,7 +24,7 @@ class Trend:
     error does not depend on the losses in between."""
 
     sizes: tuple[int, int]
-    """The indices of the smallest and the largest size among the rungs."""
+    """The indices of the smallest and the largest size."""
     ends: tuple[float, float]
     """The mean difference at both."""
     pairs: tuple[int, int]

@@ -1,4 +1,4 @@
-"""Ladders: what the rungs are, and what is told of losses whose truth is known, through the engine."""
+"""Ladders: what the sizes are, and what is told of losses whose truth is known, through the engine."""
 
 import json
 import math
@@ -12,9 +12,8 @@ from run_table import by_arm, put
 from ablate.addons.scaling.figures import draw_differences
 from ablate.addons.scaling.ladder import fit_ladder
 from ablate.addons.scaling.over_sizes import compare, report_sizes
-from ablate.addons.scaling.rungs import Rung, arrange_rungs
-from ablate.addons.scaling.statements import list_caveats, state_findings
-from ablate.addons.scaling.tables import tabulate
+from ablate.addons.scaling.sizes import Size, arrange_ladder
+from ablate.addons.scaling.statements import list_caveats, state_findings, tabulate
 from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
 from ablate.models import models
@@ -59,18 +58,18 @@ def file(write_sweep):
     return partial(write_sweep, FILE)
 
 
-def build_rungs(path):
+def build_sizes(path):
     specs = load_sweeps(path)
-    return arrange_rungs([Rung.of(spec.name.removeprefix("toy-"), spec) for spec in specs], str(path))
+    return arrange_ladder([Size.of(spec.name.removeprefix("toy-"), spec) for spec in specs], str(path))
 
 
 def pick(*names):
     return {name: SIZES[name] for name in names}
 
 
-def test_the_rungs_of_a_file_are_its_sweeps_from_the_smallest_on(file):
-    small, middle = build_rungs(file())
-    assert [rung.spec.name for rung in (small, middle)] == ["toy-s", "toy-m"]
+def test_the_sizes_of_a_file_are_its_sweeps_from_the_smallest_on(file):
+    small, middle = build_sizes(file())
+    assert [size.spec.name for size in (small, middle)] == ["toy-s", "toy-m"]
     assert small.parameters == 2 * (4 * 16 * 16 + 3 * 16 * 32)
     assert (small.items, middle.items) == (200 * 8 * 32, 400 * 8 * 32)
 
@@ -90,25 +89,25 @@ def test_the_rungs_of_a_file_are_its_sweeps_from_the_smallest_on(file):
 )
 def test_sizes_that_can_not_be_compared(file, more, message):
     with pytest.raises(ConfigError, match=message):
-        build_rungs(file(**more))
+        build_sizes(file(**more))
 
 
 def run(known, gap, floor=0.0, failing=(), trivial=None):
-    """Records of every rung: loss floor + 3 (N / 1e4)^-0.3, of post less by `gap`(N), noise of the seed shared. Post
-    diverges on the fresh seeds of `failing` (rung, place among the fresh seeds)."""
+    """Records of every size: loss floor + 3 (N / 1e4)^-0.3, of post less by `gap`(N), noise of the seed shared. Post
+    diverges on the fresh seeds of `failing` (size, place among the fresh seeds)."""
     records = []
-    for k, rung in enumerate(known):
-        fresh = rung.spec.fresh_seeds()
+    for k, size in enumerate(known):
+        fresh = size.spec.fresh_seeds()
         lost = {fresh[place] for at, place in failing if at == k}
 
-        def loss(arm, params, seed, n=rung.parameters, lost=lost):
+        def loss(arm, params, seed, n=size.parameters, lost=lost):
             if arm == "post" and seed in lost:
                 return math.nan
             noise = 0.01 * math.sin(seed) + 0.002 * math.sin(7 * seed + len(arm) + n)
             worse = 0.2 * abs(math.log10(params["optimizer.lr"] / 1e-3))
             return floor + 3 * (n / 1e4) ** -0.3 + worse + noise + (gap(n) if arm == "post" else 0)
 
-        record = simulate(rung.spec, loss, InMemoryStorage())
+        record = simulate(size.spec, loss, InMemoryStorage())
         records.append(put(record, trivial_loss=trivial))
     return records
 
@@ -118,7 +117,7 @@ def say(ladder):
 
 
 def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
-    known = build_rungs(file(sizes=pick("s", "m", "9m", "20m")))
+    known = build_sizes(file(sizes=pick("s", "m", "9m", "20m")))
     found = fit_ladder("toy-ladder", known, run(known, lambda n: -0.1 * math.log10(n / 1e3), floor=1.5), "35m")
     trend = found.compared.pairs["post"].trend
     truth = [-0.1 * math.log10(known[k].parameters / 1e3) for k in (0, 3)]
@@ -137,11 +136,11 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     assert "that requires 5 sizes" in text
     assert "5 comparisons share an error of 5 %, every look counted: 4 differences at a size and 1 trend." in text
     records = run(known, lambda n: -0.1 * math.log10(n / 1e3), floor=1.5)
-    sizes = {rung.size: record for rung, record in zip(known, records, strict=True)}
+    sizes = {size.name: record for size, record in zip(known, records, strict=True)}
     made = report_sizes(compare("toy", sizes, "35m"))
     told = json.loads((made.folder / "ladder.json").read_text())
     assert told["differences"]["post"]["trend"]["verdict"] == "grows"
-    assert told["rungs"][2]["parameters"] == known[2].parameters
+    assert told["sizes"][2]["parameters"] == known[2].parameters
     assert told["failures"]["post"]["sizes"][0]["n"] == 3
     printed = (made.folder / "ladder.txt").read_text()
     assert "35m, by the curves" in printed
@@ -154,7 +153,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
 
 
 def test_the_sizes_at_which_a_difference_is_shown_are_told(file):
-    known = build_rungs(file(sizes=pick("s", "m", "9m")))
+    known = build_sizes(file(sizes=pick("s", "m", "9m")))
     gaps = {known[0].parameters: 0.1, known[1].parameters: 0.0, known[2].parameters: -0.1}
     text = say(fit_ladder("toy-ladder", known, run(known, gaps.get)))
     assert text.startswith("The loss of post is lower than that of pre at 9m and higher than that of pre at s, each at")
@@ -162,7 +161,7 @@ def test_the_sizes_at_which_a_difference_is_shown_are_told(file):
 
 
 def test_three_sizes_are_not_extrapolated(file):
-    known = build_rungs(file(sizes=pick("s", "m", "9m")))
+    known = build_sizes(file(sizes=pick("s", "m", "9m")))
     found = fit_ladder("toy-ladder", known, run(known, lambda n: 0.0), "1b")
     assert found.compared.arms["pre"].curve is None
     assert found.compared.pairs["post"].gap is None
@@ -176,7 +175,7 @@ def test_three_sizes_are_not_extrapolated(file):
 
 
 def test_an_interval_that_is_far_wider_does_not_flatten_the_figure_and_its_ends_and_seeds_are_told(file):
-    known = build_rungs(file(confirm={"seeds": 6}, sizes=pick("s", "m", "9m")))
+    known = build_sizes(file(confirm={"seeds": 6}, sizes=pick("s", "m", "9m")))
     records = run(known, lambda n: -0.1)
     large = records[2]
     far = [
@@ -195,7 +194,7 @@ def test_an_interval_that_is_far_wider_does_not_flatten_the_figure_and_its_ends_
 
 
 def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
-    known = build_rungs(file(confirm={"seeds": 6}, sizes=pick("s", "m", "9m")))
+    known = build_sizes(file(confirm={"seeds": 6}, sizes=pick("s", "m", "9m")))
     failing = [(1, 0), (1, 1), (1, 2), *((2, place) for place in range(6))]
     found = fit_ladder("toy-ladder", known, run(known, lambda n: 0.0, failing=failing))
     post, pair = found.compared.arms["post"], found.compared.pairs["post"]
@@ -214,13 +213,13 @@ def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
 
 
 def test_few_failures_can_not_tell_a_trend(file):
-    known = build_rungs(file(sizes=pick("s", "m")))
+    known = build_sizes(file(sizes=pick("s", "m")))
     text = say(fit_ladder("toy-ladder", known, run(known, lambda n: 0.0, failing=[(1, 0)])))
     assert "post failed on 0 of 3 at s and 1 of 3 at m; whether the share changes with size is unknown" in text
 
 
-def test_seeds_that_learned_nothing_fail_by_the_trivial_loss_of_their_rung(file):
-    known = build_rungs(file(sizes=pick("s", "m")))
+def test_seeds_that_learned_nothing_fail_by_the_trivial_loss_of_their_size(file):
+    known = build_sizes(file(sizes=pick("s", "m")))
     records = run(known, lambda n: 3.0, trivial=3.2)
     found = fit_ladder("toy-ladder", known, [put(records[0], trivial_loss=99.0), records[1]])
     assert [share.stuck for share in found.compared.arms["post"].failures] == [0, 3]
@@ -228,14 +227,14 @@ def test_seeds_that_learned_nothing_fail_by_the_trivial_loss_of_their_rung(file)
 
 
 def test_an_arm_that_no_search_could_train_is_told(file):
-    known = build_rungs(file())
+    known = build_sizes(file())
     text = say(fit_ladder("toy-ladder", known, run(known, lambda n: math.nan)))
     assert "post has no fresh seed that ended. At s and m it could not be trained within the budget" in text
     assert "fewer than two sizes have a seed on which both trained" in text
 
 
 def test_without_fresh_seeds_at_two_sizes_there_is_no_ladder(file):
-    known = build_rungs(file())
+    known = build_sizes(file())
     records = run(known, lambda n: 0.0)
     with pytest.raises(SweepError, match="needs fresh seeds that ended at two sizes"):
         fit_ladder("toy-ladder", known, [records[0], put(records[1], confirmed={})])
@@ -253,11 +252,11 @@ def test_the_sizes_that_were_run_are_reported_together(file, store, capsys):
     path = file(sizes=pick("s", "m", "9m", "20m"))
     assert main(["report", str(path)]) == 2
     assert "No size of" in capsys.readouterr().err
-    for rung in build_rungs(path)[:3]:
-        simulate(rung.spec, lambda arm, params, seed: 3 + 0.1 * len(arm) + 0.01 * seed, open_storage(storage_url()))
+    for size in build_sizes(path)[:3]:
+        simulate(size.spec, lambda arm, params, seed: 3 + 0.1 * len(arm) + 0.01 * seed, open_storage(storage_url()))
     assert main(["report", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [rung["size"] for rung in told["rungs"]] == ["s", "m", "9m"]
+    assert [size["size"] for size in told["sizes"]] == ["s", "m", "9m"]
     assert told["extrapolate"] is None
     assert main(["report", str(path), "--extrapolate", "35m"]) == 0
     assert "35m cannot be predicted: 3 sizes cannot determine a floor" in " ".join(capsys.readouterr().out.split())
@@ -268,7 +267,7 @@ def test_the_sizes_that_were_run_are_reported_together(file, store, capsys):
 
 
 def test_without_addons_the_sizes_are_run_and_not_compared(file, store, capsys, monkeypatch):
-    monkeypatch.setattr("ablate.cli.over_sizes.find_spec", lambda name: None)
+    monkeypatch.setattr("ablate.cli.report.find_spec", lambda name: None)
     assert main(["sweep", str(file()), "--dry-run"]) == 0
     assert "Note: This installation lacks ablate.addons" in capsys.readouterr().out
     for spec in load_sweeps(file()):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
 from ablate.addons.export import transformers_files
-from ablate.addons.export.forms import FORMS, write_weights
+from ablate.addons.export.run import FORMS, write_weights
 from ablate.addons.post_training import warm_start
 from ablate.addons.post_training.alignment import measures
-from ablate.addons.post_training.alignment.reward import check_sha256, check_trust, hash_reward, load_reward
+from ablate.addons.post_training.alignment.measures import check_sha256, check_trust, hash_reward, load_reward
 from ablate.addons.post_training.alignment.trl_trainers import EXTRA, METHODS, Follower, Setting, fit
 from ablate.config.errors import ConfigError, DataError, Problem
 from ablate.config.lazy import import_library

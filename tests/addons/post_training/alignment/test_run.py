@@ -9,7 +9,7 @@ import torch
 from stored_facts import read_facts
 
 from ablate import tracking
-from ablate.addons.post_training.alignment.reward import hash_reward, load_reward
+from ablate.addons.post_training.alignment.measures import hash_reward, load_reward
 from ablate.addons.post_training.alignment.run import build_procedure
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError

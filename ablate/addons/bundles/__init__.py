@@ -1,0 +1,1 @@
+"""Bundles: results in a form that anybody can read, check and run again, run by run."""

@@ -1,1 +1,0 @@
-"""The ledger: results in a form that anybody can read, check and run again, cell by cell."""
