@@ -11,8 +11,8 @@ from ablate.data.text.config import ExtraText
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.tree import Experiment
 from ablate.models.llama import Llama
-from ablate.norms.by_depth import Mix
 from ablate.norms.layers import LayerNorm, RMSNorm
+from ablate.norms.mix import Mix
 from ablate.norms.placements import DeepNorm, Post
 from ablate.optim.optimizers import Adam
 

@@ -1,6 +1,6 @@
 """The norm registry that both model families share: norm layers, placements and initialisations."""
 
-from ablate.norms import by_depth  # noqa: F401 - registers the placements of all layers first, then its own
+from ablate.norms import mix  # noqa: F401 - registers the placements of all layers first, then its own
 
 # isort: split
 from ablate.norms import admin  # noqa: F401

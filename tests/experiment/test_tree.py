@@ -15,8 +15,8 @@ from ablate.models import models
 from ablate.models.llama import Llama
 from ablate.models.vit import ViT
 from ablate.norms import initializations, norm_layers, placements
-from ablate.norms.by_depth import Mix
 from ablate.norms.layers import LayerNorm, RMSNorm
+from ablate.norms.mix import Mix
 from ablate.norms.placements import DeepNorm, Pre
 from ablate.optim.optimizers import optimizers
 from ablate.optim.schedules import schedules
