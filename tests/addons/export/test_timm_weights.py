@@ -46,7 +46,7 @@ BY_HEAD = {"kind": "complete_p", "base": {"hidden": 8, "layers": 1, "head_dim": 
 )
 def test_timm_gives_our_logits(tmp_path, settings):
     file, ours = checkpoint(tmp_path, settings)
-    words = export(str(file), "timm", tmp_path / "out").text
+    words = export(str(file), "timm", tmp_path / "out")
     assert 'timm.create_model("local-dir:out", pretrained=True)' in words
     images = torch.randn(5, 3, 16, 16)
     wanted = ours(images)
