@@ -215,7 +215,7 @@ def json_schema(cls: type[Config]) -> dict[str, Any]:
 
 
 def _refer(schema: Any) -> Any:
-    """Return `schema` with references in the place of registries, and of fields that a part has from the whole file."""
+    """Return `schema` with references instead of registries, and of fields that a part has from the whole file."""
     if isinstance(schema, dict):
         for mark, place in (("registry", "$defs"), ("of_file", "properties")):
             if isinstance(name := schema.get(mark), str):

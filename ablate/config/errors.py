@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 MOST_LETTERS = 200
-"""Of a value that a message repeats."""
+"""Maximum letters of a value that a message repeats."""
 _MOST_IN_LINE = 4000  # letters, of which some may be a value without quotes, such as a path with spaces
 _LONG_LIST = 100  # letters of a list of accepted names that is not repeated
 _LONG = re.compile(rf"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)|\S{{{MOST_LETTERS + 1},}}")

@@ -37,7 +37,7 @@ def postpone_imports() -> Iterator[None]:
     original, here = builtins.__import__, threading.get_ident()
 
     def postpone(name: str, variables: Any = None, own: Any = None, names: Any = (), level: int = 0) -> Any:
-        if threading.get_ident() != here:  # what another thread imports meanwhile is none of ours
+        if threading.get_ident() != here:  # imports of other threads are left alone
             return original(name, variables, own, names, level)
         if not names and "." in name:
             raise ImportError(f"{name} cannot be postponed in this form: write from ... import ... as ...")

@@ -74,7 +74,7 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def open_console(shown: bool = True) -> Console:
-    """Return rich's console on stdout, with names as they are; what is printed where it is not `shown` is dropped.
+    """Return rich's console on stdout, with names as they are; its output is dropped if it is not `shown`.
 
     A notebook gets plain lines, as a file does: rich would take it for a browser, or by its environment for a terminal.
     """
@@ -93,7 +93,8 @@ def open_console(shown: bool = True) -> Console:
 
 @contextlib.contextmanager
 def log_where_unheard() -> Iterator[None]:
-    """Write what Ablate logs within to stderr, from INFO on, unless the caller's own handlers have it."""
+    """Write Ablate's log messages within this context to stderr, from INFO on, unless the caller's own handlers have
+    it."""
     with contextlib.nullcontext() if logging.getLogger("ablate").hasHandlers() else log_to_stderr():
         yield
 

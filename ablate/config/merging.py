@@ -91,7 +91,7 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
         tree[key] = value
     elif tree.get(key) is None and cls is not None and not isinstance(cls, Each):
         field = cls.model_fields.get(key)
-        if field is not None and field.default is None:  # nothing given for a part says that it is there
+        if field is not None and field.default is None:  # an empty mapping sets the part
             tree[key] = {}
 
 

@@ -106,9 +106,9 @@ _STORED = (
 
 @contextlib.contextmanager
 def restrict(is_known: Callable[[str], bool], source: str, refusal: str = _STORED) -> Iterator[None]:
-    """Let `load` run within only what this process has loaded before, and files whose SHA-256 `is_known`: `source`,
-    such as a checkpoint, is of somebody else, and must not run an arbitrary file of the current folder, wherever it
-    names it. Of any other file `load` raises ConfigError, with the `refusal`.
+    """Within this context `load` runs only what this process has loaded before, and files whose SHA-256 `is_known`:
+    `source`, such as a checkpoint, may be somebody else's, and must not run an arbitrary file of the current folder,
+    wherever it names it. For any other file `load` raises ConfigError, with the `refusal`.
     """
     _guards.append(_Guard(is_known, source, refusal))
     try:
@@ -250,7 +250,8 @@ def _run(file: str, plugin: Plugin) -> str:
 
 
 def _has_named_class(module: types.ModuleType) -> bool:
-    """Return whether `module` has a callback or a logger that Lightning itself has not: an experiment can name it."""
+    """Return whether `module` has a callback or a logger that Lightning itself does not have: an experiment can name
+    it."""
     return any(
         (base.__module__.partition(".")[0], base.__name__) in (("lightning", "Callback"), ("lightning", "Logger"))
         for value in vars(module).values()
@@ -260,7 +261,7 @@ def _has_named_class(module: types.ModuleType) -> bool:
 
 
 def _registered() -> set[tuple[str, str, str]]:
-    """Return (registry, name, module it is from) of all kinds and presets, and of all that is in a catalogue."""
+    """Return (registry, name, module it is from) of all kinds, presets and entries of catalogues."""
     kinds = {(r.name, name, r.find_module(name)) for r in Registry.all.values() for name in r.names}
     return kinds | {(c.noun, name, c.find_module(name)) for c in Catalogue.all for name in c}
 

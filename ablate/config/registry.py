@@ -54,7 +54,7 @@ class Registry(Generic[T]):
         self._presets: dict[str, dict[str, Any]] = {}
         self._preset_modules: dict[str, str] = {}
         self.notes: dict[str, str] = {}
-        """Preset -> what to know of it."""
+        """Preset -> a note on it."""
         Registry.all[name] = self
 
     def register(self, cls: C) -> C:
@@ -191,7 +191,7 @@ class Registry(Generic[T]):
 
 
 class Catalogue(dict[str, Item]):
-    """What has a `name` and is no part of a configuration, such as measurements and figures: name -> it.
+    """Named objects that are not part of a configuration, such as measurements and figures: name -> object.
 
     Args:
         noun: what one of them is called in messages.

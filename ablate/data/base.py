@@ -65,8 +65,8 @@ def compute_trivial_loss(train: NDArray[np.int64], val: NDArray[np.int64]) -> fl
 
     Frequencies are smoothed, since a class without training targets would otherwise have an infinite loss: d of n + d
     counts, with d the number of distinct classes among the n, are shared evenly by all classes (Witten & Bell 1991,
-    method C). Where all classes are there, that is Laplace's rule, one more of each; of a vocabulary that is larger
-    than the text, adding one would take most of the mass.
+    method C). If all classes occur, that is Laplace's rule, one more of each; with a vocabulary that is larger than the
+    text, adding one would take most of the mass.
     """
     if not train.sum() or not val.sum():
         return None
@@ -144,8 +144,8 @@ class BatchDataset(ABC):
         return build_loader(data, order, workers)
 
     def read_targets(self, most: int) -> Iterator[Tensor]:
-        """Yield the targets of one epoch, in tensors of any shapes; of a large dataset blocks that are spread evenly
-        over it, at most about `most` values. A dataset that stores its targets does not read its inputs."""
+        """Yield the targets of one epoch, in tensors of any shapes; for a large dataset those of blocks that are spread
+        evenly over it, at most about `most` values. A dataset that stores its targets does not read its inputs."""
         if len(self):
             values = max(1, *(sum(t.numel() for t in pytree.tree_leaves(part)) for part in self.__getitems__([0])))
             for block in choose_blocks(len(self), max(1, most // values)):
@@ -231,7 +231,7 @@ class Corpus:
 
     @property
     def identity(self) -> str:
-        """The fingerprint; where there is none, a text that no other corpus has."""
+        """The fingerprint or, without one, a text that no other corpus has."""
         return self.fingerprint or uuid.uuid4().hex
 
     def limit_validation(self, count: int | None) -> Self:

@@ -24,7 +24,7 @@ _MOST_LINES = 1 << 20
 _SENTENCES = (". ", "! ", "? ", "。")
 """Ends of sentences, at which lines are cut."""
 _LONG, _WORDS = 400, "e "
-"""Characters of a line that is cut although it has no sentences, and the ends of words behind which it is."""
+"""Characters of a line that is cut although it has no sentences, and the ends of words behind which it is cut."""
 _BLOCK, _FILTER = 1 << 20, 22
 """Bytes that are hashed at a time, and the bits of a hash that rule out most stretches which are not wanted."""
 

@@ -1,4 +1,4 @@
-"""Data that a plugin has as datasets: of torch, of the library `datasets`, or of a LightningDataModule.
+"""Data that a plugin supplies as datasets: of torch, of the library `datasets`, or of a LightningDataModule.
 
 Ablate reads them in its own order, which resumes exactly, and seeds what they draw at random for each item.
 """
@@ -48,8 +48,8 @@ class UserDataset(DataConfig):
 
     def build(self) -> LightningDataModule | tuple[Any, Any]:
         """Return the training and the validation dataset, each with a length and items by number; None as the second
-        holds out `val_fraction` of the first. Or a LightningDataModule, of whose loaders the datasets and `collate_fn`
-        are used, and neither the sampler nor the batch size."""
+        holds out `val_fraction` of the first. Or a LightningDataModule, whose loaders provide the datasets and
+        `collate_fn`, but neither sampler nor batch size."""
         raise NotImplementedError
 
     def convert(self, item: Any) -> tuple[Any, Any]:
@@ -175,7 +175,7 @@ class UserSamples(Samples):
         return UserSamples(self.config, self.data, self.rows[numbers], self.collate, self.seed)
 
     def count_workers(self, cores: int) -> int:
-        """See `BatchDataset`: all cores, since nothing is known of what reading an item takes."""
+        """See `BatchDataset`: all cores, since the cost of reading an item is unknown."""
         return cores
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What plugins add to `ablate diagnose` besides measurements (`measures.measurements`) and figures
+"""The kinds that plugins add to `ablate diagnose` besides measurements (`measures.measurements`) and figures
 (`figures.figures`): comparisons of weights, heads of models of `transformers`, and figures of papers. It needs
 no torch."""
 
@@ -75,11 +75,11 @@ class PaperFigure:
     figure: str
     """The figure of `figures.figures` that shows the same."""
     models: str
-    """What the paper draws, or the models that it draws."""
+    """The content of the paper's figure, or the models in it."""
     tasks: tuple[str, ...] = ()
     """The tasks by which the paper measures the performance without a layer."""
     note: str = ""
-    """What is unknown about it, or differs here."""
+    """Details that are unknown, or differ here."""
 
 
 comparisons: Catalogue[type[Comparison]] = Catalogue("comparison")

@@ -73,7 +73,7 @@ class Settings:
     dtype: str = "float32"
     """"float32" or "bfloat16", of the weights."""
     seed: int = 0
-    """Of the random vectors of the Jacobian."""
+    """Seed of the random vectors of the Jacobian."""
     trust_remote_code: bool = False
     """Whether code that comes with a model of the hub may be run."""
     opening: Opening = field(init=False)
@@ -97,7 +97,7 @@ class Measured:
     run_id: str | None
     """The MLflow run that trained the model."""
     notes: list[str]
-    """Sentences about it, without its label: what cannot be measured of it, and what is to be known of the rest."""
+    """Sentences about it, without its label: measurements that cannot be taken, and remarks on the rest."""
 
 
 def measure_model(
@@ -213,7 +213,7 @@ def _find_device(name: str | None) -> torch.device:
 
 
 VERSION = 2
-"""Of stored results: raise it when the numbers of a measurement change, so that none of before are read."""
+"""Version of stored results: raise it when the numbers of a measurement change, so that earlier ones are not read."""
 
 
 def measure(

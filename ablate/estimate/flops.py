@@ -2,11 +2,10 @@
 
 `count` is exact: the operations that are computed, as shown by `ablate plan`. `count_by_formula` is the formula of
 two-stage pre-training (Lee et al.), which is used to compare runs. FLOPs are `(6 N_trained + 2 N_frozen) T`: N counts
-the weights that a token is multiplied with, which leaves the look-up in a token embedding out, and T the tokens. Bytes
+the weights that a token is multiplied with, without the look-up in a token embedding, and T the tokens. Bytes
 are `16 P_trained + 2 P_frozen`, for all parameters P: weight, gradient and two moments in float32 where something is
-learned, a weight in 16 bits where nothing is. That the gradient has to pass a frozen head on its way to the layers, or
-frozen matrices on its way to the adapters beside them (2 N more), is not in it, nor are attention's products of
-activations.
+learned, a weight in 16 bits where nothing is. The formula leaves out the gradient's way through a frozen head to the
+layers, or through frozen matrices to the adapters beside them (2 N more), and attention's products of activations.
 
 `estimate_work` is the one place that says how long a run takes, by `count`.
 """
@@ -38,27 +37,27 @@ class Counts:
 
     total: int
     embedding: int
-    """Of the token embedding; for a ViT, of the patch embedding, class token and position embedding."""
+    """Parameters of the token embedding; for a ViT, of the patch embedding, class token and position embedding."""
     head: int
-    """Of the output projection; 0 if it is tied to the embedding."""
+    """Parameters of the output projection; 0 if it is tied to the embedding."""
     block: int
-    """Of the largest layer."""
+    """Parameters of the largest layer."""
     forward_flops: float
-    """Of one token, or one image, in the forward pass."""
+    """FLOPs of one token, or one image, in the forward pass."""
     frozen: int = 0
     """Parameters that are not trained."""
     frozen_flops: float = 0.0
-    """Of one token, or one image, in the forward pass, with matrices that are frozen."""
+    """FLOPs of one token, or one image, in the forward pass, with matrices that are frozen."""
 
     @property
     def rest(self) -> int:
-        """Of the layers and norms: all but embedding and head."""
+        """Parameters of the layers and norms: all but embedding and head."""
         return self.total - self.embedding - self.head
 
     @property
     def training_flops(self) -> float:
-        """Of one token, or one image, forward and backward: the backward pass costs two forward passes, one for the
-        gradient of a matrix's input and one for the gradient of the matrix, if it is trained."""
+        """FLOPs of one token, or one image, forward and backward: the backward pass costs two forward passes, one for
+        the gradient of a matrix's input and one for the gradient of the matrix, if it is trained."""
         return 3 * self.forward_flops - self.frozen_flops
 
 
@@ -95,9 +94,9 @@ class Cost:
     """The cost of a model, some parts of which may be frozen."""
 
     flops: float
-    """Of one token of text, or of one image."""
+    """FLOPs of one token of text, or of one image."""
     bytes: int
-    """Of weights, gradients and moments."""
+    """Bytes of weights, gradients and moments."""
     trained: int
     """Parameters that are trained."""
     frozen: int

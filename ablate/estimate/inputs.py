@@ -1,4 +1,4 @@
-"""What a plan needs of the data, and a model without values, on the meta device: neither needs a GPU."""
+"""The inputs of a plan: properties of the data, and a model without values on the meta device. Neither needs a GPU."""
 
 from __future__ import annotations
 

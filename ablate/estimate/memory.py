@@ -182,7 +182,7 @@ class Meter:
         self.shape, self.classes, self.gpu = shape, classes, gpu
         self.counts = count(self.model, shape, self.task.count_passes(experiment.model, shape))
         self.positions = shape[0] if self.model.config.per_token else 0
-        """Logits of one input that are made in parts where there are many."""
+        """Positions of one input with logits, which are made in parts if there are many."""
         self._prime = _find_prime(self.model, shape, classes, self.positions)
         self._moments: dict[bool, float] = {}
         self._courses: dict[tuple[str, bool, bool], _Course] = {}
@@ -199,14 +199,14 @@ class Meter:
         gradients = self._gradients(setup, course, change, own)
         temporary = streams["temporary"] + (WORKSPACE if self.gpu else 0)
         if sharded:
-            # What FSDP2 has whole: the layer at work, as it was gathered and as its parameters, and the next one, which
-            # is fetched ahead; its gradients, and the float32 copies of its own and of the last layer's that are being
-            # reduced; embedding and head, from the first to the last.
+            # FSDP2 has these whole: the current layer, as it was gathered and as its parameters, and the next one,
+            # which is fetched ahead; its gradients, and the float32 copies of its own and of the last layer's that are
+            # being reduced; embedding and head, from the first to the last.
             width, rest = 4 if setup.precision == "32-true" else 2, 2 if setup.precision == "bf16-true" else 4
             whole = self.counts.block * (3 * width + width + 2 * 4) + (self.counts.embedding + self.counts.head) * rest
             temporary = temporary + whole
         courses = {
-            # of autocast's copies FSDP2 leaves that of the head: it gathers the layers in bfloat16
+            # with FSDP2 only the head has autocast's copy: it gathers the layers in bfloat16
             "parameters": streams["casts"] * (head / (self.counts.rest + head) if sharded else 1)
             + own
             - offloaded
@@ -305,7 +305,8 @@ def measure_states(model: Model, config: OptimizerConfig, dtype: torch.dtype) ->
 
 
 class _Ones(TorchDispatchMode):
-    """Answers with one, within, what an update asks of the numbers in a tensor of the meta device, which has none."""
+    """Within this context, answers with one when an update asks for a number in a tensor of the meta device, which has
+    none."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
@@ -314,9 +315,9 @@ class _Ones(TorchDispatchMode):
 
 
 def _find_prime(model: Model, shape: tuple[int, ...], classes: int, positions: int) -> int:
-    """Return a batch that a step may be traced with, enough for logits to be made in parts. What a step makes is as
-    large as a product of the batch and sizes of the model; so a prime that divides no size of the model divides just
-    what grows with the batch."""
+    """Return a batch to trace a step with, large enough for logits to be made in parts. The size of each tensor is a
+    product of the batch and sizes of the model; so a prime that divides no size of the model divides just the sizes
+    that grow with the batch."""
     sizes = [*shape, *(p.numel() for p in model.parameters())]
     least = 2 * count_rows_at_once(classes) // positions if positions else 0
     for number in itertools.count(max(101, least)):

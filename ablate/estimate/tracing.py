@@ -1,9 +1,9 @@
 """Tracing one training step of a model without values, with every tensor that it allocates and frees.
 
 The step runs through our own model code and torch's autograd on tensors that have shapes and storages but no memory:
-those of the meta device, or, where there is autocast, which the meta device has not, fake tensors of the CPU. So
+those of the meta device, or, under autocast, which the meta device does not have, fake tensors of the CPU. So
 whatever a placement, a norm layer or a sublayer keeps for the backward pass is counted as torch keeps it, and storages
-that tensors share are counted once. Kernels that are others on a GPU, or that the meta device lacks, are stood in for.
+that tensors share are counted once. Kernels that differ on a GPU, or that the meta device lacks, are replaced.
 
 Equal layers are traced a few times and repeated in the result, so that the time does not grow with the depth.
 """
@@ -105,7 +105,7 @@ class _Tracker(TorchDispatchMode):
         self.events.append((number, -size))
 
     def turn(self) -> int:
-        """Ends the forward pass: what it made and is still there are activations. The number of events so far."""
+        """End the forward pass, whose remaining tensors are activations. Return the number of events so far."""
         self.forward_pass = False
         held = set(self.live.values())
         for number, label in enumerate(self.labels):
@@ -283,8 +283,8 @@ def _describe_module(module: nn.Module) -> Any:
 
 @contextlib.contextmanager
 def checkpoint_layers(layers: list[nn.Module], gpu: bool = False) -> Iterator[None]:
-    """Let each layer keep its inputs alone and compute the rest again in the backward pass, in which torch leaves
-    function modes out."""
+    """Let each layer keep only its inputs and compute the rest again in the backward pass, where torch does not apply
+    function modes."""
 
     def again(forward: Callable[..., Any]) -> Callable[..., Any]:
         settings: Any = {"context_fn": lambda: (contextlib.nullcontext(), _Kernels(gpu))}

@@ -81,7 +81,7 @@ def parse_metric(text: str) -> str:
 
 
 def list_parts(metric: str) -> list[str]:
-    """Return the metrics that a mean is of; of another metric itself."""
+    """Return the metrics that a mean averages; for any other metric, itself."""
     call = _CALL.fullmatch(metric)
     return [part.strip() for part in call[2].split(",")] if call and call[1] == "mean" else [metric]
 
@@ -124,8 +124,8 @@ def list_metrics(experiment: Experiment) -> list[str]:
 
 
 def read_metric(values: Mapping[str, float], metric: str) -> float | None:
-    """Return a metric, or the arithmetic mean of those that it is of, from the `values` of a validation; None if one of
-    them was not measured there."""
+    """Return the value of a metric, for a mean the arithmetic mean of its parts, from the `values` of a validation;
+    None if one of them was not measured there."""
     if metric in values:
         return values[metric]
     parts = [values.get(part) for part in list_parts(metric)]
@@ -134,8 +134,8 @@ def read_metric(values: Mapping[str, float], metric: str) -> float | None:
 
 
 def describe_metric(metric: str, task: str = "") -> Metric | None:
-    """Return what is known of a metric by its name: unit, direction, bounds. Of a mean, what its parts have in common,
-    and the means of their bounds. None if it, or a part of it, is unknown. `task`: whose metric it is if several tasks
+    """Return unit, direction and bounds of a metric by its name; for a mean what its parts have in common, and the
+    means of their bounds. None if it, or a part of it, is unknown. `task`: the task of the metric, if several tasks
     have one of that name."""
     parts = list_parts(metric)
     found: list[Metric] = []
@@ -160,7 +160,7 @@ def describe_metric(metric: str, task: str = "") -> Metric | None:
 
 
 def find_resolution(metric: str, items: Mapping[str, int], validation_items: int | None) -> float:
-    """Return the step in which a metric moves that counts N items, 1/N; 0 if it does not count, or N is unknown.
+    """Return the step of a metric that counts N items, 1/N; 0 if it does not count, or N is unknown.
 
     The mean of k such metrics is rounded by each of them independently: its step is that of one with the same variance
     of rounding, sqrt(sum of 1/N^2) / k.

@@ -47,9 +47,9 @@ class Experiment(Config):
     parametrization: Annotated[Parametrization, parametrizations] = Field("standard", validate_default=True)
     """How initial weights, learning rates and multipliers change with the size of the model."""
     data: Annotated[DataConfig, data_kinds] = Field("topics", validate_default=True)
-    """What is trained on. Default: topics for LLaMA, digits for ViT."""
+    """The training data. Default: topics for LLaMA, digits for ViT."""
     task: Annotated[Task, tasks] = Field(None, validate_default=False)  # type: ignore[assignment]
-    """What the model is trained to do. None: what the data's targets are for."""
+    """The task that the model is trained for. None: the one that the data's targets are for."""
     optimizer: Annotated[OptimizerConfig, optimizers] = Field("adamw", validate_default=True)
     """The optimizer and its peak learning rate."""
     schedule: Annotated[ScheduleConfig, schedules] = Field("cosine", validate_default=True)
@@ -138,7 +138,7 @@ class Experiment(Config):
 
     @property
     def unit(self) -> str:
-        """What it is trained on, counted: tokens or images; of an alignment pairs or answers."""
+        """The unit of its items: tokens or images; for an alignment, pairs or answers."""
         return self.task.unit if self.align is None else self.align.unit
 
     @property
@@ -171,7 +171,7 @@ class Experiment(Config):
 
     @property
     def multipliers(self) -> Multipliers:
-        """What the parametrisation does to the model."""
+        """The multipliers of the parametrisation."""
         return self.parametrization.list_multipliers(self.model.stack())
 
     def narrowed(self, share: float) -> dict[str, Any]:

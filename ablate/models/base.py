@@ -32,7 +32,7 @@ class Model(nn.Module):
 
     config: ModelConfig
     multipliers: Any = None
-    """What its parametrisation does to it, `ablate.optim.parametrizations.Multipliers`; None: nothing."""
+    """The `ablate.optim.parametrizations.Multipliers` of its parametrisation; None: there are none."""
 
     def scale_output(self, multiplier: nn.Module) -> None:
         """Apply `multiplier` to the input of the head. A family that has this, and `scale_queries`, says so by

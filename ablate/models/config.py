@@ -247,6 +247,6 @@ _SETTINGS = {
     "embedding_scale": "norm.layer",
     "embedding_multiplier": "init.kind",
 }
-"""What is asked for -> the setting that asks for it, where that is not the placement."""
+"""Request -> the setting that makes it, if that is not the placement."""
 
 models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama", keeps=False)

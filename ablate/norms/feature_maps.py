@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ablate.norms.layers import NormLayer
 
 Over = Literal["positions", "channels"]
-"""What the statistics are over: the positions of each channel of an image, or the channels of each position."""
+"""The axis of the statistics: the positions of each channel of an image, or the channels of each position."""
 
 
 class ChannelsFirst(nn.Module):

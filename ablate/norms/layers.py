@@ -31,7 +31,7 @@ class NormLayer(Kind):
     source: ClassVar[str] = ""
     """The paper that the layer is from."""
     caveats: ClassVar[str] = ""
-    """What to consider before comparing it with others."""
+    """Caveats of a comparison with others."""
     of_library: ClassVar[bool] = False
     """Whether it keeps the norms that a library's model has built itself."""
     scales_embedding: ClassVar[bool] = False

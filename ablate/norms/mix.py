@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _SHARED = ("layer", "final_norm", "qk", "qk_over")
-_DEEP = 1 << 20  # layers, in the place of none: every share of them that is not 0 has the first
+_DEEP = 1 << 20  # layers, instead of none: every share of them above 0 has the first
 
 
 def _check_only_own(**parts: Placement) -> None:

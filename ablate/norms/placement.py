@@ -95,8 +95,8 @@ class Placement(Kind):
     """QK-norm: the norm layer on queries and keys, in front of the rotary embedding; beside every placement. none:
     there is none."""
     qk_over: Literal["head", "width"] = "head"
-    """What the QK-norm is over: the features of each head, with gains that all heads share (Qwen3, Gemma 3), or all
-    queries, and all keys, of a token (OLMo 2)."""
+    """The features that the QK-norm is over: those of each head, with gains that all heads share (Qwen3, Gemma 3), or
+    all queries, and all keys, of a token (OLMo 2)."""
 
     rule: ClassVar[str] = ""
     """The sublayer rule in one line, as `ablate list placements` prints it."""
@@ -107,7 +107,7 @@ class Placement(Kind):
     initialisation: ClassVar[str] = "set by `init`"
     """The initial weights, in words."""
     caveats: ClassVar[str] = ""
-    """What to consider before comparing it with others."""
+    """Caveats of a comparison with others."""
     embedding_norm: ClassVar[bool] = False
     """Whether a norm follows the embedding."""
     of_library: ClassVar[bool] = False

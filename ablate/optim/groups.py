@@ -49,7 +49,7 @@ class Groups(Config):
 
 ROLES = tuple(Groups.model_fields)
 EPS_FACTOR = "eps_factor"
-"""Of a parameter group: what a parametrisation multiplies Adam's eps by."""
+"""Key of a parameter group: the factor of a parametrisation on Adam's eps."""
 
 
 def assign_roles(module: nn.Module) -> dict[str, str]:
@@ -119,7 +119,7 @@ def split_parameters(
     settings, with and without weight decay; then each role with settings. A group is several where the ranks have
     shards of some of its parameters in other ways than of others. No group is empty, unless all are: torch cannot
     restore empty groups on shards. With the `factors` of a parametrisation a group is several by these, and those of
-    which the rate is not changed come first; what Adam's eps is multiplied by stands as `eps_factor`."""
+    which the rate is not changed come first; the factor of Adam's eps stands as `eps_factor`."""
     own = {role: group for role in ROLES if (group := getattr(settings, role, None))}
 
     def iterate_buckets() -> Iterator[tuple[list[nn.Parameter], dict[str, Any]]]:

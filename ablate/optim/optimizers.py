@@ -58,8 +58,8 @@ class OptimizerConfig(Kind):
         lr: float,
         factors: Mapping[str, Factors] | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the groups of some of `model`'s parameters, for an optimizer with the rate `lr`. `factors`: in the
-        place of those that the parametrisation has for Adam."""
+        """Return the groups of some of `model`'s parameters, for an optimizer with the rate `lr`. `factors`: those that
+        replace the parametrisation's for Adam."""
         factors = list_factors(model) if factors is None else factors
         roles, exempt = assign_roles(model), list_exempt(model)
         return split_parameters(parameters, roles, exempt, self.groups, lr, self.weight_decay, factors)

@@ -28,11 +28,11 @@ class Factors:
     weight_decay: float = 1.0
     """The decay of an update is the product of learning rate and weight decay."""
     eps: float = 1.0
-    """Of Adam, where it is added to the root of the second moment."""
+    """Factor of Adam's eps, which is added to the root of the second moment."""
     orthogonal_lr: float = 1.0
-    """In the place of `lr`, for an update of which all singular values are 1 whatever the shape (Muon)."""
+    """Replaces `lr` for an update whose singular values are all 1, whatever the shape (Muon)."""
     orthogonal_rms_lr: float = 1.0
-    """The same where the update is scaled to a root mean square that depends on no shape."""
+    """The same if the update is scaled to a root mean square that depends on no shape."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Multipliers:
     """The multipliers of a parametrisation for a model of one size, and for its optimizer."""
 
     hidden_init: float = 1.0
-    """Of the initial weights of the projections of the layers."""
+    """Multiplier of the initial weights of the projections of the layers."""
     output: float = 1.0
-    """Of the input of the head, and so of the logits."""
+    """Multiplier of the input of the head, and so of the logits."""
     queries: float = 1.0
-    """Of the queries, and so of the attention's logits."""
+    """Multiplier of the queries, and so of the attention's logits."""
     residual: float = 1.0
-    """Of each branch that is added to the residual stream."""
+    """Multiplier of each branch that is added to the residual stream."""
     inside: Mapping[str, Factors] = field(default_factory=dict)
     """Role of a parameter (`ablate.optim.groups`) inside the layers -> its factors; those that are not named have
     none."""

@@ -34,7 +34,7 @@ def has_compiler() -> bool:
 
 def allow_programs(count: int) -> None:
     """Let torch compile at least `count` programs of one kind of module. Beyond its limit it computes without any, and
-    says so in a warning alone."""
+    only warns."""
     from torch._dynamo import config
 
     config.recompile_limit = max(config.recompile_limit, count)
@@ -73,7 +73,7 @@ class CompiledParts:
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
-        """Within, the parts compute by their programs."""
+        """Within this context, the parts compute by their programs."""
         for part, program in self._programs:
             vars(part)["forward"] = program
         try:

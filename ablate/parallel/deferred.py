@@ -29,7 +29,7 @@ class _Step:
     kwargs: dict[str, Any]
     out: Any
     state: Tensor | None
-    """Of the random generator before it, where it draws."""
+    """State of the random generator before it, if it draws."""
 
     @cached_property
     def keys(self) -> set[int]:

@@ -208,8 +208,8 @@ class Fsdp(ModelParallelStrategy):
 
     @contextlib.contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Within, one of several accumulated batches but the last: where gradients are summed once per update, each
-        device keeps its own."""
+        """Use this context for all but the last of several accumulated batches: if gradients are summed once per
+        update, each device keeps its own within."""
         assert self.lightning_module is not None
         model: Any = self.lightning_module.model
         once = self.trainer_config.gradient_sync == "update"
@@ -281,7 +281,7 @@ def build_strategy(
 
 
 def make_loadable(checkpoint: Path, experiment: Experiment, module: LightningModule, model: Model) -> Path:
-    """`checkpoint`, or what is made of it beside it where it is sharded and the model that goes on is not."""
+    """Provide `checkpoint`, or a whole one made beside it if it is sharded and the model that goes on is not."""
     if not checkpoint.is_dir() or sharing_of(experiment.trainer) == "fsdp":
         return checkpoint
 

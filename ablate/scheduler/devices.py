@@ -78,7 +78,7 @@ def cap_memory(sharing: int) -> None:
 OPTION = "--workers-per-gpu"
 _FREE = "import torch; print(*(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())))"
 _SAME_MEMORY = re.compile(r"optimizer\.(lr|aux_lr|weight_decay|eps|betas|groups)\b|schedule\.|init|seed")
-"""What is searched there needs no more and no less. Other fields of an optimizer may: SGD keeps nothing without
+"""Paths that do not change the memory that a trial needs. Other fields of an optimizer may: SGD keeps nothing without
 momentum."""
 
 

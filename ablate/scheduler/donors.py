@@ -1,7 +1,7 @@
-"""What a sweep takes from others: the settings that one chose (`settings_from`), and the source runs and reward models
-of experiments, `sweep:NAME/ARM`. A source run is looked up when the arm's first trial starts, and recorded in the arm's
-study with the SHA-256 of its weights, so that all trials of an arm start from the same model and use the same reward
-model."""
+"""Settings and models that a sweep takes from others: the settings that one chose (`settings_from`), and the source
+runs and reward models of experiments, `sweep:NAME/ARM`. A source run is looked up when the arm's first trial starts,
+and recorded in the arm's study with the SHA-256 of its weights, so that all trials of an arm start from the same model
+and use the same reward model."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def resolve_donors(experiment: Experiment, storage: str | None = None) -> Experi
 
 
 def pin_donors(experiment: Experiment, storage: BaseStorage, study: str) -> Experiment:
-    """Return `experiment` with the runs that it starts from and is judged by, in the place of `sweep:NAME/ARM`, and
-    the hashes of their weights, as noted in the `study` of the arm's search, or from now on noted there. Their
-    checkpoints are kept.
+    """Return `experiment` with the runs that it starts from and is judged by, instead of `sweep:NAME/ARM`, and the
+    hashes of their weights: those noted in the `study` of the arm's search or, if there are none yet, those that are
+    noted there now. Their checkpoints are kept.
 
-    Raises SweepError where nothing can be started from yet.
+    Raises SweepError if there is nothing to start from yet.
     """
     changes: dict[str, Any] = {}
     study_id = storage.get_study_id_from_name(study) if list_references(experiment) else 0
@@ -220,7 +220,7 @@ def _pick_settings_of_arm(record: SweepRecord, arm: str) -> Settings:
 
 
 def _refuse_other_arm(spec: Sweep, record: SweepRecord, arm: str, chosen: Settings) -> None:
-    """Raise SweepError where an arm is another one here, or searches other parameters."""
+    """Raise SweepError if an arm differs here, or searches other parameters."""
     searched = list(spec.space(arm))
     if searched and {*searched} != {*chosen}:
         raise SweepError(

@@ -228,7 +228,8 @@ def _format_plan(
 
 
 def _describe_rungs(spec: Sweep, arm: str) -> Iterator[str]:
-    """Yield the lines of a plan on the rungs of `arm`: who trains to each, and the share of the grid's tokens."""
+    """Yield the lines of a plan on the rungs of `arm`: the settings that train to each, and the share of the grid's
+    tokens."""
     rungs = spec.plan_rungs(arm)
     if not rungs:
         return
@@ -257,7 +258,7 @@ def _describe_decay(rung: Rung, last: Rung) -> str:
 
 
 def _describe_points(spec: Sweep, arm: str) -> str:
-    """Return how many points a sampler chooses from; '' of a grid, which tries all, and of a continuous range."""
+    """Return how many points a sampler chooses from; '' for a grid, which tries all, and for a continuous range."""
     if spec.sampler.kind == "grid" or (points := spec.count_points(arm)) is None:
         return ""
     told = f": {count_noun(points, 'point')}"
@@ -341,7 +342,7 @@ def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> tupl
 
 
 FACTOR = 10.0
-"""How many times the others' median a gradient norm must be to be told, or which part of it."""
+"""The multiple of the others' median, and the inverse part of it, from which on a gradient norm is reported."""
 
 
 def measure_initial_gradients(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> dict[str, float]:

@@ -1,6 +1,6 @@
-"""Which process trains a trial, and how long it may: a lease, kept by signs of life and taken over when those stop.
+"""The lease of a process on the trial that it trains, kept by signs of life and taken over when those stop.
 
-Of each trial the storage holds its owner (the process that trains it, with the number of the claim; without a process
+For each trial the storage holds its owner (the process that trains it, with the number of the claim; without a process
 the trial is free) and its signs (counted up every few seconds, with the progress of the training). Where pids are those
 of the process that looks, a process is known by its pid. One on another machine or in another container, or one that
 stands still, is known by signs that do not change for `EXPIRY` seconds by the clock of the process that looks: clocks
@@ -50,7 +50,7 @@ def describe_process(pid: int | None = None) -> dict[str, Any]:
 
 @functools.cache
 def find_place() -> str:
-    """Return what names the processes that this one sees by their pids: host, and on Linux the boot of the machine and
+    """Return the name of the space of pids that this process sees: host, and on Linux the boot of the machine and
     the PID namespace. Containers may have one host name, and each counts its processes from 1."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
@@ -60,7 +60,8 @@ def find_place() -> str:
 
 
 def read_owner(trial: FrozenTrial) -> Mapping[str, Any]:
-    """Return who owns a trial: `claim`, the number of times that it was taken, and of a process `describe_process`."""
+    """Return the owner of a trial: `claim`, the number of times that it was taken, and of a process
+    `describe_process`."""
     owner = trial.user_attrs.get(OWNER)
     return owner if isinstance(owner, Mapping) else {}
 
@@ -77,7 +78,7 @@ def is_free(trial: FrozenTrial) -> bool:
 
 
 def is_paused(trial: FrozenTrial) -> bool:
-    """Return whether a begun trial has ended a rung, and waits for what is decided there."""
+    """Return whether a begun trial has ended a rung, and waits for the decision there."""
     return is_free(trial) and bool(read_owner(trial).get(PAUSED))
 
 
@@ -200,8 +201,8 @@ class Lease:
             raise TakenOverError("Another process has taken the trial over, since this one gave no sign of life.")
 
     def check_if_old(self) -> None:
-        """`check`, if the last sign of life is so old that the trial may have been taken over: the process stood still,
-        or could not reach the storage."""
+        """Call `check` if the last sign of life is so old that the trial may have been taken over: the process stood
+        still, or could not reach the storage."""
         if self._is_lost or time.monotonic() - self._last > EXPIRY / 2:
             self.check()
             self._last = time.monotonic()

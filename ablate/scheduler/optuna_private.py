@@ -1,4 +1,4 @@
-"""Whatever a sweep needs of Optuna that Optuna calls private: a place to look at when its version changes.
+"""Everything private of Optuna that a sweep needs: the place to look at when its version changes.
 
 Samplers are adapted so that a point depends on the seed, our number of the trial and the finished trials alone: a
 continued sweep proposes what an uninterrupted one does, and diverged trials are learnt from. A storage on a database
@@ -232,7 +232,7 @@ class TrialCache(_CachedStorage):
 
 
 class _ThreadState(threading.local):
-    """What each thread is doing."""
+    """The state of each thread."""
 
     held: Connection | None = None
     """The connection of the lock, if the thread holds it."""

@@ -32,7 +32,7 @@ from ablate.tracking.databases import (
     sqlite_file,
 )
 
-_POLL = 0.003  # seconds between two tries to take a lock: who looks seldom hardly gets one that many want
+_POLL = 0.003  # seconds between two tries to take a lock: a process that looks seldom hardly gets one that many want
 _LOCAL_OPTIONS = {  # kind of file system -> mount options with which a lock excludes the processes of one machine only
     "nfs": {"nolock", "local_lock=all", "local_lock=flock"},
     "nfs4": {"nolock", "local_lock=all", "local_lock=flock"},
@@ -212,7 +212,7 @@ class AppendLock(JournalLock):
 
 
 def _remove_torn_line(file: Path) -> None:
-    """Remove what stands behind the last end of a line: nobody was told that it was written."""
+    """Remove an unfinished last line, which no process has reported as written."""
     with file.open("rb+") as opened:
         end = position = opened.seek(0, os.SEEK_END)
         while position > 0:
@@ -228,7 +228,7 @@ def _remove_torn_line(file: Path) -> None:
 
 
 class JournalFile(JournalFileBackend):
-    """Optuna's file; that it cannot be read or written is told in a sentence."""
+    """Optuna's file, whose errors of reading and writing are sentences."""
 
     def __init__(self, file: Path, url: str) -> None:
         super().__init__(str(file), AppendLock(file))

@@ -280,7 +280,7 @@ def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
 def begin_session(
     spec: Sweep, url: str, fresh: bool, threads: int | None, note: Callable[[str], None] = logger.debug
 ) -> tuple[Queue, int]:
-    """Return the runs of the sweep in the storage at `url`, with those put up that earlier sessions left, and the
+    """Return the runs of the sweep in the storage at `url`, with those requeued that earlier sessions left, and the
     threads of a trial (see `open_sweep`). `note` is called with a sentence on each difference from earlier sessions.
     Raises the errors of `open_sweep` and of `take_over`."""
     queue, chosen = open_sweep(take_over(spec, url), url, fresh, threads)

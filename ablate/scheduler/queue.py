@@ -1,4 +1,4 @@
-"""The order of a sweep's runs: which comes next is what its stages want, by the content of the storage alone, so that
+"""The order of a sweep's runs: its stages choose the next one by the content of the storage alone, so that
 any number of processes, each with a queue of its own, agree on it."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Queue(Writer):
         """Return the next run, owned by this process; None if there is nothing to start now."""
 
         def step() -> Task | None:
-            self.free_orphans()  # what died since would be taken for running
+            self.free_orphans()  # processes that died since would count as running
             wanted = self._advance().pick()
             return None if wanted is None else self._begin(wanted)
 
@@ -150,7 +150,7 @@ class Queue(Writer):
         return Task(self, replace(wanted, params=params), study, trial.number, trial_id, owner)
 
     def _describe(self, wanted: Wanted) -> dict[str, Any]:
-        """Return the attributes of the trial of a run that tell which it is."""
+        """Return the attributes of the trial of a run that identify it."""
         if wanted.stage == SEARCH:
             return {"number": wanted.number}
         about = {"stage": wanted.stage, "number": wanted.number, "params": wanted.params}

@@ -63,7 +63,7 @@ def sweep(
         executor: where its workers run; by default on this machine.
 
     Raises SweepError where `spec` differs from the file that its studies were started with, DataError and StoreError
-    before any trial runs, KeyboardInterrupt after Ctrl-C, when everything that ran is put up for another try.
+    before any trial runs, KeyboardInterrupt after Ctrl-C, when everything that ran is requeued.
     """
     if not isinstance(spec, Sweep):
         raise TypeError(f"give a Sweep, such as ablate.Sweep.load('my-sweep.yaml'), not a {type(spec).__name__}")
@@ -144,7 +144,7 @@ def _show(workers: Workers, follower: Follower, sentences: Sequence[str]) -> Non
 
 
 def _work_in_group(worker: Worker, follower: Follower, stop: _Stop) -> None:
-    """Let the ranks of this group train the trials, and show meanwhile what they do."""
+    """Let the ranks of this group train the trials, and show their progress meanwhile."""
     with _follow_aside(follower):
         while (end := worker.run()) == SPOILED:
             pass
@@ -183,7 +183,7 @@ def close(queue: Queue) -> bool:
         return False
     for arm in record.arms:
         _close_parent(record, arm)
-    queue.write_note(first, CLOSED, ended)  # afterwards: who is killed before it leaves this to the next
+    queue.write_note(first, CLOSED, ended)  # afterwards: a process that is killed before leaves this to the next
     return True
 
 

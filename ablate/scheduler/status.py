@@ -1,5 +1,5 @@
-"""What a sweep does, read from its storage: the status of its arms, and a display in any process, on any machine,
-whoever trains."""
+"""The status of a sweep, read from its storage: a row for each arm, and a display in any process on any machine,
+whichever process trains."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ SHARE = 30.0  # a look may take one part of so many of the time
 
 
 class Follower:
-    """Shows on `display` what the trials of a sweep do.
+    """Shows the trials of a sweep on `display`.
 
     Args:
         name: the sweep, as NAME or NAME@GENERATION.
@@ -226,7 +226,7 @@ class Follower:
         return reason if reason.startswith(status) else f"{status}, {reason}"
 
     def _describe(self, run: Run) -> Running:
-        """Return what is shown of a trial."""
+        """Return the display's row of a trial."""
         params = run.params if run.stage == SEARCH else {}
         shown = ", ".join(f"{path}={format_setting(value)}" for path, value in params.items() if path != "seed")
         steps = run.params.get("trainer.max_steps") or self.record.spec.base(run.arm).trainer.max_steps
@@ -234,7 +234,7 @@ class Follower:
 
 
 def follow_sweep(record: SweepRecord, url: str, console: Console) -> None:
-    """Show on `console` what the workers of a sweep do, in the storage at `url`, until all its runs have ended."""
+    """Show the progress of a sweep in the storage at `url` on `console`, until all its runs have ended."""
     display = Display(console, record.spec.objective.metric, workers=1)
     with translate_storage_errors(url), display:
         follower = Follower(record.full_name, open_storage(url), display)
@@ -248,7 +248,7 @@ def follow_sweep(record: SweepRecord, url: str, console: Console) -> None:
 
 
 def _read_status(trial: FrozenTrial) -> str:
-    """Return the status of a trial; of one that is begun and not yet claimed, waiting."""
+    """Return the status of a trial; waiting for one that is begun and not yet claimed."""
     return "waiting" if trial.state.name == "RUNNING" and not read_claim(trial) else trial_status(trial)
 
 

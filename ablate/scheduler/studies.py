@@ -1,5 +1,5 @@
 """One generation of a sweep as Optuna's storage keeps it: the search of each arm is a study, SWEEP@GENERATION/ARM, and
-the arm's other runs are one more, SWEEP@GENERATION/ARM/seeds. What is known of an arm is attributes of its search."""
+the arm's other runs are one more, SWEEP@GENERATION/ARM/seeds. Facts about an arm are attributes of its search."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ class Ending:
     value: float | None = None
     """The objective."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What else the storage keeps."""
+    """Further attributes that the storage keeps."""
 
 
 class Writer:
@@ -307,7 +307,7 @@ class Writer:
             self.write_note(arm, STUDIES, [*before, *new])
 
     def keep_first(self, key: str, value: int) -> int:
-        """Return what was first noted as `key` of the sweep, and note it of all arms; `value`, if it is the first."""
+        """Return the first value of `key` of the sweep, and note it for all arms; `value`, if it is the first."""
         notes = [self.read_notes(arm) for arm in self.spec.all_arms]
         kept = int(next((known for own in notes if (known := own.get(key))), value))
         for arm, own in zip(self.spec.all_arms, notes, strict=True):

@@ -1,4 +1,4 @@
-"""A run that this process trains: what it is called, what it trains, and how it ends."""
+"""A run that this process trains: its name, its experiment, and its end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The one kind of worker: a process that takes the next trial of a sweep from the storage, trains it, and writes down
 how it ended, until the sweep is done. A torchrun group is one worker, and rank 0 speaks for it.
 
-There is no protocol: what others must know of a trial is in the storage (its owner and signs of life, its values at
+There is no protocol: the storage has what others must know of a trial (its owner and signs of life, its values at
 validations, its end), and a worker stops on a signal, or when the process that started it has ended.
 """
 
@@ -111,7 +111,7 @@ class Worker:
         except ranks.Lost as error:
             task.record_loss()
             raise StoreError(f"{error} Finished trials are safe; the same command continues.") from None
-        except StoreError as error:  # of no trial's making, and the next one would meet it too
+        except StoreError as error:  # not the trial's error, and the next one would meet it too
             task.let_go(str(error))
             self._refusals += 1
             if not tracking.is_remote() or self._refusals > 1:  # a server may come back: the next trial waits for it
@@ -169,7 +169,7 @@ class Worker:
         )
 
     def _check_inputs(self, arm: str, now: Mapping[str, str]) -> None:
-        """Raise SweepError if data or a model is not what earlier runs read; write down what is new."""
+        """Raise SweepError if data or a model differs from that of earlier runs; write down new ones."""
         own = {other: self.queue.read_notes(other).get(INPUTS, {}) for other in self.spec.all_arms}
         known = {name: digest for inputs in own.values() for name, digest in inputs.items()}
         if changes := list_changed_inputs(known, now):

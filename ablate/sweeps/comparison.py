@@ -46,7 +46,7 @@ def compare_record(record: SweepRecord) -> dict[str, Compared]:
 
 
 def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
-    """Return what may be said of each contrast of a factorial; empty for other sweeps, where no fresh seeds are asked
+    """Return the effect of each contrast of a factorial; empty for other sweeps, where no fresh seeds are asked
     for, and where none was run yet."""
     if not record.spec.contrasts or not compare_record(record):
         return {}
@@ -72,8 +72,8 @@ def compare_arms(
     resolution: float = 0.0,
     others: int = 0,
 ) -> dict[str, Compared]:
-    """Return what may be said of `arms` in the sweep `spec`; of the cells of a factorial how each does alone.
-    `others`: comparisons that share the error, besides these and those of the rest of the file."""
+    """Return the comparisons of `arms` in the sweep `spec`; for the cells of a factorial, the figures of each alone.
+    `others`: further comparisons that share the error, besides these and those of the rest of the file."""
     rules = _list_rules(spec, resolution, others)
     compared = comparison.compare(arms, spec.baselines, crossed=crossed, **rules)
     return {arm: replace(one, kind="cell") for arm, one in compared.items()} if spec.contrasts else compared
@@ -86,12 +86,12 @@ def compare_effects(
     resolution: float = 0.0,
     others: int = 0,
 ) -> dict[str, Effect]:
-    """Return what may be said of the contrasts of `spec`; nothing where it is no factorial. `others`: as above."""
+    """Return the effects of the contrasts of `spec`; empty if it is not a factorial. `others`: as above."""
     return compare_cells(spec.contrasts, cells, crossed, **_list_rules(spec, resolution, others))
 
 
 def _list_rules(spec: Sweep, resolution: float, others: int) -> dict[str, Any]:
-    """Return what both kinds of comparison are made by."""
+    """Return the arguments that both kinds of comparison share."""
     return {
         "planned": spec.confirm.most_seeds,
         "maximize": spec.objective.direction == "maximize",
@@ -181,9 +181,9 @@ def plan_round(
         spec: the sweep.
         arms: what is known of each arm.
         chosen: those whose settings are chosen.
-        compared: what may be said of them.
+        compared: their comparisons.
         can_cross: (loser, winner) -> whether the loser can be trained at the winner's settings.
-        effects: what may be said of the contrasts of a factorial.
+        effects: those of the contrasts of a factorial.
     """
     if effects:
         return _plan_block(spec, arms, chosen, effects, can_cross)

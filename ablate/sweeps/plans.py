@@ -95,8 +95,8 @@ def _name_source(spec: Sweep) -> str:
 
 
 def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str]:
-    """Yield what the seeds can show of the effects of a factorial: a mean over pairs of cells varies less than one pair
-    does. `smallest`: the difference of two cells that they can show."""
+    """Yield lines on the effects of a factorial that the seeds can show: a mean over pairs of cells varies less than
+    one pair does. `smallest`: the difference of two cells that they can show."""
     seeds = spec.confirm.most_seeds
     shares: dict[str, list[float]] = {}
     for one in spec.comparisons:
@@ -123,8 +123,8 @@ def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str
 
 
 def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None, share: float) -> Iterator[str]:
-    """Yield what is too small to be shown, and what showing it would cost. `share`: of `confirm.sd` that the standard
-    deviation of what is compared is."""
+    """Yield the differences that are too small to be shown, and the cost of showing them. `share`: the standard
+    deviation of a compared value, as a share of `confirm.sd`."""
     sought = {"confirm.effect": spec.confirm.effect} if spec.confirm.effect else {}
     sought |= {} if spec.scale else _list_gaps(spec)  # which are of the full setting
     for source, gap in sought.items():

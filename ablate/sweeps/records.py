@@ -53,13 +53,13 @@ class SweepRecord:
     plugins: dict[str, str] = field(default_factory=dict)
     """Plugin file -> its SHA-256 when the sweep was last continued."""
     inputs: dict[str, str] = field(default_factory=dict)
-    """What its runs read besides their settings, such as data -> SHA-256 when the first of them did."""
+    """The inputs of its runs besides their settings, such as data -> SHA-256 when the first of them read it."""
     initial_loss: float | None = None
     """The loss of the uniform distribution, in nats; None if unknown."""
     deleted: list[str] = field(default_factory=list)
     """Its studies that were deleted from the storage."""
     memo: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """What was computed from it."""
+    """Values that were computed from it."""
 
     def __repr__(self) -> str:
         """Return one line, for a notebook: the whole would be screens of trials."""
@@ -130,13 +130,13 @@ class SweepRecord:
 
     def find_settings(self, arm: str) -> dict[str, Any]:
         """Return the settings of `arm` that are tested on fresh seeds, once they are chosen, or those of its best run:
-        dotted path -> value. Of an arm at a point of a grid those of the point."""
+        dotted path -> value. For an arm at a point of a grid, those of the point."""
         settled = self.settled(arm)
         return dict(self.spec.cells[arm].point if arm in self.spec.cells else settled.params if settled else {})
 
     def list_candidates(self, arm: str) -> list[tuple[Run, Runs]]:
-        """Return the settings of `arm` that were compared on selection seeds, each by its run of the search and those
-        on selection seeds: those that came to their end first, then the better ones."""
+        """Return the settings of `arm` that were compared on selection seeds, each as its run of the search and its
+        runs on selection seeds: first the settings that reached their end, then the better ones."""
         selected = self.runs.select(arm, SELECTION)
         sign = 1 if self.spec.objective.direction == "minimize" else -1
         trials = [run for run in self.search(arm) if run.number in {other.number for other in selected}]

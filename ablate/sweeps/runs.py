@@ -24,16 +24,16 @@ CHOOSING = (SEARCH, SELECTION)  # their runs choose settings; those of the other
 
 
 class RungEnd(NamedTuple):
-    """How a run stood at a rung: what a copy of it reached there."""
+    """The result of a run at a rung: that of a copy of it."""
 
     updates: int
     """Length of the copy."""
     value: float
     """Its objective."""
     metrics: dict[str, float]
-    """Those of its last validation."""
+    """Metrics of its last validation."""
     branched: int
-    """Its updates beside those of the run."""
+    """Its updates beyond those of the run."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Run:
     value: float | None
     """The objective; None unless completed."""
     metrics: dict[str, float]
-    """Those of the last validation."""
+    """Metrics of the last validation."""
     curve: dict[int, float]
     """Updates -> objective, at each validation."""
     step: int
@@ -69,15 +69,15 @@ class Run:
     seed: int = 0
     """Its seed, also where that is searched."""
     at: str = ""
-    """Of a crossed run: the arm whose settings it has, of those that both search."""
+    """For a crossed run, the arm whose settings it has in what both search."""
     facts: dict[str, str] = field(default_factory=dict)
     """Corpus, hardware, precision and versions of the training; those of the last process."""
     costs: dict[str, float] = field(default_factory=dict)
     """Operations and bytes by formula, and measured bytes on a GPU."""
     layers: dict[str, list[float | None]] = field(default_factory=dict)
-    """What was measured of the layers at the end: number -> its value for each layer."""
+    """Measurements of the layers at the end: number -> its value for each layer."""
     rungs: tuple[RungEnd, ...] = ()
-    """How it stood at each rung that it has ended before its end."""
+    """Its results at the rungs that it has ended before its end."""
     scores: dict[str, Score] = field(default_factory=dict)
     """Task -> its score, of what `ablate evaluate` measured after training. The storage does not have them."""
 
@@ -93,7 +93,7 @@ class Run:
 
     @property
     def items(self) -> int:
-        """Tokens or images that it was trained on, the copies included that ended its rungs."""
+        """Tokens or images that it was trained on, including those of the copies that ended its rungs."""
         return self.paid_updates * self.items_per_update
 
     @property

@@ -25,8 +25,8 @@ class Span:
 
     @classmethod
     def of(cls, entry: Any) -> Span | None:
-        """Return the span of the numbers of an entry of a search, a null beside them aside; None if it has others, or
-        is a list of one or two."""
+        """Return the span of the numbers of an entry of a search, ignoring a null among them; None if it has other
+        values, or is a list of one or two."""
         numbers = entry.ends() if isinstance(entry, Range) else [value for value in entry if value is not None]
         values = [value for value in numbers if is_number(value)]
         if len(values) < len(numbers) or len(set(values)) < (2 if isinstance(entry, Range) else 3):

@@ -1,6 +1,6 @@
-"""What a sweep does in turn: the search of each arm, the choice among its best settings, fresh seeds, and the losers at
-the winners' settings. A stage says from the table of runs alone what it still wants, so that any number of processes,
-the plan, the progress and the status agree on it. Nothing here accesses a storage.
+"""The stages of a sweep in turn: the search of each arm, the choice among its best settings, fresh seeds, and the
+losers at the winners' settings. A stage says from the table of runs alone what it still wants, so that any number of
+processes, the plan, the progress and the status agree on it. Nothing here accesses a storage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.outcomes import choose_candidate
 from ablate.verdict.sequential import LEAST
 
-CHOICE, LOOKS, STOP = "choice", "looks", "stop"  # what is decided
+CHOICE, LOOKS, STOP = "choice", "looks", "stop"  # kinds of conclusions
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Wanted:
     arm: str
     stage: str
     number: int
-    """Of its settings among those of the arm's search."""
+    """The number of its settings among those of the arm's search."""
     params: dict[str, Any] = field(default_factory=dict)
     """Its settings, but for those that a sampler chooses."""
     seed: int | None = None
-    """None: that of the arm."""
+    """Its seed; None: that of the arm."""
     at: str = ""
-    """Of a crossed run: the arm whose settings it has."""
+    """For a crossed run, the arm whose settings it has."""
     updates: int | None = None
     """The length of its rung; None: to its end."""
 
@@ -54,17 +54,17 @@ class Lane:
     open: int
     """Its runs that are still to be started or continued in this session."""
     wanted: tuple[Wanted, ...]
-    """Those of them that can be now."""
+    """Those of them that can be started or continued now."""
 
     @property
     def is_done(self) -> bool:
-        """Whether none of it runs or can be started."""
+        """Whether none of its runs is running or can be started."""
         return not self.wanted and not self.running
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows from runs that have ended, and is written down since later runs must not change it."""
+    """A conclusion from runs that have ended, which is written down since later runs must not change it."""
 
     arm: str
     kind: str
@@ -80,30 +80,30 @@ class Stage:
     name: ClassVar[str]
     """One of STAGES."""
     noun: ClassVar[str]
-    """Of one of its runs."""
+    """The noun for one of its runs."""
     purpose: ClassVar[str]
-    """What its runs are for, in a table of what was used."""
+    """The purpose of its runs, in a table of what was used."""
     is_assigned: ClassVar[bool] = True
-    """Whether it is known beforehand of which arms its runs are."""
+    """Whether the arms of its runs are known beforehand."""
 
     def describe(self, spec: Sweep) -> Iterator[str]:
         """Yield lines of a plan on its runs; nothing where it has none, or the arms have lines of their own."""
         yield from ()
 
     def count_unassigned(self, spec: Sweep) -> int:
-        """Return its runs at most, where only results say of which arms they are."""
+        """Return the maximum number of its runs, if only results decide on their arms."""
         return 0
 
     def lanes(self, record: SweepRecord) -> list[Lane]:
-        """Return its runs, those that are wanted included."""
+        """Return its runs, including those that are wanted."""
         raise NotImplementedError
 
     def settle(self, record: SweepRecord) -> list[Decision]:
-        """Return what follows from runs that have ended while others of it go on."""
+        """Return the conclusions from runs that have ended while others of it go on."""
         return []
 
     def decide(self, record: SweepRecord) -> list[Decision]:
-        """Return what follows from its runs once it is done."""
+        """Return the conclusions from its runs once it is done."""
         return []
 
     def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
@@ -194,7 +194,7 @@ class Search(Stage):
 
 @dataclass(frozen=True)
 class _Climb:
-    """What is due for the settings of an arm, by their numbers."""
+    """The settings of an arm that are to train, to stop or to be chosen, by their numbers."""
 
     due: Mapping[int, int]
     """Settings that are to train -> to which rung, from 0."""
@@ -326,8 +326,8 @@ class Crossed(Stage):
             yield f"at each other's settings: at most {count} more, {who} {paths}, where these differ"
 
     def count_unassigned(self, spec: Sweep) -> int:
-        """Return its runs at most: in each pair the loser, on every fresh seed. Two cells of a factorial may be behind
-        each other in different effects."""
+        """Return the maximum number of its runs: in each pair the loser's, on every fresh seed. Two cells of a
+        factorial may be behind each other in different effects."""
         if spec.confirm.most_seeds < LEAST or not spec.search or spec.cells:
             return 0
         pairs = {pair for one in spec.comparisons for pair in one.list_pairs()}
@@ -396,7 +396,7 @@ class Step:
     lanes: list[Lane] = field(default_factory=list)
     """The runs of the stages that go on; none: nothing is left to do."""
     decisions: list[Decision] = field(default_factory=list)
-    """What has to be written down first."""
+    """The conclusions that have to be written down first."""
 
     @property
     def is_running(self) -> bool:
@@ -404,8 +404,8 @@ class Step:
         return any(lane.running for lane in self.lanes)
 
     def pick(self) -> Wanted | None:
-        """Return the run whose arm, and among the lanes of that which itself, is furthest behind, so that a sweep that
-        is stopped has compared the arms evenly."""
+        """Return the next run of the lane that is furthest behind, in the arm that is furthest behind, so that a sweep
+        that is stopped has compared the arms evenly."""
         started, total = Counter[str](), Counter[str]()
         for lane in self.lanes:
             started[lane.arm] += lane.started
@@ -438,8 +438,8 @@ def count_runs(record: SweepRecord) -> tuple[int, int]:
 
 
 def find_kept(record: SweepRecord, arm: str) -> set[str]:
-    """Return the runs of `arm` in MLflow whose checkpoints are kept where those of the best are: until settings are
-    chosen all that may be, then the run that represents the arm, and the best on a fresh seed."""
+    """Return the runs of `arm` in MLflow whose checkpoints are kept if those of the best are: until settings are
+    chosen, all that may be chosen; then the run that represents the arm, and the best on a fresh seed."""
     kept: list[Run | None]
     if record.is_tested and arm not in record.chosen:
         kept = [run for run, _ in list_candidates(record.spec, record.search(arm))]
@@ -453,11 +453,11 @@ class Left:
     """The remaining runs of an arm."""
 
     runs: dict[str, int]
-    """Stage -> those that are certain; of fresh seeds those up to the first look."""
+    """Stage -> the number of certain runs; of those on fresh seeds up to the first look."""
     more: int
     """Further runs that it may need."""
     share: float = 1.0
-    """Of a whole run, what a trial of the search takes on average."""
+    """The average share of a whole run that a trial of the search takes."""
 
     @property
     def sure(self) -> int:
@@ -466,7 +466,7 @@ class Left:
 
     @property
     def whole(self) -> float:
-        """What they take, in whole runs."""
+        """Their cost, in whole runs."""
         return sum(count * (self.share if stage == SEARCH else 1) for stage, count in self.runs.items())
 
 
@@ -482,7 +482,7 @@ def count_left(spec: Sweep, record: SweepRecord | None = None) -> dict[str, Left
 
 
 def count_unassigned(spec: Sweep) -> dict[str, int]:
-    """Return stage -> its runs at most, of those whose arms are not known beforehand."""
+    """Return stage -> the maximum number of its runs, for stages whose arms are not known beforehand."""
     return {stage.name: stage.count_unassigned(spec) for stage in ALL if not stage.is_assigned}
 
 

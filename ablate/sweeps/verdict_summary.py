@@ -101,8 +101,8 @@ def summarise_verdict(record: SweepRecord) -> str:
 
 
 def _tell_baseline(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
-    """Return the baseline, with how often it failed itself, as an arm that fails too is not shown to be worse so, and
-    the ends of its ranges at which it stands."""
+    """Return the baseline, with its own failures, as an arm that fails as well is not worse for that, and the ends of
+    its ranges at which it stands."""
     name = record.spec.compared_with
     failed, edges = _tell_failures(compared[name]), name_edges(record, name)
     told = [*([f"which {failed}"] if failed else []), *([f"which is {edges}"] if edges else [])]

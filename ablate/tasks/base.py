@@ -126,8 +126,8 @@ class Task(Kind):
         return model.count_classes(state), model.input_shape(state, length)
 
     def compute_loss(self, model: Any, inputs: Any, targets: Any) -> Tensor:
-        """Return the training loss of a batch, float32: the sum over its targets, over `count_positions`. The same
-        function is trained, compiled and traced by the plan."""
+        """Return the training loss of a batch, float32: the sum over its targets, divided by `count_positions`. The
+        same function is trained, compiled and traced by the plan."""
         raise NotImplementedError
 
     def initial_loss(self, classes: int) -> float:

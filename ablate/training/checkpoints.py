@@ -110,7 +110,7 @@ def move_into_place(part: Path, folder: Path) -> None:
     """Make the written `part` the last checkpoint in `folder`, and the last one the previous one."""
     last, previous = folder / CHECKPOINT, folder / PREVIOUS
     if last.exists():
-        if last.is_dir() or previous.is_dir():  # which nothing can take the place of
+        if last.is_dir() or previous.is_dir():  # which cannot be replaced
             remove(previous)
         os.replace(last, previous)
     os.replace(part, last)

@@ -89,7 +89,7 @@ def fit(
         try:
             for file in sorted((folder / PROFILE).glob("*")):
                 tracker.log_file(file, PROFILE)
-        except StoreError as error:  # a store that does not take it costs no run
+        except StoreError as error:  # a store that refuses it does not end the run
             logger.warning(f"\nThe profile stays in {folder / PROFILE}. {error}")
     own = prepared.trainer.global_step * costs["ablate.flops_per_update"]
     facts = {
@@ -175,9 +175,8 @@ def _prepare(
 
 
 def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills: bool) -> frozenset[str]:
-    """Restrict what is trained of `model` and, where it `fills` (a run that goes on has its weights), give it the
-    weights that it starts with: at once, or where it is on the meta device by `recipes`. Return the names of the
-    parameters that have them."""
+    """Restrict the trained parameters of `model` and, if `fills` (a resumed run has its weights), give it its initial
+    weights: at once or, on the meta device, by `recipes`. Return the names of the parameters that have them."""
     ids: set[int] = set()
     for extension in load_extensions(experiment) if fills else ():
         ids |= extension.fill(model, experiment, recipes)
@@ -187,7 +186,7 @@ def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills:
 
 
 def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
-    """Train, from a `checkpoint` where there is one, and return (status, reason)."""
+    """Train, from the `checkpoint` if given, and return (status, reason)."""
     trainer, module, loaders = prepared.trainer, prepared.module, prepared.loaders
     loaded = checkpoint and strategies.make_loadable(checkpoint, module.experiment, module, module.model)
     status, reason = "completed", ""

@@ -63,7 +63,7 @@ class TrainingModule(LightningModule):
         self._sums = torch.zeros(1 + len(corpus.val_sets), 2, dtype=torch.float64)  # losses and targets of each set
 
     def loss(self, inputs: Any, targets: Any) -> Tensor:
-        """Return the loss of a batch: the sum over its targets over its positions, float32."""
+        """Return the loss of a batch: the sum over its targets, divided by its positions, float32."""
         return self.task.compute_loss(self.model, inputs, targets)
 
     def training_step(self, batch: tuple[Any, Any], batch_idx: int) -> Tensor:

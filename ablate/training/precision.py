@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ablate.experiment.tree import Experiment
 
 # Measured with benchmarks/step.py: bfloat16 is 1.5 times as fast as float32 where the CPU has matrix tiles for it
-# (AMX), slower where it has not, and no faster below this width, where the conversions cost what the products save.
+# (AMX), slower where it does not, and no faster below this width, where the conversions cost what the products save.
 BF16_WIDTH = 256
 COMPILED_FROM = 2_000
 """Updates of a run from which `compile: auto` compiles on a GPU. A choice, not a measurement, as no GPU has run this

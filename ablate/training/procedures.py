@@ -88,7 +88,7 @@ class Ended(NamedTuple):
     step: int
     """Optimizer updates made."""
     metrics: dict[str, float]
-    """Those of the last validation."""
+    """Metrics of the last validation."""
     facts: dict[str, Any]
     """Further tags of the run."""
     layers: dict[str, list[float | None]] = {}

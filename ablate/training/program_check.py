@@ -24,16 +24,16 @@ NOISE, FLOOR = 0.2, 2e-3
 """A gradient by a program may differ by this share of its norm, and by this share of the norm of the whole gradient.
 Rounding to bfloat16 changes a gradient by up to 2 %; one that is close to zero by more."""
 CHAOS = 10.0
-"""Times the change that rounding the weights makes: a deep model with large weights makes much of a little."""
+"""Multiple of the change that rounding the weights makes: a deep model with large weights amplifies it."""
 
 Compute = Callable[[], Tensor]
 """Returns the loss of one batch."""
 
 
 def check_program(model: nn.Module, eager: Compute, compiled: Compute, precision: str) -> None:
-    """Compare loss and gradients of a batch by the `compiled` program with the `eager` ones. The model stays as it is,
-    on all ranks, of which each compares its own gradients or shards. Raises AblateError, on all, for a difference that
-    rounding does not explain."""
+    """Compare loss and gradients of a batch by the `compiled` program with the `eager` ones. The model stays as it is.
+    Each rank compares its own gradients or shards; all raise AblateError for a difference that rounding does not
+    explain."""
     with keep_random_states(_list_devices(model)):
         fault = find_fault(model, eager, compiled, 2.0**-8 if "bf16" in precision else 2.0**-23)
     if fault := next(filter(None, ranks.gather_objects(fault)), ""):
@@ -79,7 +79,7 @@ def _measure(model: nn.Module, compute: Compute) -> dict[str, Tensor]:
 
 @contextlib.contextmanager
 def _round_weights(model: nn.Module, rounding: float) -> Iterator[None]:
-    """Change each weight within by up to the share `rounding` of it, at random."""
+    """Change each weight within this context by up to the share `rounding` of it, at random."""
     before = [(parameter, parameter.detach().clone()) for parameter in model.parameters()]
     with torch.no_grad(), torch.random.fork_rng(_list_devices(model)):
         for parameter, value in before:

@@ -1,8 +1,8 @@
 """The random generators of dropout and stochastic depth: one stream for each part of the batch.
 
 Ranks that read different data draw different masks; ranks that share the matrices of a layer read the same data and
-draw the same ones. A checkpoint has the states of all parts, on the CPU and on the devices. What is measured of a model
-during its training leaves them as they are (`undisturbed`).
+draw the same ones. A checkpoint has the states of all parts, on the CPU and on the devices. Measurements during
+training leave them as they are (`undisturbed`).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def begin_states(strategy: Any, seed: int) -> None:
 
 
 def restore_states(strategy: Any, seed: int, updates: int, saved: Sequence[States]) -> None:
-    """Set the states of this rank's part to those that a checkpoint has after so many `updates`. What it has no state
-    of, on another device or with another number of parts, begins a new stream."""
+    """Set the states of this rank's part to those that a checkpoint has after so many `updates`. A part without a state
+    there, on another device or with another number of parts, begins a new stream."""
     part, count = find_part(strategy)
     states: States = {} if part else {"cpu": saved[0]["cpu"]}
     if len(saved) == count:
@@ -80,7 +80,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def keep_random_states(devices: Sequence[torch.device] = ()) -> Iterator[None]:
-    """The random states of Python, numpy and torch, of the CPU and of the CUDA `devices`, are then what they were."""
+    """Restore the random states of Python, numpy and torch, on the CPU and the CUDA `devices`, after this context."""
     states = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices):

@@ -25,7 +25,7 @@ AT_RUNG = "rung/"
 
 
 def build_rung(procedure: Procedure, updates: int) -> Procedure:
-    """Return the procedure that trains to the rung at so many updates, in the place of the whole run by `procedure`: it
+    """Return the procedure that trains to the rung at so many updates, instead of the whole run by `procedure`: it
     ends as paused, with the metrics of the copy."""
     return replace(procedure, load_run=lambda: partial(_run_to_rung, updates))
 

@@ -178,8 +178,8 @@ allocate their own workspace."""
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise errors of Lightning's and torch's within as ours: DataError, OutOfMemory, and KeyboardInterrupt for the
-    SystemExit that Lightning makes of Ctrl-C."""
+    """Raise errors of Lightning and torch within this context as ours: DataError, OutOfMemory, and KeyboardInterrupt
+    for the SystemExit that Lightning makes of Ctrl-C."""
     try:
         yield
     except DataError as error:

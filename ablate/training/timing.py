@@ -23,9 +23,9 @@ from ablate.training.trainer import build_trainer
 
 
 def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: float) -> tuple[float, float]:
-    """Return the seconds of the fastest and of the slowest of `updates` updates of `experiment` but for the first,
-    eager and on one device, which is a GPU where there is one; of fewer where they take more than `seconds`. On a CPU
-    it is the time of the processor, which other processes hardly change. Raises DataError, OutOfMemory."""
+    """Return the seconds of the fastest and of the slowest of `updates` updates of `experiment` after the first, eager
+    and on one device, a GPU if there is one; of fewer updates if they take more than `seconds`. On a CPU it is the time
+    of the processor, which other processes hardly change. Raises DataError, OutOfMemory."""
     config = experiment.trainer
     fewer: dict[str, Any] = {"profiler": None}
     if isinstance(config.num_workers, int):  # starting hundreds takes longer than timing
@@ -39,7 +39,7 @@ def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: f
         trainer = build_trainer(experiment, precision, [watch], folder, limit_val_batches=0)
         with contextlib.suppress(Stop):
             trainer.fit(TrainingModule(experiment, corpus), Loaders(experiment, corpus))
-    known = watch.durations[1:] or watch.durations  # all is new to the first
+    known = watch.durations[1:] or watch.durations  # the first includes all preparation
     return min(known), max(known)
 
 
@@ -65,7 +65,7 @@ class _Watch(Callback):
         self._since = now
 
     def _read(self, module: LightningModule) -> float:
-        """Return the time when all that was launched is done: a GPU computes behind our back."""
+        """Return the time when all launched work is done: a GPU computes asynchronously."""
         if module.device.type != "cpu":
             torch.get_device_module(module.device.type).synchronize()
         return self.clock()

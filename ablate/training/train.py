@@ -47,7 +47,7 @@ INPUTS = "inputs.json"
 def train(
     experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None, procedure: Procedure | None = None
 ) -> Result:
-    """Run `experiment` and return how it ended, as `ablate.train` does, and show nothing."""
+    """Run `experiment` and return its result, as `ablate.train` does, but show nothing."""
     begin = time.perf_counter()
     place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or choose_procedure(experiment)
     check_ranks(experiment.trainer)

@@ -159,7 +159,7 @@ def check_weights(source: TrainedModel, finite: bool = True) -> None:
     """Raise AblateError if the weights do not match the model of the experiment, or, with `finite`, are not finite."""
     config, state, what = source.experiment.model, source.state, f"{source.file} does not contain the model of its"
     try:
-        if config.layers > len(state):  # a deep model is built for minutes
+        if config.layers > len(state):  # building a deep model takes minutes
             raise ValueError(f"it has {len(state)} tensors, but should have {config.layers} layers")
         expected = source.blank().state_dict()
     except (MemoryError, AblateError):
@@ -200,7 +200,7 @@ def _find_checkpoint(name: str) -> Path:
     checkpoint = next((p for p in places if os.path.isfile(p) or (os.path.isdir(p) and p.suffix == ".ckpt")), None)
     if checkpoint is None:
         known = [folder.parent.name for folder in runs.glob(f"*/{CHECKPOINT}")] if runs.is_dir() else []
-        if os.path.isfile(runs / name / ALIGNED / "config.json"):  # of a policy there would be the weights beside
+        if os.path.isfile(runs / name / ALIGNED / "config.json"):  # a policy would have its weights beside it
             raise AblateError(
                 f"{name} is a reward model, which assigns one number to an answer: use it as align.reward."
             )

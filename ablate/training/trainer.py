@@ -97,7 +97,7 @@ def count_launches(config: TrainerConfig) -> int:
 
 
 PROFILE = "profile"
-"""The folder of what `trainer.profiler` writes, in that of the run and among its artifacts."""
+"""The folder of the output of `trainer.profiler`, in that of the run and among its artifacts."""
 BARE: dict[str, Any] = {
     "logger": False,
     "num_sanity_val_steps": 0,
@@ -118,8 +118,8 @@ def build_trainer(
     loggers: Sequence[Logger] = (),
     **more: Any,
 ) -> Trainer:
-    """Return the Lightning Trainer: one device, or by `strategy` one for each rank of a group; `callbacks` alone for
-    metrics, checkpoints and progress, and the `loggers` of what they log. `more`: further arguments of it."""
+    """Return the Lightning Trainer: on one device, or by `strategy` on one for each rank of a group; only `callbacks`
+    handle metrics, checkpoints and progress, and `loggers` receive what they log. `more`: its further arguments."""
     # messages on hardware and data loaders, which would be repeated for every trial of a sweep; the last logger's are
     # on sums over two dimensions of a mesh, of which only the scalar norm of the gradient is one
     for logger in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "torch.distributed.tensor"):

@@ -21,11 +21,11 @@ class Pairing:
     """An arm and another on the seeds that both have, up to the last look, or all if there was none."""
 
     looks: Looks | None
-    """None: no round is complete."""
+    """The looks so far; None: no round is complete."""
     seeds: int
     """Seeds on which both have an outcome."""
     failed: int
-    """Of the arm."""
+    """Failed seeds of the arm."""
     other_failed: int
     alone: tuple[int, int]
     """Seeds on which only the arm failed, and only the other."""
@@ -179,7 +179,7 @@ class Versus:
 
     seeds: int
     failed: int
-    """Of the arm."""
+    """Failed seeds of the arm."""
     other_failed: int
     failure_p: float | None
     """The p-value of the exact sign test; None if no seed distinguishes the two."""
@@ -194,7 +194,7 @@ class Versus:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of the difference."""
+        """The interval of the difference."""
         return self.difference.interval if self.difference else None
 
     @property
@@ -218,8 +218,8 @@ class Versus:
 
 @dataclass(frozen=True)
 class Crossing:
-    """The same comparison with those that are behind at the settings of those that are ahead: where their settings
-    differ, nothing is claimed that does not hold there too."""
+    """The same comparison with the losers at the winners' settings: if the settings differ, only what also holds there
+    is claimed."""
 
     pairs: tuple[tuple[str, str], ...]
     """(loser, winner): those that are behind, and those at whose settings they are trained."""
@@ -233,7 +233,7 @@ class Crossing:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What may be said of a comparison, and what it rests on."""
+    """The verdict of a comparison, and its basis."""
 
     kind: str
     planned: int
@@ -261,12 +261,12 @@ class Claim:
 
     @property
     def difference_there(self) -> Estimate | None:
-        """The same with those that are behind at the settings of those that are ahead."""
+        """The same with the losers at the winners' settings."""
         return self.crossing.versus.difference if self.crossing and self.crossing.versus else None
 
     @property
     def missing(self) -> tuple[tuple[str, str], ...]:
-        """(loser, winner): who is still to be trained at whose settings before anything is claimed."""
+        """(loser, winner): losers that are still to be trained at the winner's settings before anything is claimed."""
         return self.crossing.missing if self.crossing else ()
 
     def name_kind(self) -> str:

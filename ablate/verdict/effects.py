@@ -1,8 +1,8 @@
-"""What the cells of a factorial design show: main effects and interactions, on the same fresh seeds in all cells.
+"""The effects of a factorial design: main effects and interactions, on the same fresh seeds in all cells.
 
 The seed is the block. Each seed gives one number for each contrast, the weighted sum of its cells, so that whatever a
 seed does to all cells alike cancels; Student's t over these numbers is the test. A seed on which a cell of the contrast
-failed has no such number: it is left out and counted, and the failures are compared on their own, by the exact sign
+failed has no such number: it is left out and counted, and the failures are compared separately, by the exact sign
 test on the seeds on which more cells failed at one level than at the other."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Level:
     """A level of a component, against its reference."""
 
     component: str
-    """As it is told."""
+    """Its name in sentences."""
     level: str
     reference: str
     path: str
@@ -49,10 +49,10 @@ class Level:
 class Contrast:
     """A weighted sum over the cells of a design, which is 0 if there is no effect. The file fixes it before it runs.
 
-    Of one level it is the main effect: the difference of the cell at the level to the cell at the reference, as a mean
-    over the combinations of the other components. With `where` it is the same among the cells that have one level of
-    another component (a simple effect). Of two levels it is their interaction: the difference of two such effects of
-    the first, with the second at its level and at its reference, as a mean over the combinations of the others.
+    With one level it is the main effect: the difference of the cell at the level to the cell at the reference, as a
+    mean over the combinations of the other components. With `where` it is the same among the cells that have one level
+    of another component (a simple effect). With two levels it is their interaction: the difference of two such effects
+    of the first, with the second at its level and at its reference, as a mean over the combinations of the others.
     """
 
     levels: tuple[Level, ...]
@@ -77,8 +77,8 @@ class Contrast:
 
     @property
     def sd_share(self) -> float:
-        """Its standard deviation, over seeds, in those of a difference of two cells, where the cells of a seed vary
-        independently of each other but for what the seed does to all alike."""
+        """Its standard deviation over seeds, relative to that of a difference of two cells, if the cells of a seed vary
+        independently apart from what the seed does to all alike."""
         return math.sqrt(sum(weight**2 for weight in self.weights.values()) / 2)
 
     @property
@@ -91,7 +91,7 @@ class Contrast:
         return {pair for partners in self.partners for pair in partners.items()}
 
     def describe(self) -> str:
-        """Return 'norm=lns against norm=pre', 'warmup=0.01 against warmup=0.1 at norm=mix'; of an interaction the
+        """Return 'norm=lns against norm=pre', 'warmup=0.01 against warmup=0.1 at norm=mix'; for an interaction its
         name."""
         if not self.is_main:
             return self.name
@@ -127,14 +127,14 @@ _DECIDED = {*DECIDED, "better together", "worse together", "additive"}
 
 @dataclass(frozen=True, kw_only=True)
 class Effect(Claim):
-    """What may be said of a contrast. `failed` of its figures counts the runs of the cells with positive weights,
+    """The verdict of a contrast. `failed` of its figures counts the runs of the cells with positive weights,
     `other_failed` those with negative ones."""
 
     contrast: Contrast
     kind: EffectKind
     versus: Versus
     runs: int
-    """Of the cells with positive weights, and of those with negative ones, each."""
+    """The number of runs of the cells with positive weights; the cells with negative ones have as many."""
     untrained: tuple[str, ...] = ()
     """Cells without settings, and those that failed on every seed, of three or more: no further seed will help."""
     failure_side: int = 0
@@ -142,7 +142,7 @@ class Effect(Claim):
 
     @property
     def decided(self) -> bool:
-        """Whether further seeds would not be run for it."""
+        """Whether no further seeds would be run for it."""
         return self.kind in _DECIDED or bool(self.untrained)
 
     def name_kind(self) -> str:
@@ -167,7 +167,7 @@ def compare_cells(
     shared: Collection[str] = (),
     others: int = 0,
 ) -> dict[str, Effect]:
-    """Return what may be said of each of `contrasts`.
+    """Return the effect of each of `contrasts`.
 
     Args:
         contrasts: of the design.
@@ -211,7 +211,7 @@ def compare_cells(
 
 
 def _find_looks(weights: Iterable[str], cells: Mapping[str, FreshOutcomes]) -> Looks | None:
-    """Return the looks of the cell that has the fewest: a process that is killed may have written some of a round."""
+    """Return the looks of the cell that has the fewest: a killed process may have written only a part of a round."""
     known = [cells[cell].looks for cell in weights]
     return None if None in known else min((one for one in known if one), key=lambda one: len(one.sizes))
 
@@ -292,7 +292,7 @@ def _measure_crossed(
 def _decide(
     contrast: Contrast, pairing: Pairing, facts: Mapping[str, Any], maximize: bool, crossing: Crossing | None
 ) -> EffectKind:
-    """Return the kind of what a contrast shows."""
+    """Return the kind of verdict of a contrast."""
     versus: Versus = facts["versus"]
     untrained: tuple[str, ...] = facts["untrained"]
     more, fewer = versus.failed > versus.other_failed, versus.failed < versus.other_failed

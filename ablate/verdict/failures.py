@@ -1,4 +1,4 @@
-"""How often seeds fail: shares with exact intervals, and two arms compared on the same seeds."""
+"""Failures of seeds: shares with exact intervals, and two arms compared on the same seeds."""
 
 from __future__ import annotations
 

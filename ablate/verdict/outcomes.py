@@ -1,4 +1,4 @@
-"""How seeds end, when one has failed, and the choice among candidates by their outcomes."""
+"""Outcomes of seeds, the definition of a failure, and the choice among candidates by their outcomes."""
 
 from __future__ import annotations
 

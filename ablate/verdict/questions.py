@@ -52,7 +52,8 @@ class Score:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Score:
-        """Return the score for the `content` that `to_dict` returned. A value that is no finite number is none."""
+        """Return the score for the `content` that `to_dict` returned. A value that is not a finite number becomes
+        None."""
         questions = [
             Question(
                 one["id"], {name: v for name, v in one["values"].items() if math.isfinite(v)}, one["loglikelihoods"]

@@ -110,7 +110,7 @@ def _ratio(p: Array, n: int) -> Array:
 
 def _central(w: Array, n: int) -> Array:
     """Return P(|T| < w sqrt(n)) with the sign of `w`, for Student's T with n degrees of freedom (Abramowitz & Stegun
-    26.7.3 and 26.7.4): many times as fast as scipy's, which takes n that are no integers."""
+    26.7.3 and 26.7.4): many times as fast as scipy's, which accepts n that are not integers."""
     square = 1 / (1 + w * w)
     term, total = np.ones_like(w), np.zeros_like(w)
     odd = n % 2

@@ -10,7 +10,7 @@ from ablate.verdict.effects import CLAIMS, Effect, EffectKind
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.sequential import LEAST
 
-_FEW = 3  # effects that are told with their amounts, whatever is said of them
+_FEW = 3  # effects whose amounts are all given, whatever the verdict
 INTERACTING: tuple[EffectKind, ...] = ("better together", "worse together")
 
 
@@ -111,7 +111,7 @@ class _Wording:
         return f"over the {n} of {count_noun(v.seeds, 'seed')} {self.together}; {v.left_out} left out"
 
     def is_better(self, d: Estimate) -> bool:
-        """Return whether a difference is one for the better."""
+        """Return whether a difference is an improvement."""
         return d.mean * self.better > 0
 
     def tell_small(self, v: Versus) -> str:
@@ -131,7 +131,7 @@ class _ArmWording(_Wording):
         self.arm, self.c, self.baseline, self.bounds = arm, compared, baseline, bounds
 
     def state(self) -> str:
-        """Return them."""
+        """Return the sentences."""
         by_kind: dict[Kind, Callable[[Versus], str]] = {
             "better": self._claim,
             "worse": self._claim,
@@ -276,7 +276,7 @@ class _ArmWording(_Wording):
 def state_effects(
     effects: Mapping[str, Effect], *, unit: str, maximize: bool = False, where: str = "each cell at its chosen settings"
 ) -> str:
-    """Return a sentence or two for each effect, and what they rest on; '' for none.
+    """Return a sentence or two for each effect, and their basis; '' for none.
 
     Args:
         effects: of the contrasts of a factorial.
@@ -310,8 +310,8 @@ def summarise_effects(effects: Mapping[str, Effect], unit: str) -> str:
 
 
 def _group(effects: Sequence[Effect], unit: str) -> str:
-    """Return the effects of each verdict together; the amounts of what is claimed, and of all of them where these are
-    few, if they have an interval; and the runs that failed."""
+    """Return the effects grouped by verdict, with the amounts of claimed ones, and of all if they are few, where they
+    have an interval; and the failed runs."""
     groups: dict[str, list[str]] = {}
     for effect in effects:
         v, told = effect.versus, []
@@ -340,7 +340,7 @@ class _EffectWording(_Wording):
         self.subject = self.level if contrast.is_main else f"{self.names[0]} and {self.names[1]}"
 
     def state(self) -> str:
-        """Return them."""
+        """Return the sentences."""
         by_kind: dict[EffectKind, Callable[[], str]] = {
             "better": self._claim,
             "worse": self._claim,
@@ -383,7 +383,7 @@ class _EffectWording(_Wording):
         return f"{text}{self.tell_small(self.v)}{self._tell_crossing()}.{self._failures()}"
 
     def _tell_crossing(self) -> str:
-        """Return what was seen with the cells that are behind at the others' settings, as a clause."""
+        """Return the result with the cells that are behind at the others' settings, as a clause."""
         if self.e.crossing is None:
             return ""
         if (d := self.e.difference_there) is None:

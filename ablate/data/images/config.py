@@ -152,7 +152,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
 
 
 MOST_CLASSES = 255
-"""Of masks."""
+"""Most classes of masks."""
 
 
 def _read_keys(values: Any) -> Any:
@@ -200,10 +200,10 @@ class MaskFolder(MaskSettings, EncodedImagesConfig):
     """Images of one's own with masks: root/images/** and root/masks/**, or the two in root/train and root/val, or train
     and val in the two.
 
-    A mask is called as its image, has its size, and one number for each pixel, its class: grey, or a palette. An image
-    is turned as its EXIF orientation says, and with it a mask that has no orientation of its own and the size of the
-    stored image. The folders of splits may have other usual names, such as valid, Training or train_images; without one
-    for validation a part of the images is held out.
+    A mask has the name and the size of its image, and one number for each pixel, its class: grey, or a palette. An
+    image is turned as its EXIF orientation says, and with it a mask that has no orientation of its own and the size of
+    the stored image. The folders of splits may have other usual names, such as valid, Training or train_images; without
+    one for validation a part of the images is held out.
     """
 
     kind: Literal["mask_folder"] = "mask_folder"

@@ -183,7 +183,7 @@ class Glyphs(DataConfig):
                 images = np.empty((len(labels), self.image_size, self.image_size), np.uint8)
                 with show_progress(title, len(labels), "images") as advance:
                     outlines = ((font.name, *outline) for font in fonts for outline in read_outlines(font).items())
-                    for i, (font, character, edges) in enumerate(outlines):  # what is drawn of one depends on no other
+                    for i, (font, character, edges) in enumerate(outlines):  # the images of one depend on no other
                         seeds = np.random.SeedSequence([self.draw_seed, zlib.crc32(font.encode()), ord(character)])
                         drawn = draw_outline(edges, draws, self.image_size, np.random.PCG64(seeds))
                         images[i * draws : (i + 1) * draws] = drawn

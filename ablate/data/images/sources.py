@@ -256,7 +256,7 @@ def find_images(folder: Path, root: Path) -> FolderImages:
 
 
 def check_apart(train: FolderImages, val: FolderImages) -> None:
-    """Raise DataError if a training image is by a link a validation image, too."""
+    """Raise DataError if a training image is also a validation image, by a link."""
     trained = {identify_file(path): path for path in train.files()}
     if shared := [(path, trained[key]) for path in val.files() if (key := identify_file(path)) in trained]:
         text = f"{len(shared):,} of the {len(val):,} validation images are links to training images"

@@ -28,8 +28,8 @@ ACCEPTED = (
     "name of a hub repository."
 )
 END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[EOS]", "[SEP]")
-"""The tokens that end a document in the tokenizers of GPT-2, LLaMA 1 and 2, LLaMA 3, Gemma, others, and BERT: what is
-looked for where no file beside the tokenizer names the token."""
+"""The tokens that end a document in the tokenizers of GPT-2, LLaMA 1 and 2, LLaMA 3, Gemma, others, and BERT, looked
+for if no file beside the tokenizer names the token."""
 NO_END = "none"
 """The setting `end_of_text` of documents that are concatenated without a token between them."""
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
@@ -146,8 +146,9 @@ class HuggingFace:
 
 
 def _find_end_of_text(content: Any, end: str | None) -> int | None:
-    """Return the id of the token `end` in a tokenizer.json. None as `end`: of the only token of `END_OF_TEXT` among the
-    special tokens or, if there is none, in the vocabulary. Return None if there is no such token. Raises DataError."""
+    """Return the id of the token `end` in a tokenizer.json. For None as `end`, that of the only token of `END_OF_TEXT`
+    among the special tokens or, if there is none, in the vocabulary. Return None if there is no such token. Raises
+    DataError."""
     _, added, ids = _read_vocabulary(content)
     special = [token["content"] for token in added if token.get("special")]
     if end is not None:

@@ -28,7 +28,7 @@ class Finding:
     passed: bool | None
     """None: the check does not apply."""
     reason: str = ""
-    """Why it failed or does not apply; of a passed one what was measured."""
+    """The reason why it failed or does not apply; for a passed check, the measured value."""
 
 
 class CheckFailedError(Exception):

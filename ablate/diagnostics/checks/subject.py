@@ -172,7 +172,7 @@ def build_first(candidates: Iterable[Settings], settings: Settings, hint: str) -
 
 
 class Precision(TorchDispatchMode):
-    """Records the least precise floating type, `dtype`, of what is computed within it; float64 where all is that."""
+    """Records the least precise floating type, `dtype`, of the computations within this context; float64 if all are."""
 
     def __init__(self) -> None:
         super().__init__()

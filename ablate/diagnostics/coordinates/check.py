@@ -50,8 +50,8 @@ def train_and_record(
     experiment: Experiment, corpus: Corpus, batches: Sequence[tuple[Any, Any]], seed: int, device: torch.device
 ) -> Course:
     """Train the model of `experiment`, with initial weights by `seed`, for one update on each of `batches`, in float32
-    at its constant learning rate: a warm-up would hide the change. Return the sizes of what the parts of the model make
-    of the first batch. Raises OutOfMemory."""
+    at its constant learning rate: a warm-up would hide the change. Return the sizes of the outputs of the model's parts
+    on the first batch. Raises OutOfMemory."""
     devices = [device] if device.type == "cuda" else []
     with translate_errors(), torch.random.fork_rng(devices):
         torch.manual_seed(seed)
@@ -146,7 +146,7 @@ class Flatness:
     ratio_without_smallest: float
     """The largest ratio of any part of the group without the smallest model; NaN if two sizes are compared."""
     exponent: float
-    """Of the power of the width or depth that fits that part: the slope of its logarithm."""
+    """Exponent of the power of the width or depth that fits that part: the slope of its logarithm."""
 
     @property
     def is_flat(self) -> bool:
@@ -181,8 +181,8 @@ def find_group(part: str) -> str:
 
 
 def align(axis: str, courses: Mapping[int, Course]) -> dict[str, list[Sequence[tuple[float, float]]]]:
-    """Return part -> its course at each size. Widths have the same layers. Depths have not: compared are the layer half
-    way and the last one, as another layer has another share of the others below it."""
+    """Return part -> its course at each size. Widths have the same layers. Depths do not: the layer half way and the
+    last one are compared, as any other layer has a different share of the layers below it."""
     if axis == "width":
         return {part: [course[part] for course in courses.values()] for part in next(iter(courses.values()))}
     parts = [EMBEDDING, *(f"{place}{own}" for place in (HALF_WAY, LAST) for own in _SUBLAYERS), FINAL_NORM, LOGITS]

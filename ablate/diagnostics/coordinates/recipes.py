@@ -21,7 +21,7 @@ from ablate.sweeps.spec.references import PREFIX
 from ablate.training.trained import open_trained
 
 _OF_SWEEPS = {"arms", "search", "experiment", "name", "sizes", "stages", "components"}
-"""Keys that a sweep file has and an experiment's has not."""
+"""Keys of a sweep file that an experiment's file does not have."""
 _WITHOUT = {
     "hf:": "a model of transformers",
     "timm:": "a model of timm",
@@ -37,7 +37,7 @@ class Recipe:
     label: str
     experiment: Experiment
     run_id: str | None = None
-    """The MLflow run that it is of."""
+    """Its MLflow run."""
 
 
 def is_recipe_file(name: str) -> bool:

@@ -50,7 +50,7 @@ def find_figure(name: str) -> tuple[type[LayerFigure], PaperFigure | None]:
 
 @register
 class Removal(LayerFigure):
-    """What a model loses without each of its layers, above how far the layers turn the hidden state."""
+    """The performance drop without each layer of a model, above the angular distance between layers."""
 
     name = "removal"
     title = "Which layers contribute: performance drop and angular distance"
@@ -68,7 +68,7 @@ class Contribution(LayerFigure):
 
 @register
 class Mixing(LayerFigure):
-    """What a placement changes: angular distance, performance drop, and the gradient norm of each layer before and
+    """The changes by a placement: angular distance, performance drop, and the gradient norm of each layer before and
     after training, all models in one panel."""
 
     name = "mixing"
@@ -78,7 +78,7 @@ class Mixing(LayerFigure):
 
 @register
 class AngularDistance(LayerFigure):
-    """How far the layers turn the hidden state, a map for each model."""
+    """The angular distance between layers, a map for each model."""
 
     name = "angular-distance"
     title = "How far the layers turn the hidden state: angular distance"
@@ -87,7 +87,8 @@ class AngularDistance(LayerFigure):
 
 @register
 class InitialGradients(LayerFigure):
-    """The gradient norm of each layer before training, and what a trained model loses without the layer."""
+    """The gradient norm of each layer before training, and the performance drop of a trained model without the
+    layer."""
 
     name = "initial-gradients"
     title = "Gradient norm at initialisation, and performance drop"

@@ -37,7 +37,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Sources:
-    """All that a figure is drawn of."""
+    """The models of a figure, with remarks."""
 
     groups: list[Group]
     notes: list[str]
@@ -46,7 +46,7 @@ class Sources:
 
 def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: bool = True) -> Sources:
     """Return the models of `names`: of a sweep, all its arms, each with its fresh seeds; of sweep:NAME/ARM, this arm;
-    of any other name that `ablate diagnose` accepts, this model. Of the points of a grid it is the best of each arm and
+    of any other name that `ablate diagnose` accepts, this model. For a grid, it is the best point of each arm and
     depth. Diverged seeds have no weights to measure and are left out; seeds without a checkpoint are left out if
     `checkpoints` are needed.
 
@@ -107,7 +107,7 @@ def _label_groups(entries: Sequence[tuple[str, Group]]) -> list[Group]:
 
 
 def choose_arms(record: SweepRecord) -> dict[str, str]:
-    """Return the arms of a sweep; of one that tests all points of a grid, the best point of each arm and depth -> how
+    """Return the arms of a sweep; for one that tests all points of a grid, the best point of each arm and depth -> how
     it was chosen."""
     cells: dict[tuple[str, int], list[str]] = {}
     for name, cell in record.spec.cells.items():
@@ -137,7 +137,7 @@ def _is_model(name: str, started: Collection[str]) -> bool:
 
 
 def _find_seeds(record: SweepRecord, arm: str, checkpoints: bool) -> tuple[Group, list[str]]:
-    """Return the models of the fresh seeds of an arm, and notes on missing ones; of a sweep without fresh seeds, the
+    """Return the models of the fresh seeds of an arm, and notes on missing ones; for a sweep without fresh seeds, the
     trial that represents the arm."""
     where = f"{record.title}/{arm}"
     cell = record.spec.cells.get(arm)

@@ -31,12 +31,12 @@ from ablate.plots.marks import Line, Mark, Points
 from ablate.verdict.intervals import Estimate, bound_mean
 
 KEYS = ("update", "layer", "distance")
-"""What identifies a row; all else in a row is a number of it."""
+"""The columns that identify a row; all others are its numbers."""
 LEVEL = 0.05
 """1 - LEVEL is the confidence of the intervals, of each number alone."""
 ERROR = "_error"
-"""Of a column's name: in a measurement its standard error within the model, in a mean over seeds the half width of the
-interval."""
+"""Suffix of a column's name: in a measurement its standard error within the model, in a mean over seeds the half width
+of the interval."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Numbers:
 
 def average(seeds: Sequence[Result]) -> Result:
     """Return the means of the numbers of `seeds`, row by row, with the half widths of their 95 % intervals of Student's
-    t as COLUMN_error. A mean of numbers that are not all finite is NaN. Of the facts, the mean of the `matrices`, if
+    t as COLUMN_error. A mean of numbers that are not all finite is NaN. The facts have the mean of the `matrices`, if
     there are any."""
     values: dict[tuple[tuple[str, float], ...], dict[str, list[float]]] = {}
     for result in seeds:
@@ -96,7 +96,7 @@ def estimate_mean(values: Sequence[float]) -> Estimate:
 
 
 When: TypeAlias = Literal["trained", "initial", "training"]
-"""Of which weights: after training, before the first update, or both and those between."""
+"""The weights that are shown: after training, before the first update, or both and those between."""
 Tables: TypeAlias = Mapping[str, Numbers]
 """Label of a model or arm -> its numbers."""
 ACROSS = 5  # panels side by side

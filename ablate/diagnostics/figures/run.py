@@ -37,7 +37,7 @@ class Drawing:
     folder: Path
     files: list[Path]
     notes: list[str]
-    """Missing seeds, and what is to be known of the paper's figure."""
+    """Missing seeds, and remarks on the paper's figure."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; a number that is not finite is null."""

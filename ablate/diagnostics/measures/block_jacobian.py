@@ -23,14 +23,14 @@ SEQUENCES, FEATURES, DIGITS = 64, 64, 3
 @register
 class BlockJacobian(Measurement):
     """The Jacobian of each layer for one token, `d x_(l+1, t) / d x_(l, t)` [d, d], averaged over tokens (Sun et al.
-    2025, arXiv 2502.05795 v5, figure 5): of a layer that has become the identity it is the identity matrix.
+    2025, arXiv 2502.05795 v5, figure 5): for a layer that has become the identity, it is the identity matrix.
 
     The average is over one random position t in each of the first 64 sequences, or over one patch of each image.
-    Measured are the derivatives of the first 64 features of the output with respect to all of the input. Of the average
-    J, `diagonal_share` is the sum of |J_ii| over that of all |J_ij|: 1 for a diagonal matrix; it falls with the width,
-    so that only models of one width can be compared. `identity_distance` is |J - I| / |I| (Frobenius norms of these
-    rows): 0 for the identity. The facts contain |J| of the first 64 features of both sides (`matrices`); what is not
-    finite is None there, and blank in the maps.
+    The derivatives of the first 64 features of the output are measured, with respect to all of the input. Of the
+    average J, `diagonal_share` is the sum of |J_ii| over that of all |J_ij|: 1 for a diagonal matrix; it falls with the
+    width, so that only models of one width can be compared. `identity_distance` is |J - I| / |I| (Frobenius norms of
+    these rows): 0 for the identity. The facts contain |J| of the first 64 features of both sides (`matrices`); what is
+    not finite is None there, and blank in the maps.
     """
 
     name = "block_jacobian"

@@ -25,11 +25,11 @@ class Spectral(Measurement):
     it for l = 1).
 
     By power iteration on J^T J from a random vector: each step takes a Jacobian-vector product J v and the vector-
-    Jacobian product J^T (J v). Of all vectors so far, not of the last alone, the combination that J stretches most is
-    taken (Lanczos), which needs a tenth of the steps where the largest singular values are close to one another. A
-    value is a lower bound, which grows from step to step: the iteration ends when it grows by less than 0.01 % in every
-    sequence, and after 50 steps in any case (`converged` is the share of norms for which it ended before). The result
-    is the mean over the first 8 sequences, with its standard error.
+    Jacobian product J^T (J v). The result is the combination of all vectors so far, not of the last alone, that J
+    stretches most (Lanczos), which needs a tenth of the steps where the largest singular values are close to one
+    another. A value is a lower bound, which grows from step to step: the iteration ends when it grows by less than 0.01
+    % in every sequence, and after 50 steps in any case (`converged` is the share of norms for which it ended before).
+    The result is the mean over the first 8 sequences, with its standard error.
     """
 
     name = "spectral"

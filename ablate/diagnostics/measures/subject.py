@@ -20,8 +20,8 @@ class Batch:
 
     inputs: Any
     targets: Any
-    """Of a classifier or a language model int64, classes [batch] or token ids [batch, seq]; `IGNORED` where there is no
-    target."""
+    """For a classifier or a language model int64, classes [batch] or token ids [batch, seq]; `IGNORED` where there is
+    no target."""
     there: Tensor | None = None
     """bool [batch, seq]: false at padding. None: no padding."""
 

@@ -21,7 +21,7 @@ OPENERS: dict[str, Callable[[str, Opening], Opened]] = {
     "timm:": open_timm,
     "": open_run,
 }
-"""Prefix of a name -> how the model is opened that is named after it."""
+"""Prefix of a name -> the way to open the model that is named after it."""
 
 
 def split_label(name: str) -> tuple[str, str]:
@@ -41,5 +41,5 @@ def open_model(name: str, opening: Opening) -> Opened:
 
 
 def has_initial(name: str) -> bool:
-    """Return whether the model before its first update can be opened of the model with this name, without LABEL=."""
+    """Return whether the model with this name, without LABEL=, can be opened before its first update."""
     return not name.startswith(("init:", "hf:", "timm:"))

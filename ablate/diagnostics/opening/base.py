@@ -54,7 +54,7 @@ class Opened:
 
 
 MOST_TRAIN_TOKENS = 1_000_000
-"""Of a dataset: measured is the validation set, and a coordinate check takes a few batches."""
+"""Of a dataset, whose validation set is measured; a coordinate check takes a few batches."""
 
 MASKED = 0.15
 """The share of tokens that a masked language model predicts (Devlin et al. 2019, arXiv 1810.04805)."""

@@ -52,8 +52,8 @@ def translate_errors(name: str) -> Iterator[None]:
 
 
 def identify_model(name: str, model: Any) -> str:
-    """Return a text that is equal for two models of this name only if they are equal: of a folder its files, of the hub
-    the commit of its repository, or its weights where that is not known."""
+    """Return a text that is equal for two models of this name only if they are equal: the files of a folder; on the
+    hub, the commit of the repository, or the weights if that is unknown."""
     if os.path.isdir(Path(name).expanduser()):
         return identify_files(name)
     hub = import_transformers().utils.hub

@@ -303,7 +303,7 @@ def build(config: HuggingFace, norm: Placement, init: Initialization, classes: i
 
 class HFModel(LibraryModel):
     """Token ids [batch, seq] -> logits [batch, seq, vocabulary]; with targets [batch, seq] their cross-entropy in nats,
-    float32: the sum over all targets but padding, over the number of positions."""
+    float32: the sum over all targets but padding, divided by the number of positions."""
 
     def __init__(self, config: HuggingFace, norm: Placement, init: Initialization, classes: int, length: int) -> None:
         net = _create(config, classes)

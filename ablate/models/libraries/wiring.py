@@ -78,7 +78,7 @@ def list_widths(model: nn.Module) -> list[int]:
 
 
 def exchange(model: nn.Module, layer: NormLayer) -> None:
-    """Put norms of `layer` in the place of all norms of the library in `model`."""
+    """Replace all norms of the library in `model` by norms of `layer`."""
     for name, norm in list(iterate_norms(model)):
         parent, _, own = name.rpartition(".")
         new = layer.build(_width(norm))
@@ -94,8 +94,8 @@ FUSED = "qkv"
 
 
 class Sublayer(nn.Module):
-    """A library's modules one after another: x [batch, tokens, d] -> what is added to the residual stream. What else
-    the layer is called with goes to the first."""
+    """A library's modules one after another: x [batch, tokens, d] -> what is added to the residual stream. Further
+    arguments of the layer go to the first."""
 
     def __init__(self, layer: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()

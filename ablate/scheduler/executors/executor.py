@@ -1,5 +1,5 @@
-"""What a place must offer for the workers of a sweep to run there, and what the places share: addresses, logs, and when
-workers are not replaced any more."""
+"""The interface of a place where the workers of a sweep run, and the parts that all places share: addresses, logs, and
+the rule by which workers are no longer replaced."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def validate_databases(storage: str | None) -> list[Problem]:
     return problems
 
 
-ERROR = "ablate work: "  # what the message begins with of a worker that ends with exit status 2
+ERROR = "ablate work: "  # the beginning of the message of a worker that ends with exit status 2
 
 
 _LEAST = 2**18  # bytes without which neither a database nor a message can be written
@@ -70,7 +70,7 @@ class WorkerLog:
 
 
 def check_space(log: Path) -> None:
-    """Raise StoreError if the disk of `log` is full, of which a worker cannot write a word there."""
+    """Raise StoreError if the disk of `log` is full, which a worker cannot write there."""
     if shutil.disk_usage(log.parent).free < _LEAST:
         raise StoreError(
             f"The disk of {log.parent} is full. Free some space. Finished trials are safe, and the same command "
@@ -79,7 +79,7 @@ def check_space(log: Path) -> None:
 
 
 def read_error(log: str | Path) -> str:
-    """Return the message with which a worker ended that wrote to `log`."""
+    """Return the message with which the worker that wrote to `log` ended."""
     check_space(Path(log))
     text = Path(log).read_text(encoding="utf-8", errors="replace")
     return text.rpartition(ERROR)[2].strip() or f"A worker ended with exit status 2. See {log}"
@@ -126,7 +126,7 @@ class Slot:
 
     number: int
     handle: Any
-    """What its place knows it by."""
+    """Its handle in its place."""
     log: WorkerLog
     since: float
     is_over: bool = False

@@ -1,4 +1,4 @@
-"""What runs on a node of a Ray cluster: a task that starts `ablate work` there, and waits for it.
+"""The work on a node of a Ray cluster: a task that starts `ablate work` there, and waits for it.
 
 Ray ends a task in many ways: it is cancelled, the command that submitted it has ended, memory is short. In all of them
 the worker lives on for the seconds that it needs to write its checkpoint: it is not a child of Ray's process, since Ray
@@ -37,18 +37,18 @@ exit $status
 
 @dataclass(frozen=True)
 class WorkerOrder:
-    """What a task has to run, wherever that is."""
+    """The order that a task carries out, on any node."""
 
     title: str
     """The sweep."""
     folder: str
     """The folder in which it runs, in which the paths of the sweep file are looked up."""
     environment: dict[str, str]
-    """What it needs beside the environment of the node."""
+    """Environment variables that it needs beside those of the node."""
     log: str
     """The file that it writes to."""
     version: str
-    """Of Ablate, where the sweep was started."""
+    """The version of Ablate where the sweep was started."""
     host: str | None
     """The only machine that it may run on; None: any."""
 
@@ -78,7 +78,7 @@ def run_worker(order: WorkerOrder) -> WorkerEnd:
 
 def read_version() -> str:
     """Return the version of Ablate of this process."""
-    return str(import_module("ablate").__version__)  # by its name: as a package, its face stands above all floors
+    return str(import_module("ablate").__version__)  # by its name: the package itself stands above all layers
 
 
 def _find_problem(order: WorkerOrder, node: str) -> str:
@@ -100,7 +100,7 @@ def _find_problem(order: WorkerOrder, node: str) -> str:
 
 @contextlib.contextmanager
 def _hold_interrupts() -> Iterator[None]:
-    """Hold an interrupt of this block, by which Ray cancels a task, back until its end."""
+    """Delay an interrupt, by which Ray cancels a task, to the end of this block."""
     held: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
     try:

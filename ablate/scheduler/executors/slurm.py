@@ -107,9 +107,9 @@ class Submitted:
     folder: Path
     """The folder of the logs."""
     jobs: list[Any]
-    """submitit's."""
+    """The jobs of submitit."""
     storage: str | None
-    """As it was given."""
+    """The storage as it was given."""
 
     def __str__(self) -> str:
         ids = [str(job.job_id) for job in self.jobs]
@@ -162,7 +162,7 @@ def _submit_jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: d
         executor.update_parameters(**{**unlimited, **parameters})
         with _redirect_output():
             return list(executor.submit_array(work))
-    except (AssertionError, NameError, TypeError, ValueError) as error:  # what submitit has to say of its parameters
+    except (AssertionError, NameError, TypeError, ValueError) as error:  # submitit's errors about its parameters
         raise ConfigError([Problem("", tracking.shorten(error))], "--submit") from None
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
         raise AblateError(f"The cluster rejected the jobs: {tracking.shorten(error)}") from None
@@ -235,8 +235,8 @@ def _fits(value: Any, kind: type) -> bool:
 
 @contextlib.contextmanager
 def _redirect_output() -> Iterator[None]:
-    """Children started within hold none of this command's output: they outlive it, and whoever reads it through a pipe
-    would wait for them."""
+    """Children started within this context do not hold this command's output: they outlive it, and a reader of it
+    through a pipe would wait for them."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = {number: os.dup(number) for number in (1, 2)}

@@ -47,8 +47,8 @@ class SearchMethod(Kind):
         return settings
 
     def validate_arm(self, settings: int, experiment: Experiment) -> Iterator[Problem]:
-        """Yield what keeps it from comparing so many settings of `experiment`. The paths of its own fields begin with
-        search, others with experiment."""
+        """Yield the problems that keep it from comparing so many settings of `experiment`. The paths of its own fields
+        begin with search, others with experiment."""
         yield from ()
 
     def plan_rungs(self, settings: int, experiment: Experiment) -> Sequence[Rung]:
@@ -62,7 +62,7 @@ class SearchMethod(Kind):
         return sum(rung.trained for rung in rungs) / whole if rungs and whole else 1.0
 
     def describe(self) -> str:
-        """Return what a plan says of it; '' of the usual way."""
+        """Return a plan's line on it; '' for the usual method."""
         return ""
 
 
@@ -88,7 +88,7 @@ def move_method(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def return_method(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sweep's `tree` with its method and the fields of it back in `search`: what `move_method` undoes."""
+    """Return a sweep's `tree` with its method and the fields of it back in `search`: the inverse of `move_method`."""
     if "method" not in tree:
         return dict(tree)
     named = tree["method"]
@@ -107,7 +107,7 @@ def describe_with_method(schema: dict[str, Any]) -> None:
 
 
 def drop_method(search: Any) -> Any:
-    """Return what is searched, without the method and its fields."""
+    """Return the search space, without the method and its fields."""
     if not isinstance(search, Mapping) or "method" not in search:
         return search
     return {path: entry for path, entry in search.items() if _is_path(path)}

@@ -86,7 +86,7 @@ class Rungs(SearchMethod):
         yield from self._validate_lengths(experiment)
 
     def _validate_lengths(self, experiment: Experiment) -> Iterator[Problem]:
-        """Yield what keeps the schedule from being judged at each rung."""
+        """Yield the problems that keep the schedule from being compared at each rung."""
         max_steps, schedule = experiment.trainer.max_steps, experiment.schedule
         lengths, warmup = self.list_lengths(max_steps), schedule.warmup(max_steps)
         if schedule.count_shared(max_steps) >= max_steps:
@@ -135,17 +135,17 @@ class Rungs(SearchMethod):
 
 @dataclass(frozen=True)
 class Standing:
-    """How far one setting of an arm is."""
+    """The progress of one setting of an arm."""
 
     ended: tuple[Outcome, ...] = ()
     """The outcome of each rung that it has ended, the first first."""
     failed: bool = False
-    """Whether its training broke off with an error, so that nobody waits for it."""
+    """Whether its training broke off with an error, so that no other setting waits for it."""
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """What is due for the settings of an arm."""
+    """The settings of an arm that are to train, and those that are to stop."""
 
     train: list[int]
     """Settings that are to train to their next rung, or do so already."""
@@ -154,7 +154,7 @@ class Decisions:
 
 
 def read_standings(rungs: Sequence[Rung], trials: Runs) -> dict[int, Standing]:
-    """Return how far the settings of each of an arm's `trials` are, by its number. One that has diverged counts as
+    """Return the progress of the settings of each of an arm's `trials`, by its number. One that has diverged counts as
     diverged at all rungs that follow."""
     standings = {}
     for trial in trials:
@@ -183,12 +183,12 @@ def rank_settings(ended: Mapping[int, Outcome], maximize: bool = False) -> list[
 
 
 def decide(standings: Mapping[int, Standing], counts: Sequence[int], maximize: bool = False) -> Decisions:
-    """Return who is to train and who is to stop, of all settings of an arm.
+    """Return the settings of an arm that are to train and those that are to stop.
 
-    The settings of a rung wait for each other: nobody goes on before all have ended it, but those that failed. One that
-    failed and has been repaired may come late: it goes on if it is among the best then, in addition to the others.
-    Where less than half of the places can be given to settings that have learned, the others cannot be told apart, and
-    all go on that did not diverge.
+    The settings of a rung wait for each other: none goes on before all have ended it, except those that failed. One
+    that failed and has been repaired may come late: it goes on, in addition to the others, if it is among the best
+    then. If settings that have learned can fill less than half of the places, the others cannot be told apart, and all
+    that did not diverge go on.
 
     Args:
         standings: number of the setting -> how far it is, of those that were begun.
@@ -221,7 +221,7 @@ def _pick_best(ended: Mapping[int, Outcome], count: int, maximize: bool) -> list
 
 
 def climb(rungs: Sequence[Rung], train: Callable[[int, int], Outcome], maximize: bool = False) -> dict[int, Standing]:
-    """Return how far each setting of an arm comes where training ends as `train` says.
+    """Return how far each setting of an arm comes if training ends as `train` says.
 
     Args:
         rungs: those of the arm.

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ablate.sweeps.spec.fields import SweepFields
 
 PLACEMENT, LAYER, INIT, START, PARAMETRIZATION = "norm", "norm.layer", "init", "warm_start", "parametrization"
-_FACTORS = (PLACEMENT, LAYER, INIT, START, PARAMETRIZATION)  # what is compared, if nothing says it
+_FACTORS = (PLACEMENT, LAYER, INIT, START, PARAMETRIZATION)  # the compared factor, if the file names none
 _ABSENT = "(none)"
 _NO_SETTINGS = ("plugins", "trainer.profiler")
-"""What changes no number of a run by itself."""
+"""Settings that change no number of a run by themselves."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _check_alike(sweep: SweepFields) -> Iterator[Problem]:
 
 
 def describe_arm(sweep: SweepFields, arm: str) -> dict[str, str]:
-    """Return path -> value, or what is searched there, of all settings of an arm that change a number of its runs. A
+    """Return path -> value, or its search space, of all settings of an arm that change a number of its runs. A
     search among one value is that value."""
     base = sweep.base(arm)
     values = {path: format_entry(value) for path, value in base.flat().items()}

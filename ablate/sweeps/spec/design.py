@@ -23,7 +23,7 @@ DesignKind = Literal["one-at-a-time", "leave-one-out", "factorial", "main-effect
 FACTORIALS = ("factorial", "main-effects")
 """The designs that combine every level of a component with every level of the others."""
 MOST_ARMS = 64
-"""Of a design: six components of two levels in a factorial."""
+"""Maximum number of arms of a design: six components of two levels in a factorial."""
 REFERENCE, FULL = "reference", "full"
 
 
@@ -55,7 +55,7 @@ class Design:
     cells: dict[str, dict[str, str]]
     """Arm -> component -> level."""
     contrasts: dict[str, Contrast]
-    """Of a factorial, by name: the main effects, then the interactions. Of other designs none: each arm is compared
+    """For a factorial, by name: the main effects, then the interactions. Empty for other designs: each arm is compared
     with the reference."""
 
 
@@ -120,7 +120,7 @@ def _list_cells(levels: Mapping[str, list[str]], kind: DesignKind) -> Iterator[t
 
 
 def _name_arm(cell: Mapping[str, str], changed: list[str], kind: DesignKind, short: Mapping[str, str]) -> str:
-    """Return 'reference' or 'full', or the components that are told with their levels: 'norm=lns qk_norm=true'."""
+    """Return 'reference' or 'full', or the named components with their levels: 'norm=lns qk_norm=true'."""
     told = " ".join(f"{short[name]}={cell[name]}" for name in changed)
     return told or (FULL if kind == "leave-one-out" else REFERENCE)
 
@@ -138,7 +138,7 @@ def _name_level(value: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a name without the signs that the names of studies are divided by."""
+    """Return a name without the signs that separate the parts of studies' names."""
     return "".join("_" if sign in "/@" or not sign.isprintable() else sign for sign in text)
 
 
@@ -171,7 +171,8 @@ def _build_contrasts(
 
 def _build_contrast(steps: tuple[Level, ...], cells: Mapping[str, Mapping[str, str]], where: str = "") -> Contrast:
     """Return the weights of the cells: the product over the components of +1 at the level and -1 at the reference, over
-    the number of combinations of the other components; and of each cell those that differ in one of these alone.
+    the number of combinations of the other components; and for each cell those that differ from it in one of these
+    alone.
     `where`: the level of another component that all of `cells` have."""
     names = {tuple(cell.items()): arm for arm, cell in cells.items()}
     signs = {
@@ -291,8 +292,8 @@ def list_grid(arms: Mapping[str, Arm], search: Mapping[str, Entry], baseline: st
 
 
 def _name_cells(points: list[tuple[str, dict[str, Choice]]]) -> list[str]:
-    """Return a name for each arm and point, such as 'pre lr=0.003'; in full where three digits name two the same. None
-    has the signs that the names of studies are divided by."""
+    """Return a name for each arm and point, such as 'pre lr=0.003'; in full if three digits give two the same name. No
+    name has the signs that separate the parts of studies' names."""
     short = shorten_paths(path for _, point in points for path in point)
     names = [f"{arm} {format_settings(point, short)}".rstrip() for arm, point in points]
     if len({*names}) < len(names):

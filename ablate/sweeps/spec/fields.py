@@ -77,16 +77,16 @@ class SweepFields(Config):
     arms: dict[str, Arm] = {}
     """Name -> settings. Without arms the sweep has one arm."""
     components: Components | None = None
-    """Component -> its levels, the first of which is the reference: `norm: [pre, lns]`. They make the arms, in the
-    place of `arms`."""
+    """Component -> its levels, the first of which is the reference: `norm: [pre, lns]`. They make the arms, instead of
+    `arms`."""
     design: DesignKind | None = None
     """Which arms the components make. one-at-a-time: the first levels, and each change of one of them; leave-one-out:
     the last levels (of two each), and each of them back at its first; factorial: every combination, at most 64, whose
     main effects and interactions of each two components are compared; main-effects: the same arms without the
     interactions."""
     within: str | None = None
-    """Of a factorial: the component at each of whose levels the effects of the others are compared, in the place of
-    their means over its levels: what makes one placement fail need not make another fail."""
+    """For a factorial: the component at each of whose levels the effects of the others are compared, instead of their
+    means over its levels: what makes one placement fail need not make another fail."""
     search: dict[str, Entry] = Field({}, json_schema_extra=describe_with_method)
     """Dotted path -> range or list of values, searched for every arm separately; and `method` with its fields."""
     method: Annotated[SearchMethod, methods] = Field("trials", validate_default=True)
@@ -96,7 +96,7 @@ class SweepFields(Config):
     """A finished sweep of the same storage with the same arms, as NAME or NAME@GENERATION: each arm takes over the
     settings that it chose, and is tested on fresh seeds without a search."""
     taken_over: SkipJsonSchema[TakenOver | None] = None
-    """What `settings_from` came to; set when the sweep begins, not for a file."""
+    """The settings that `settings_from` found; set when the sweep begins, not for a file."""
     objective: Objective = Objective()
     """The metric that is compared."""
     budget: Budget = Budget()
@@ -204,7 +204,7 @@ class SweepFields(Config):
 
     @cached_property
     def designed(self) -> Design | None:
-        """What the components come to; None without them, and where they make no arms."""
+        """The arms and contrasts of the components; None without components, and if they make no arms."""
         components, kind = self.components, self.design
         if components is None or kind is None or any(check_components(components, kind, self.within)):
             return None
@@ -212,7 +212,7 @@ class SweepFields(Config):
 
     @property
     def contrasts(self) -> dict[str, Contrast]:
-        """The effects that a factorial compares, by name; nothing where arms are compared with a baseline."""
+        """The effects that a factorial compares, by name; empty if arms are compared with a baseline."""
         return self.designed.contrasts if self.designed and not self.arms else {}
 
     @property
@@ -224,7 +224,7 @@ class SweepFields(Config):
 
     @property
     def compared_paths(self) -> tuple[str, ...]:
-        """The factor that the file names, or what its components set; nothing where it has neither."""
+        """The factor that the file names, or what its components set; empty if it has neither."""
         return self.factor or (list_paths(self.components or {}) if self.designed else ())
 
     @property
@@ -243,7 +243,7 @@ class SweepFields(Config):
 
     @property
     def tested(self) -> str:
-        """What is tested of each arm, in words."""
+        """The tested settings of each arm, in words."""
         if not self.at_grid:
             return "at its chosen settings"
         return "at each point of its grid" if any(cell.point for cell in self.cells.values()) else "as it stands"
@@ -310,7 +310,7 @@ class SweepFields(Config):
             corners = {path: v for path, v in self.corners(arm).items() if path.startswith(("trainer.", "data."))}
             for values in itertools.islice(itertools.product(*corners.values()), MOST_CORNERS):
                 point = dict(zip(corners, values, strict=True))
-                with contextlib.suppress(ConfigError):  # what makes no experiment is told of elsewhere
+                with contextlib.suppress(ConfigError):  # invalid experiments are reported separately
                     experiment = self._build(arm, point)
                     if experiment.trainer.val_samples == "auto" and experiment.validation.samples is not None:
                         counts.append(experiment.validation.samples)
@@ -395,8 +395,8 @@ class SweepFields(Config):
         return min(wanted or points, points)
 
     def count_points(self, arm: str) -> int | None:
-        """Return the number of points of the search of `arm`; None if it has a continuous range, and of a sampler other
-        than the grid without a search."""
+        """Return the number of points of the search of `arm`; None if it has a continuous range, and for a sampler
+        other than the grid without a search."""
         space = self.space(arm)
         if self.sampler.kind == "grid":
             return len(list_cells(space))

@@ -103,8 +103,8 @@ def add_earlier_sweeps(
 def select_passed_on(file: str | Path, name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the `overrides` of the sweep in `file` that apply to the earlier sweep `name` too.
 
-    To a stage of the same file, all but the name and what is for other stages. To a sweep of another file, which must
-    train the same model on the same data, the settings of the experiment, except those that stand for one sweep alone
+    For a stage of the same file: all but the name and what is for other stages. For a sweep of another file, which must
+    train the same model on the same data: the settings of the experiment, except those that stand for one sweep alone
     (`NOT_PASSED_ON`), and those of a validation set or of downstream tasks that it does not have.
     """
     place = _find_file(Path(file), name)
@@ -130,11 +130,11 @@ def select_passed_on(file: str | Path, name: str, overrides: Mapping[str, Any]) 
 
 
 def _find_file(file: Path, name: str) -> tuple[Path, str | None] | None:
-    """The file of the same folder that has the sweep `name`, and of a file with sizes or stages which."""
+    """Return the file of the same folder that has the sweep `name`, and which of its sizes or stages it is."""
     for path in sorted(file.parent.glob("*.yaml")):
         try:
             tree = read_yaml(path)
-        except AblateError:  # which is no matter of this sweep
+        except AblateError:  # whose errors are not this sweep's
             continue
         parts = tree.get("sizes") or tree.get("stages") or {}
         if tree.get("name") == name and not parts:

@@ -54,8 +54,8 @@ def _check_units(sweep: SweepFields) -> Iterator[Problem]:
 
 
 def find_reading(experiment: Experiment) -> int | None:
-    """Return every how many updates an objective with scores on downstream tasks is read: at validations that have
-    them. None: after the last update alone."""
+    """Return the number of updates between two readings of an objective with scores on downstream tasks, which is read
+    at validations that have them. None: only after the last update."""
     interval, every, steps = (
         experiment.validation.interval,
         experiment.evaluation.every_n_steps,
@@ -66,7 +66,8 @@ def find_reading(experiment: Experiment) -> int | None:
 
 
 def describe_readings(sweep: SweepFields) -> str:
-    """Return when an objective with scores on downstream tasks is read, as a line of a plan; '' for another one."""
+    """Return when an objective with scores on downstream tasks is read, as a line of a plan; '' for any other
+    objective."""
     if not any(map(is_score, list_parts(sweep.objective.metric))):
         return ""
     every = find_reading(sweep.base(next(iter(sweep.all_arms))))
@@ -106,9 +107,9 @@ logger = logging.getLogger(__name__)
 
 
 def check_published(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield the problems of the published figures: an arm that there is not, a metric that a run of such an arm does
-    not report, and a size where there are none. A score on any downstream task is accepted, as `ablate evaluate` can
-    measure it after training."""
+    """Yield the problems of the published figures: an unknown arm, a metric that a run of that arm does not report, and
+    a size in a file without sizes. A score on any downstream task is accepted, as `ablate evaluate` can measure it
+    after training."""
     for i, entry in enumerate(sweep.published):
         for arm in entry.values:
             if arm not in sweep.all_arms:
@@ -137,7 +138,7 @@ def drop_unreported(cls: type[SweepFields], before: Mapping[str, Any], after: Tr
         return after
     try:
         own, changed = (cls.model_validate({"name": "unnamed", **tree}).without_grid() for tree in (before, after))
-    except ValidationError:  # which is told of on its own
+    except ValidationError:  # reported separately
         return after
     lost = _find_unreported(changed).keys() - _find_unreported(own).keys()
     for i in sorted(lost):
@@ -152,7 +153,7 @@ def _find_unreported(sweep: SweepFields) -> dict[int, tuple[list[str], list[str]
     unreported = {}
     for i, entry in enumerate(sweep.published):
         for arm in filter(entry.values.__contains__, sweep.all_arms):
-            with contextlib.suppress(ConfigError):  # an experiment that is told of on its own
+            with contextlib.suppress(ConfigError):  # an invalid experiment, which is reported separately
                 known = list_metrics(sweep.base(arm))
                 if missing := [m for m in list_parts(entry.metric) if m not in known and not _names_score(m)]:
                     unreported[i] = missing, known

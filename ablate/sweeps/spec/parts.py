@@ -216,14 +216,14 @@ class TakenOver(Config):
     """The seeds on which they were chosen; no arm is tested on one of them."""
 
     def describe(self) -> str:
-        """Return what plans and reports say of it."""
+        """Return the sentence on it in plans and reports."""
         names = shorten_paths(path for settings in self.settings.values() for path in settings)
         told = ", ".join(f"{arm} {format_settings(settings, names)}".strip() for arm, settings in self.settings.items())
         return f"Nothing was tuned here: each arm has the settings that {self.sweep} chose for it ({told})."
 
 
 REPLACED = ("arms", "search", "fixed", "budget", "confirm", "objective", "published")
-"""The fields of a file that a size or stage may give anew."""
+"""The fields of a file that a size or stage may replace."""
 
 
 class Division(_Settings):

@@ -33,7 +33,7 @@ def list_changes(spec: Sweep, full: Sweep, overrides: Mapping[str, Any]) -> dict
 
 
 def describe_changes(changes: Mapping[str, str], told: Iterable[str] = ()) -> str:
-    """Return a sentence on `changes`, the first eight by name; '' if there are none but those `told` elsewhere."""
+    """Return a sentence on `changes`, the first eight by name; '' if there are none except those `told` elsewhere."""
     listed = [f"{path} {change}" for path, change in changes.items() if path not in {*told}]
     more = [count_noun(len(listed) - MOST_LISTED, "other")] if len(listed) > MOST_LISTED else []
     return f"The command line set {join_words([*listed[:MOST_LISTED], *more])}." if listed else ""
@@ -100,10 +100,10 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     updates shrink alike, so that warm-up and validations stay where they
     are in a run; batch, sequence length and what is searched stay. With `model` the layers keep `factor` of their
     weights by width at constant depth (`ModelConfig.narrowed`): tokens per parameter stay, and so do the layers that
-    Mix-LN's alpha and the factors of LNS and DeepNorm mean. Embedding and head go with
-    the width alone, as the vocabulary is what it is.
+    Mix-LN's alpha and the factors of LNS and DeepNorm mean. Embedding and head shrink with the width alone, as the
+    vocabulary stays.
 
-    The new sweep is called NAME-scaleX, or NAME-scaleX-model, and keeps what the full setting was in `scale`.
+    The new sweep is called NAME-scaleX, or NAME-scaleX-model, and records the full setting in `scale`.
 
     Raises ConfigError for a factor out of range or of less than one update, a sweep that is scaled already and one that
     searches what would shrink.

@@ -95,7 +95,7 @@ class Divided(NamedTuple):
 
 
 MAKES_ARMS = ("components", "design", "within")
-"""The parts of a sweep in the place of which the arms of a size or stage stand."""
+"""The parts of a sweep that the arms of a size or stage replace."""
 STAGES = "stages."
 """The prefix of a command-line setting for a single stage."""
 
@@ -128,8 +128,8 @@ def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, parts: Seq
 
 
 def _count_comparisons(tree: Tree, overrides: Mapping[str, Any]) -> int:
-    """Return the comparisons of one sweep; 0 where its arms, or what it is to confirm, are not valid, which it says
-    itself."""
+    """Return the number of comparisons of one sweep; 0 if its arms or its `confirm` are invalid, which is reported
+    separately."""
     settings = {path: value for path, value in overrides.items() if path.partition(".")[0] == "confirm"}
     confirm = tree.get("confirm") or {}
     try:
@@ -176,8 +176,8 @@ class Divisions(Config):
 def divide(tree: Mapping[str, Any], source: str) -> Divided:
     """The sweeps of a file's mapping.
 
-    The settings of a part go over the base experiment; the parts of a sweep that it gives replace those of the file; of
-    the published figures a size has its own and those of no size. Raises ConfigError.
+    The settings of a part go over the base experiment; the parts of a sweep that it gives replace those of the file; a
+    size has its own published figures and those without a size. Raises ConfigError.
     """
     plain = {key: value for key, value in tree.items() if key not in Divisions.model_fields}
     there = [key for key in Divisions.model_fields if tree.get(key) not in (None, {})]
@@ -193,7 +193,7 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
         raise ConfigError(describe_errors(Divisions, given, error), source) from None
     base, quoted = plain.get("experiment") or {}, plain.get("published") or []
     if not isinstance(base, Mapping) or not isinstance(quoted, list):
-        return Divided("", {"": plain})  # which tells what is wrong with it
+        return Divided("", {"": plain})  # which reports the problem
     if key == "sizes" and (problems := list(_validate_figures(quoted, parts))):
         raise ConfigError(problems, source)
     load_plugins(tree, base, source=source)
@@ -209,7 +209,7 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
 
 
 def _validate_figures(quoted: list[Any], sizes: Mapping[str, Division]) -> list[Problem]:
-    """Published figures of sizes that there are not."""
+    """Problems of published figures of unknown sizes."""
     return [
         Problem(f"published.{i}.size", f"is no size. Accepted: {', '.join(sizes)}.{did_you_mean(size, sizes)}", size)
         for i, entry in enumerate(quoted)

@@ -67,8 +67,8 @@ def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Ite
 
 
 def _leave_out(tree: Any, path: str) -> Any:
-    """Return `tree` without the entry at a dotted `path`, of which any key may have dots; without the last part of the
-    path that there is."""
+    """Return `tree` without the entry at a dotted `path`, whose keys may have dots themselves, or without the last part
+    of the path that exists."""
     if not isinstance(tree, Mapping):
         return tree
     key = max((key for key in tree if path == key or path.startswith(f"{key}.")), key=len, default=None)
@@ -101,7 +101,7 @@ def _check_seeds(sweep: SweepFields) -> Iterator[Problem]:
 
 
 def _check_settings_from(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield what keeps a sweep from taking over settings that another chose."""
+    """Yield the problems that keep a sweep from taking over settings that another chose."""
     if not sweep.settings_from or sweep.taken_over:
         return
     if sweep.components:
@@ -138,7 +138,7 @@ def _check_last_seed(sweep: SweepFields) -> Iterator[Problem]:
     """Yield a problem if the seeds above those of the search exceed the range of seeds."""
     try:
         last = max(*sweep.fresh_seeds(), *sweep.selection_seeds(), 0) if sweep.confirm.most_seeds else 0
-    except ConfigError:  # an experiment that is told of on its own
+    except ConfigError:  # an invalid experiment, which is reported separately
         return
     if last > MOST_SEED:
         tuned = {arm: sweep.base(arm).seed for arm in sweep.all_arms}
@@ -153,8 +153,8 @@ def _has_bad_grid(sweep: SweepFields, arm: str) -> bool:
 
 
 def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield the problems of the experiments of each arm, at the ends of everything that is searched, and what does not
-    go with the sampler, the pruner and the method."""
+    """Yield the problems of the experiments of each arm, at the ends of everything that is searched, and their
+    conflicts with the sampler, the pruner and the method."""
     yield from check_method(sweep)
     for arm in sweep.all_arms:
         where = f"arms.{arm}." if sweep.arms or sweep.designed else ""
@@ -198,7 +198,7 @@ def _check_starts(sweep: SweepFields, arm: str) -> Iterator[Problem]:
             yield Problem(place, f"is there twice for {arm}, and the same run would be trained twice. Remove one")
         for path, value in point.items():
             if path == "seed":
-                continue  # told before
+                continue  # reported above
             if path not in space:
                 text = f"is not searched for {arm}. Accepted: {', '.join(space) or 'nothing'}."
                 yield Problem(f"{place}.{path}", text + did_you_mean(path, space), value)
@@ -317,7 +317,7 @@ def _check_names(sweep: SweepFields) -> Iterator[Problem]:
 
 
 def merge_alike(problems: Iterable[Problem], arms: Iterable[str]) -> list[Problem]:
-    """Return `problems` with those that several arms have told once, with the names of these arms."""
+    """Return `problems`, each that several arms share once, with the names of these arms."""
     every = list(arms)
     merged: dict[tuple[str, str, str], list[str]] = {}
     first: dict[tuple[str, str, str], Problem] = {}
@@ -340,7 +340,7 @@ def merge_alike(problems: Iterable[Problem], arms: Iterable[str]) -> list[Proble
 
 
 MOST_LETTERS_OF_CELL = 400
-"""Of the name of an arm at a point, which is a part of the names of studies: those are stored in 512."""
+"""Maximum letters of the name of an arm at a point, a part of the names of studies, which have room for 512."""
 
 
 def _check_grid(sweep: SweepFields) -> Iterator[Problem]:
@@ -352,7 +352,7 @@ def _check_grid(sweep: SweepFields) -> Iterator[Problem]:
     if not any(plain.space(arm) for arm in plain.own_arms):
         return  # every arm is tested as it stands
     if any(sweep.sampler.validate(plain.space(arm)) for arm in plain.own_arms):
-        return  # which is told of on its own
+        return  # reported separately
     baseline = sweep.compared_with
     if own := list(sweep.own_arms[baseline].search):
         text = (
@@ -400,7 +400,7 @@ def _check_what_is_left_out(sweep: SweepFields) -> Iterator[Problem]:
     for arm in plain.own_arms:
         try:
             donor = find_own_donor(plain, arm)
-        except ConfigError:  # an experiment that is told of on its own
+        except ConfigError:  # an invalid experiment, which is reported separately
             continue
         if donor is not None:
             text = f"{donor} is tested at every point of its grid, so it has no best trial"
@@ -412,7 +412,7 @@ OF_LENGTH = ("trainer.max_steps", "schedule")
 
 
 def check_method(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield what does not go with rungs in the sampler, the pruner, the budget and the number of settings."""
+    """Yield the conflicts of rungs with the sampler, the pruner, the budget and the number of settings."""
     kind = sweep.method.kind
     if not sweep.method.staged:
         return
@@ -434,7 +434,7 @@ def check_method(sweep: SweepFields) -> Iterator[Problem]:
 
 
 def check_method_in_arm(sweep: SweepFields, arm: str) -> Iterator[Problem]:
-    """Yield what keeps the settings of `arm`, whose experiments are valid, from being compared."""
+    """Yield the problems that keep the settings of `arm`, whose experiments are valid, from being compared."""
     method, base = sweep.method, sweep.base(arm)
     if not method.staged:
         return
