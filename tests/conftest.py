@@ -35,11 +35,13 @@ torch.set_num_threads(1)  # the models are tiny: a second thread costs more than
 IMPORT_OF_AN_ADDON = re.compile(
     r"^from (ablate\.addons|docs\.pages|bundles|evaluation|export|papers|post_training|scaling)\b", re.MULTILINE
 )
+WITHOUT_ADDONS = find_spec("ablate.addons") is None
 
 
 def pytest_ignore_collect(collection_path):
-    """Where the addons were deleted, the tests that import one are left out: the others are the core's."""
-    if collection_path.suffix == ".py" and find_spec("ablate.addons") is None:
+    """Where the addons were deleted, the files that import one are left out, and so are (see below) the cases marked
+    `addons`: the others are the core's."""
+    if WITHOUT_ADDONS and collection_path.suffix == ".py":
         return bool(IMPORT_OF_AN_ADDON.search(collection_path.read_text(encoding="utf-8"))) or None
     return None
 
@@ -59,6 +61,9 @@ LONGEST = ("gpu", "parallel", "test_devices.py", "test_group.py", "test_install.
 
 def pytest_collection_modifyitems(items):
     """What takes longest goes first, so that no worker is at it while the others have nothing left."""
+    for item in items:
+        if WITHOUT_ADDONS and item.get_closest_marker("addons"):
+            item.add_marker(pytest.mark.skip("the addons were deleted"))
     items.sort(key=lambda item: not {*item.path.parts} & {*LONGEST})
 
 

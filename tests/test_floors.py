@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.util import resolve_name
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
 import pytest
@@ -105,6 +105,36 @@ def test_the_core_trains_sweeps_and_reports_without_addons_and_says_what_is_left
         room = "ablate.addons.evaluation" if part.startswith("evaluation") else "ablate.addons.post_training"
         assert f"{part}: needs the package {room}" in text
         assert text.rstrip(".").endswith("which is not installed")
+
+
+READ = (
+    "ablate", "ablate_sweeps.py", "benchmarks", "docs", "sweeps", "tests", "pyproject.toml", "setup.py", "mkdocs.yml",
+    "constraints.txt", "Makefile", "README.md", "AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+)  # fmt: skip
+"""What the tests read, of the checkout."""
+FEWEST = 5000  # of the core's tests
+
+
+@pytest.mark.chaos
+def test_the_core_passes_its_own_tests_where_the_addons_were_deleted(tmp_path):
+    copy = tmp_path / "core"
+    copy.mkdir()
+    leave_out = shutil.ignore_patterns("__pycache__", "addons", ".*")
+    for name in READ:
+        source = PACKAGE.parent / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=leave_out)
+        else:
+            shutil.copy(source, copy / name)
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", "-rs"]
+    if find_spec("xdist"):
+        words += ["-n", str(os.cpu_count()), "--dist", "worksteal"]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "ABLATE_"))}
+    environment = {**inherited, "PYTHONPATH": str(copy)}
+    done = subprocess.run(words, cwd=copy, env=environment, capture_output=True, text=True, timeout=2400)
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
+    assert "the addons were deleted" in done.stdout  # what was tested is the copy
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= FEWEST, done.stdout[-2000:]
 
 
 def test_the_rooms_at_the_top_are_few():

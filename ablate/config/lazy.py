@@ -51,14 +51,20 @@ def postpone_imports() -> Iterator[None]:
 
 
 class LazyModule:
-    """A module that is imported when one of its names is first used."""
+    """A module that is imported when one of its names is first used. Raises AblateError if it is of an addon that was
+    deleted."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        with postpone_collection():
-            module = import_module(self.name)
+        try:
+            with postpone_collection():
+                module = import_module(self.name)
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("ablate.addons"):
+                raise
+            raise AblateError(f"This needs the package {error.name}, which is not installed.") from None
         return getattr(module, attribute)
 
 

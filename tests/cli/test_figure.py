@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from ablate.cli import main
 
 
@@ -22,11 +24,13 @@ def test_an_unknown_sweep(swept, capsys):
     assert "Did you mean demo" in capsys.readouterr().err
 
 
+@pytest.mark.addons
 def test_a_sweep_that_was_not_measured_in_training(swept, capsys):
     assert main(["diagnose", "demo", "--what", "figure:lns-4"]) == 2
     assert "trainer.diagnose.what=variance" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.addons
 def test_they_are_listed(capsys):
     assert main(["list", "figures", "--json"]) == 0
     rows = {row["figure"]: row["also called"] for row in json.loads(capsys.readouterr().out)}

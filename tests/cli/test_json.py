@@ -108,6 +108,7 @@ def test_what_only_reads(swept, document, words):
     assert document(*words, "--json")
 
 
+@pytest.mark.addons
 def test_word_similarity(swept, document, tmp_path, monkeypatch):
     (tmp_path / "pairs.txt").write_text("a\tb\t7\nb\tc\t3\na\tc\t2\n")
     words = ["diagnose", "sweep:demo/pre", "sweep:demo/mix", "--what", "word_similarity", "--neighbours", 5]
@@ -116,6 +117,7 @@ def test_word_similarity(swept, document, tmp_path, monkeypatch):
     assert len(document(*words, "--json")["similarities"]) == 4
 
 
+@pytest.mark.addons
 def test_evaluate(swept, document, tmp_path):
     pytest.importorskip("lm_eval")
     (tmp_path / "piqa").mkdir()
@@ -125,6 +127,7 @@ def test_evaluate(swept, document, tmp_path):
     assert {one["model"].partition("/")[2] for one in document(*words, "--json")} == {"pre", "post", "mix"}
 
 
+@pytest.mark.addons
 def test_align(swept, document, pairs):
     pytest.importorskip("trl")
     words = ["--method", "dpo", "--pairs", pairs, "--template", "plain", "--steps", 1, "--batch-size", 2]
@@ -148,11 +151,13 @@ def test_the_plans_of_all_files(swept, document, tmp_path, monkeypatch):
     assert (one["file"], len(one["plans"]), one["problem"]) == ("sweeps/toy.yaml", 2, None)
 
 
+@pytest.mark.addons
 def test_export(swept, document, tmp_path):
     content = document("export", "sweep:demo/pre", "--to", "safetensors", "--output", tmp_path / "exported", "--json")
     assert content["files"] == sorted(file.name for file in (tmp_path / "exported").iterdir())
 
 
+@pytest.mark.addons
 def test_sizes(store, document, tmp_path, monkeypatch):
     file = tmp_path / "toy.yaml"
     file.write_text(yaml.safe_dump(LADDER))

@@ -14,10 +14,18 @@ from ablate.config.errors import AblateError
 from ablate.config.lazy import LazyModule, import_library, postpone_imports
 
 ROOT = Path(ablate.__file__).parent
-POSTPONED = sorted(file for file in ROOT.rglob("*.py") if "\nwith postpone_imports():" in file.read_text())
+POSTPONED = [
+    pytest.param(
+        file,
+        id=".".join(file.relative_to(ROOT).with_suffix("").parts),
+        marks=[pytest.mark.addons] if "from ablate.addons" in file.read_text() else [],
+    )
+    for file in sorted(ROOT.rglob("*.py"))
+    if "\nwith postpone_imports():" in file.read_text()
+]
 
 
-@pytest.mark.parametrize("file", POSTPONED, ids=lambda file: ".".join(file.relative_to(ROOT).with_suffix("").parts))
+@pytest.mark.parametrize("file", POSTPONED)
 def test_what_is_postponed_are_modules(file):
     blocks = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.With)]
     nodes = [node for block in blocks for node in block.body]

@@ -199,6 +199,7 @@ def test_a_classifier_has_an_accuracy(trained):
 
 
 @pytest.mark.usefixtures("_plain_figures")
+@pytest.mark.addons
 def test_a_model_that_cannot_be_measured_so_is_refused_before_it_is_measured(store, vit_settings, monkeypatch):
     layers = {"kind": "convpool", "width": 4, "last_padding": 1}
     run = train(Experiment.from_mapping({**vit_settings, "model": layers}, {"trainer.max_steps": 4})).run_id

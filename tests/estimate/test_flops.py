@@ -62,9 +62,14 @@ def test_a_tied_head_has_no_parameters_and_costs_the_same():
     [
         ({"model.kv_heads": 2, "norm": "hybrid"}, (32,)),
         ({"model": "vit", "model.patch_size": 4, "norm": "subln"}, (3, 16, 16)),
-        ({"norm": "hybrid", "warm_start": {"from": "somewhere", "copy": "all"}, "lora": {"rank": 4}}, (32,)),
-        ({"model": "gru", "norm.layer": "layernorm"}, (32,)),
-        ({"model": "convpool", "norm.layer": "prmsnorm"}, (3, 16, 20)),
+        *(
+            pytest.param(*case, marks=pytest.mark.addons)
+            for case in (
+                ({"norm": "hybrid", "warm_start": {"from": "somewhere", "copy": "all"}, "lora": {"rank": 4}}, (32,)),
+                ({"model": "gru", "norm.layer": "layernorm"}, (32,)),
+                ({"model": "convpool", "norm.layer": "prmsnorm"}, (3, 16, 20)),
+            )
+        ),
     ],
 )
 def test_flops_are_those_that_torch_counts(settings, shape):
@@ -80,6 +85,7 @@ def test_flops_are_those_that_torch_counts(settings, shape):
     assert counts.forward_flops == total
 
 
+@pytest.mark.addons
 def test_a_frozen_head_hands_its_gradient_on_and_has_none_itself():
     model = {"kind": "llama", "hidden": 8, "layers": 2, "heads": 2, "mlp": 12}
     _, _, free = counted({"model": model}, 50, (16,))
@@ -88,6 +94,7 @@ def test_a_frozen_head_hands_its_gradient_on_and_has_none_itself():
     assert counts.training_flops == free.training_flops - 2 * 50 * 8
 
 
+@pytest.mark.addons
 def test_adapters_are_counted_and_trained_beside_frozen_matrices():
     """By hand: rank 3 on query, key and value (8 -> 24) of two layers; the rest hands its gradient on."""
     pytest.importorskip("peft")

@@ -58,6 +58,7 @@ def test_the_peak_of_training_is_that_of_the_allocator(kind, precision, checkpoi
 
 @pytest.mark.parametrize(("checkpointing", "batch"), [(False, 2), (True, 24)])
 @pytest.mark.parametrize("frozen", [["embedding", "head"], ["embedding", "layers.0", "layers.1.attn"], ["layers.6"]])
+@pytest.mark.addons
 def test_so_it_is_with_frozen_parts(frozen, checkpointing, batch):
     setup = Setup("one", 1, "32-true", batch, 1, checkpointing, False)
     compare(experiment_of("pre", warm_start={"freeze": frozen}), setup)
@@ -65,6 +66,7 @@ def test_so_it_is_with_frozen_parts(frozen, checkpointing, batch):
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
 @pytest.mark.parametrize(("dropout", "batch"), [(0.0, 2), (0.0, 24), (0.1, 24)])
+@pytest.mark.addons
 def test_so_it_is_with_adapters(dropout, checkpointing, batch):
     pytest.importorskip("peft")
     start = {"from": "somewhere", "copy": "all"}

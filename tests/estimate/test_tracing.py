@@ -64,7 +64,11 @@ def update(model, inputs, targets, precision, checkpointing):
 @pytest.mark.parametrize(
     ("family", "kind", "precision"),
     [
-        pytest.param(*case, precision, marks=[] if (number // 2 + place) % 2 == 0 else pytest.mark.chaos)
+        pytest.param(
+            *case,
+            precision,
+            marks=[pytest.mark.chaos] * ((number // 2 + place) % 2) + [pytest.mark.addons] * (case[0] in OTHERS),
+        )
         for number, case in enumerate(CASES)
         for place, precision in enumerate(("32-true", "bf16-mixed"))
     ],
@@ -102,7 +106,14 @@ def test_what_is_kept_for_the_backward_pass_is_what_autograd_saves(family, kind,
     ],
 )
 @pytest.mark.parametrize(
-    ("family", "kind"), [("llama", "pre"), ("llama", "hybrid"), ("vit", "mix"), ("vit", "peri"), *CASES[-2:]]
+    ("family", "kind"),
+    [
+        ("llama", "pre"),
+        ("llama", "hybrid"),
+        ("vit", "mix"),
+        ("vit", "peri"),
+        *(pytest.param(*case, marks=pytest.mark.addons) for case in CASES[-2:]),
+    ],
 )
 def test_the_peak_is_that_of_the_allocator(family, kind, precision, checkpointing):
     model, inputs, targets = real(family, kind, layers=6)

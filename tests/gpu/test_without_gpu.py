@@ -4,6 +4,7 @@ type. A mistake of devices or types ends the step with torch's own error."""
 import pytest
 from gpu.cases import PRECISIONS, SHARED, SIZED, STEPS, UPDATES
 
+from ablate.models import models
 from ablate.norms import norm_layers, placements
 
 LOGGED = ("batch 1", f"batch {UPDATES}")
@@ -18,7 +19,7 @@ def results_of(found):
 def test_every_family_placement_norm_layer_and_precision_is_among_the_cases():
     families, kinds, layers, precisions = map(set, zip(*STEPS.values(), strict=True))
     assert families == set(SIZED)  # what a library names has its own layers
-    assert kinds == {*placements, "summed_inputs"}
+    assert kinds == {*placements} | {"summed_inputs" for family in SIZED if not models[family].has_residuals}
     assert layers == set(norm_layers)
     assert precisions == set(PRECISIONS) == set(NARROW)
 

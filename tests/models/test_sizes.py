@@ -101,6 +101,7 @@ CONVPOOL = ("convpool-digits", "convpool-cnn-c")  # tests/models/test_convpool.p
 PUBLISHED = ("qwen3-0.6b", "olmo2-1b", "olmo2-7b")  # tests/models/test_published.py
 
 
+@pytest.mark.addons
 def test_every_named_size_is_tested():
     assert set(models.presets) == {*PAPER, *TWO_STAGE, *TIMM, *CONVPOOL, "vit-digits", "vit-glyphs", *PUBLISHED}
 

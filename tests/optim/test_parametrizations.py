@@ -256,7 +256,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[pytest.mark.addons] if what == "no roles" else []) for what in REFUSED]
+)
 def test_what_does_not_go_together_is_refused(what):
     settings, message = REFUSED[what]
     family = {} if "model" in settings else FAMILIES["llama"]

@@ -105,7 +105,13 @@ def test_machine_code_gives_the_numbers_of_eager_models(family, kind):
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
-    ("family", "kind"), [("hf", "library"), ("hf", "post"), ("gru", "summed_inputs"), ("convpool", "summed_inputs")]
+    ("family", "kind"),
+    [
+        ("hf", "library"),
+        ("hf", "post"),
+        pytest.param("gru", "summed_inputs", marks=pytest.mark.addons),
+        pytest.param("convpool", "summed_inputs", marks=pytest.mark.addons),
+    ],
 )
 def test_models_of_other_families_share_programs_too(programs, family, kind):
     check_one_compilation(build(family, kind), programs)

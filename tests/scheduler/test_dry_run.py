@@ -306,6 +306,7 @@ def test_ten_times_the_median_of_the_others_either_way_is_told():
     assert name({"a": float("nan")}) == ["a"]
 
 
+@pytest.mark.addons
 def test_arms_that_start_from_another_model_are_left_out(store, tiny_settings):
     arms = {"base": {}, "reused": {"warm_start": {"from": "sweep:/base", "copy": ["embedding"]}}}
     tree = {"name": "donors", "experiment": tiny_settings, "arms": arms, "sampler": "grid"}

@@ -157,6 +157,7 @@ def test_the_data_of_each_searched_value_is_known(store, spec, tiny_settings, co
         open_sweep(sweep, storage_url(), False, None)
 
 
+@pytest.mark.addons
 def test_a_source_run_whose_weights_have_changed_is_refused(trained, spec, monkeypatch):
     source = trained("llama").run_id
     own = open_trained(source).experiment

@@ -62,6 +62,7 @@ def files(tmp_path):
     return tmp_path / "two.yaml"
 
 
+@pytest.mark.addons
 def test_the_earlier_sweep_goes_first_and_every_trial_names_what_it_started_from(store, files, capsys):
     assert main(["sweep", str(files)]) == 0
     assert "first runs first: second starts from its trials." in capsys.readouterr().out
@@ -95,6 +96,7 @@ def test_the_earlier_sweep_goes_first_and_every_trial_names_what_it_started_from
     assert (store / "runs" / best["none"] / "last.ckpt").exists()
 
 
+@pytest.mark.addons
 def test_without_its_file_a_missing_sweep_is_asked_for(store, files):
     files.with_name("one.yaml").unlink()
     with pytest.raises(
@@ -103,6 +105,7 @@ def test_without_its_file_a_missing_sweep_is_asked_for(store, files):
         sweep(add_earlier_sweeps(files, load_sweeps(files), {})[-1])
 
 
+@pytest.mark.addons
 def test_a_search_that_is_not_done_is_not_started_from(store, files):
     first, second = add_earlier_sweeps(files, load_sweeps(files), {})
     simulate(first, lambda arm, params, seed: 1.0, open_storage(storage_url()), trials=3)
@@ -228,6 +231,7 @@ def test_what_the_earlier_file_has_itself_is_passed_on(files):
     assert select_passed_on(files, "first", said) == {"data.val_sets.wiki.files": "b", "evaluation.shots": 1}
 
 
+@pytest.mark.addons
 def test_the_plan_says_what_is_passed_on(store, files, capsys):
     words = ["trainer.max_steps=3", "confirm.seeds=2", "search.optimizer.lr=[1e-3]", "objective.metric=val/perplexity"]
     assert main(["sweep", str(files), "--dry-run", *words]) == 0

@@ -77,6 +77,7 @@ def test_an_interrupted_run_draws_the_same_masks_and_validation_has_its_own(stor
     assert first.metrics["val/loss"] == pytest.approx(other.metrics["val/loss"], rel=1e-5)
 
 
+@pytest.mark.addons
 def test_its_encoder_is_fine_tuned(store):
     first = train(Experiment.from_mapping(SETTINGS))
     start = {"from": first.run_id, "copy": ["embedding", "layers", "final_norm"]}

@@ -26,6 +26,7 @@ def answers(tmp_path):
 
 
 @pytest.mark.parametrize("norm", ["pre", "mix"])
+@pytest.mark.addons
 def test_a_pre_trained_model_learns_to_answer(trained_once, tiny_settings, answers, norm):
     tree = {**tiny_settings, "norm": norm}
     donor = trained_once(Experiment.from_mapping(tree)).run_id
@@ -47,6 +48,7 @@ def test_a_pre_trained_model_learns_to_answer(trained_once, tiny_settings, answe
     assert loss(result.run_id) < loss(donor) / 2
 
 
+@pytest.mark.addons
 def test_an_interrupted_one_goes_on_bit_by_bit(trained_once, tiny_settings, answers):
     donor = trained_once(Experiment.from_mapping(tiny_settings)).run_id
     packed = {**answers, "layout": "packed", "seq_len": 40}

@@ -60,7 +60,7 @@ def set_device(monkeypatch, gpu):
         (True, precision.COMPILED_FROM, {}, True),
         (True, precision.COMPILED_FROM - 1, {}, False),
         (True, 10**6, {"trainer.compile": False}, False),
-        (True, 10**6, {"model": "gru"}, False),
+        pytest.param(True, 10**6, {"model": "gru"}, False, marks=pytest.mark.addons),
         (False, 10**6, {}, False),
         (False, 10, {"trainer.compile": True}, True),
     ],

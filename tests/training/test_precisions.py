@@ -37,7 +37,9 @@ def corpora(tmp_path_factory):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("added", ADDED)
+@pytest.mark.parametrize(
+    "added", [pytest.param(added, marks=[pytest.mark.addons] if added == "lora" else []) for added in ADDED]
+)
 def test_every_addition_trains_in_every_precision(family_settings, added, precision, corpora, trained_once, tmp_path):
     settings = dict(ADDED[added])
     if "warm_start.from" in settings:

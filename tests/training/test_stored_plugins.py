@@ -75,13 +75,18 @@ def test_a_run_of_this_store_is_opened_without_being_asked(own, store, tmp_path)
 @pytest.mark.parametrize(
     "words",
     [
-        ["export", "{file}", "--to", "safetensors", "--output", "exported"],
         ["diagnose", "{file}", "--what", "angular", "--tokens", "100"],
         ["diagnose", "init:{file}", "--what", "angular", "--tokens", "100"],
-        ["diagnose", "{file}", "--what", "word_similarity", "--pairs", "pairs.txt"],
-        ["evaluate", "{file}", "--tasks", "piqa"],
-        ["align", "{file}", "--method", "dpo", "--pairs", "pairs.json"],
-        ["train", "warm_start.from={file}", "warm_start.copy=all"],
+        *(
+            pytest.param(words, marks=pytest.mark.addons)
+            for words in (
+                ["export", "{file}", "--to", "safetensors", "--output", "exported"],
+                ["diagnose", "{file}", "--what", "word_similarity", "--pairs", "pairs.txt"],
+                ["evaluate", "{file}", "--tasks", "piqa"],
+                ["align", "{file}", "--method", "dpo", "--pairs", "pairs.json"],
+                ["train", "warm_start.from={file}", "warm_start.copy=all"],
+            )
+        ),
     ],
     ids=lambda words: f"{words[0]} {words[1][:5]}",
 )
@@ -95,6 +100,7 @@ def test_no_verb_runs_what_a_checkpoint_names(foreign, words, capsys, tmp_path):
     assert "Traceback" not in told
 
 
+@pytest.mark.addons
 def test_a_named_plugin_is_run(foreign, capsys, tmp_path, tiny_settings):
     words = ["export", str(foreign), "--to", "safetensors", "--output", "exported"]
     assert main([*words, "plugins=mine.py"]) == 0, capsys.readouterr().err
@@ -110,6 +116,7 @@ def test_a_named_plugin_is_run(foreign, capsys, tmp_path, tiny_settings):
     assert train(start).status == "completed"
 
 
+@pytest.mark.addons
 def test_a_sweep_that_starts_from_it_is_refused_before_anything_is_stored(foreign, capsys, tiny_settings):
     tree = {
         "name": "s",
@@ -125,6 +132,7 @@ def test_a_sweep_that_starts_from_it_is_refused_before_anything_is_stored(foreig
     assert main(["sweep", "s.yaml", "plugins=mine.py", "--dry-run"]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.addons
 def test_an_exported_folder_runs_nothing(foreign, tmp_path):
     assert main(["export", str(foreign), "--to", "safetensors", "--output", "exported", "plugins=mine.py"]) == 0
     forget()

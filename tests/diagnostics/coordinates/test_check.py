@@ -141,7 +141,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[pytest.mark.addons] if what == "another family" else []) for what in REFUSED]
+)
 def test_what_is_refused(store, recipe, tmp_path, what, capsys):
     words, message = REFUSED[what]
     files = {"FILE": recipe, "GRU": tmp_path / "gru.yaml", "WARM": tmp_path / "warm.yaml"}
