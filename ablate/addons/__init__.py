@@ -1,1 +1,1 @@
-"""What the core can do without: each package here may be deleted, and the rest passes its tests."""
+"""Packages that the core can do without: each may be deleted, and the rest passes its tests."""

@@ -75,7 +75,7 @@ _DISK = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}  # 
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells a wrong argument in one line, as every other mistake is told, and not below the usage."""
+    """Reports a wrong argument in one line, like every other mistake, and not below the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {shorten_values(message.removeprefix('argument '))}\n")
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options. Exits with status 2 for what is none."""
+    """Return the options. Exits with status 2 for any other."""
     verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
     names = [module.__name__.rpartition(".")[2] for module in VERBS]
     if verb and verb not in names and not verb.startswith("-"):
@@ -145,7 +145,7 @@ def _explain(error: BaseException, verb: str) -> int | None:
     if isinstance(error, KeyboardInterrupt):
         print("stopped", file=sys.stderr)
         return 130
-    if isinstance(error, BrokenPipeError):  # the reader, such as head, has gone: nothing to tell, unless work was cut
+    if isinstance(error, BrokenPipeError):  # the reader, such as head, has gone: nothing to report, unless work was cut
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141 if verb in ("train", "sweep", "work") else 0
     if isinstance(error, AblateError):

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render(comparison: compare.Comparison, console: Console) -> None:
-    """Print the tables, and what they do not show."""
+    """Print the tables, and their limits."""
     labels = [side.label for side in comparison.sides]
     if comparison.settings:
         console.print("Settings that differ", style="bold")

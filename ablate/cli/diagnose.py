@@ -149,7 +149,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render(found: Diagnosis | Drawing, console: Console) -> None:
-    """Print what was measured, or what a figure shows."""
+    """Print the measurements, or the numbers of a figure."""
     if isinstance(found, ablate.Drawing):
         _render_drawing(found, console)
     else:

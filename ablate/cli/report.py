@@ -155,5 +155,5 @@ def report_sizes(name: str, sizes: Mapping[str, SweepRecord], extrapolate: str |
 
 
 def note_plan(name: str, specs: Mapping[str, Sweep]) -> list[str]:
-    """Return what is to be known before the sizes (size -> sweep) of the file `name` are run."""
+    """Return remarks on the sizes (size -> sweep) of the file `name` before they are run."""
     return [LACKING] if find_spec("ablate.addons") is None else over_sizes.note_plan(name, specs)

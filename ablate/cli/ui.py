@@ -76,8 +76,8 @@ def serve(host: str, port: int) -> int:
     command += ["--default-artifact-root", (tracking.store_path() / "artifacts").as_uri()]
     # without eight processes, of a quarter of a gigabyte each, that judge language models' answers in the background
     surroundings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ, **SAFE_PATH}
-    surroundings["MLFLOW_BACKEND_STORE_URI"] = client.tracking_uri  # its password is not for who lists the processes
-    aside = tempfile.TemporaryDirectory()  # MLflow makes the folder of what it takes for a path
+    surroundings["MLFLOW_BACKEND_STORE_URI"] = client.tracking_uri  # a list of processes would show its password
+    aside = tempfile.TemporaryDirectory()  # MLflow creates the folder of any path
     process = subprocess.Popen(
         command,
         env=surroundings,

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render(verification: verify.Verification, console: Console) -> None:
-    """Print what was found, and what came of it."""
+    """Print the findings and the result."""
     found = [*verification.damage, *verification.changed]
     for text in found[:_MOST]:
         print_wrapped(console, f"- {text}")

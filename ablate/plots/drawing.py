@@ -23,7 +23,7 @@ DPI = 150
 PANEL = (3.3, 3.1)  # inches
 _GRID = "#e6e6e6"
 _FONTS = ["DejaVu Sans", "Verdana"]
-"""Of an SVG. A browser without the first, by whose widths texts are placed, takes narrower ones."""
+"""Fonts of an SVG. Texts are placed by the widths of the first; a browser without it takes narrower ones."""
 _LETTER = 0.0072  # inches of a letter's width, for each point of the font's size
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
@@ -51,14 +51,14 @@ def save_png(figure: Figure, folder: Path) -> Path:
 
 
 def _write_png(drawn: Drawn, file: Path) -> None:
-    """Write what was drawn. Matplotlib's `savefig` would draw it twice."""
+    """Write a drawn figure. Matplotlib's `savefig` would draw it twice."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(drawn).print_png(file, metadata={"Software": None})
 
 
 def draw(figure: Figure) -> tuple[Drawn, dict[str, Sequence[str]]]:
-    """Return what matplotlib draws of a figure, and the titles of its points by the id of their group. No global state
+    """Return a figure as drawn by matplotlib, and the titles of its points by the id of their group. No global state
     of pyplot is touched."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Drawn

@@ -17,15 +17,15 @@ class Axis:
     label: str = ""
     log: bool = False
     near: float = 0
-    """Where above 0: logarithmic on both sides of zero, and linear as far as this."""
+    """If above 0: logarithmic on both sides of zero, and linear up to this value."""
     limits: Range | None = None
-    """None: as the marks need them."""
+    """The two ends; None: as the marks need them."""
     ticks: Mapping[Any, str] | None = None
     """Place -> label; None: where matplotlib puts them."""
     within: Range | None = None
     """Where ticks are, if not on the whole axis."""
     numbers: Literal["", "layers", "items"] = ""
-    """What they are: whole numbers from 1, or amounts such as 20 k."""
+    """Kind of the numbers: whole numbers from 1, or amounts such as 20 k."""
     grid: bool = True
 
 
@@ -49,7 +49,7 @@ class Entry:
     colour: str
     marker: str = ""
     dash: str = "-"
-    """As a line's; "": no line."""
+    """The style of a line; "": no line."""
     hollow: bool = False
 
 
@@ -62,9 +62,9 @@ class Panel:
     y: Axis = Axis()
     title: str = ""
     bar: Bar | None = None
-    """Of this panel alone."""
+    """The scale of this panel alone."""
     entries: Sequence[Entry] = ()
-    """Of a legend beside this panel."""
+    """The lines of a legend beside this panel."""
     bare: bool = False
     """Whether it has no axes."""
 
@@ -76,10 +76,10 @@ class Part:
     panels: Sequence[Panel]
     """Row by row."""
     across: int = 4
-    """How many are side by side."""
+    """The number of panels side by side."""
     title: str = ""
     bar: Bar | None = None
-    """Of all its panels."""
+    """The scale of all its panels."""
     share: str = ""
     """x: panels below one another have one x axis; y: panels side by side have one y axis; xy."""
     widths: Sequence[float] | None = None
@@ -93,16 +93,16 @@ class Figure:
     """A figure."""
 
     name: str
-    """Its file's, without a suffix."""
+    """The name of its file, without a suffix."""
     title: str
     parts: Sequence[Part]
     """Below one another."""
     subtitle: str = ""
-    """What the marks mean."""
+    """The meaning of the marks."""
     caption: str = ""
-    """What it shows, beside the figure."""
+    """The content, in words beside the figure."""
     entries: Sequence[Entry] = ()
-    """Of the legend below the panels."""
+    """The lines of the legend below the panels."""
     size: tuple[float, float] | None = None
     """Inches; None: as its parts need it."""
 

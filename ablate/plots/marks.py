@@ -218,7 +218,7 @@ class Cells:
     """A matrix, or the pixels of an image, in colours; NaN is blank."""
 
     values: Any
-    """Of [row, column], or [row, column, colour]."""
+    """[row, column], or [row, column, colour]."""
     limits: Range = (0, 1)
     """The values of the first and the last colour."""
     colours: str = MAP
@@ -227,7 +227,7 @@ class Cells:
     """left, right, bottom, top of a matrix whose first row is at the bottom; None: the first is at the top, and the
     axes have no ticks."""
     edges: Sequence[float] | None = None
-    """Of the columns on the x axis, where they are not of one width."""
+    """Edges of the columns on the x axis, if they differ in width."""
     fills: bool = False
     """Whether the cells are stretched to the panel rather than square."""
 

@@ -16,12 +16,12 @@ from ablate.verdict.comparison import Compared
 from ablate.verdict.outcomes import LOSS
 
 MOST_ARMS = 12
-"""In one figure; more lines cannot be told apart."""
+"""Most arms in one figure; more lines cannot be told apart."""
 LEAST_POINTS = 2
 FEW = 30
 """Values of a line that are marked."""
 _ABOVE = 1.05
-"""Of the trivial loss: the top of the axis."""
+"""The top of the axis, as a multiple of the trivial loss."""
 
 
 def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int, dict[str, float]]:
@@ -41,7 +41,7 @@ def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int,
 
 
 def collect_bands(record: SweepRecord, compared: Mapping[str, Compared]) -> dict[str, dict[int, dict[str, float]]]:
-    """Return arm -> its band, of those that were validated twice or more. Of a grid with too many points for one
+    """Return arm -> its band, of those that were validated twice or more. For a grid with too many points for one
     figure, each arm at its best point; empty for too many arms."""
     shown = list(compared)
     if len(shown) > MOST_ARMS:

@@ -232,7 +232,7 @@ class _Measured:
     parts: dict[str, Parts]
     """Arm -> its differences from the baseline."""
     questions: frozenset[str]
-    """That all were asked."""
+    """Questions that all were asked."""
 
     def bound(self, levels: Mapping[str, float], pairs: Mapping[str, Sequence[Seed]]) -> Row:
         """Return the row with the differences at `levels`."""
@@ -273,8 +273,8 @@ def _measure(
     baselines: Mapping[str, str],
     pairs: Mapping[str, Sequence[Seed]],
 ) -> _Measured:
-    """Return the means of `arms` and their differences from `baselines`, on the questions that all were asked; of a
-    metric that is no mean over questions, the means over runs alone."""
+    """Return the means of `arms` and their differences from `baselines`, on the questions that all were asked; for a
+    metric that is not a mean over questions, only the means over runs."""
     metric = row.metric
     answers = {arm: {s: average_by_question([score], metric) for s, score in own.items()} for arm, own in arms.items()}
     common = frozenset.intersection(*(frozenset(values) for own in answers.values() for values in own.values()))

@@ -17,7 +17,7 @@ from ablate.verdict.statements import format_estimate
 
 
 def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> list[Section]:
-    """Return the effects of a factorial with their verdicts; nothing of other sweeps, and before the first fresh
+    """Return the effects of a factorial with their verdicts; nothing for other sweeps, and before the first fresh
     seed."""
     name, metric = objective.title, objective.metric
     if not effects:
@@ -42,7 +42,8 @@ def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> lis
 
 
 def _format_effect(effect: Effect, versus: Versus | None, metric: str) -> str:
-    """Return '-0.12 ± 0.03 (n=5, 1 left out)'; that of an interaction is not cut at what a difference can be."""
+    """Return '-0.12 ± 0.03 (n=5, 1 left out)'; the interval of an interaction is not clipped to possible
+    differences."""
     if versus is None or versus.difference is None:
         return NOTHING
     bounds = {"bounds": find_difference_bounds(metric)} if effect.contrast.is_main else {}
@@ -57,7 +58,7 @@ def _format_failed(effect: Effect) -> str:
 
 
 def _explain(effects: Mapping[str, Effect]) -> Iterator[str]:
-    """Yield what the figures mean, and by which rules they were made."""
+    """Yield explanations of the figures, and of the rules behind them."""
     any_effect = next(iter(effects.values()))
     sharing = "one comparison" if any_effect.family == 1 else f"{any_effect.family} comparisons together"
     yield (

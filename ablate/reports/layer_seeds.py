@@ -1,8 +1,8 @@
-"""What the layers of each arm do at the end of training, over its fresh seeds: of sweeps with `trainer.diagnose`.
+"""The layers of each arm at the end of training, over its fresh seeds, in sweeps with `trainer.diagnose`.
 
-Numbers are means over thirds of the depth. Compared are, for each number, the last third of an arm with its own middle,
-and with the last third of the baseline, in pairs of seeds: all of them share an error of 5 %, apart from that of the
-verdict. Seeds that failed are left out, so that all of this is about models that trained.
+Numbers are means over thirds of the depth. For each number, the last third of an arm is compared with its own middle,
+and with the last third of the baseline, in pairs of seeds: all comparisons share an error of 5 %, apart from that of
+the verdict. Seeds that failed are left out, so that all of this is about models that trained.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LayerDifference:
     arm: str
     column: str
     against: str
-    """What is subtracted: "its middle", or an arm, of which the last third."""
+    """The subtracted mean: "its middle", or an arm, whose last third it is."""
     is_ratio: bool
     """Whether it is that of the natural logarithms."""
     estimate: Estimate | None
@@ -65,7 +65,7 @@ class LayerDifference:
 
 @dataclass(frozen=True)
 class LayersOverSeeds:
-    """What the layers of all arms do."""
+    """The layers of all arms."""
 
     numbers: dict[str, dict[str, LayerNumber]]
     """Column -> arm -> its numbers."""
@@ -78,12 +78,12 @@ class LayersOverSeeds:
 
 
 def describe_column(column: str) -> str:
-    """Return what a number is, with its unit."""
+    """Return the description of a number, with its unit."""
     return next((m.columns[column] for m in measurements.values() if column in m.columns), column.replace("_", " "))
 
 
 def compare_layers(record: SweepRecord) -> LayersOverSeeds | None:
-    """Return what the layers of the fresh seeds do; None where nothing was measured of them."""
+    """Return the layers of the fresh seeds; None if nothing was measured of them."""
     rows: dict[str, dict[str, dict[int, list[float]]]] = {}
     for arm in record.arms:
         for run in record.fresh(arm):
@@ -132,7 +132,7 @@ def compare_layers(record: SweepRecord) -> LayersOverSeeds | None:
 
 
 def _list_pairs(rows: Mapping[str, Rows], arm: str, against: str | None) -> list[tuple[float, float]]:
-    """Return, for each seed, the mean over the last third and what is subtracted from it."""
+    """Return, for each seed, the mean over the last third and the mean that is subtracted from it."""
     own = {seed: average_thirds(values) for seed, values in rows[arm].items()}
     if against is None:
         return [(last, middle) for _, middle, last in own.values()]
@@ -151,7 +151,7 @@ def _bound_difference(pairs: Sequence[tuple[float, float]], is_ratio: bool, leve
 
 
 def tabulate_layers(known: LayersOverSeeds | None) -> list[Section]:
-    """Return what the layers of the fresh seeds do, a section for each number; nothing where none was measured."""
+    """Return the layers of the fresh seeds, a section for each number; nothing if none was measured."""
     if known is None:
         return []
     sections = []

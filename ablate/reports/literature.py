@@ -34,14 +34,15 @@ class PublishedRow:
 
     arm: str
     ours: Estimate | None
-    """Over the fresh seeds on which it trained and that have the metric. Before the first fresh seed, and of a score
-    that no fresh seed has, from the trial that represents the arm. None without the metric, and if no seed trained."""
+    """Ours, over the fresh seeds on which it trained and that have the metric. Before the first fresh seed, and of a
+    score that no fresh seed has, from the trial that represents the arm. None without the metric, and if no seed
+    trained."""
     kind: str
     """CONFIRMED, SEARCHED or CHOSEN, which of these; '' without one."""
     unscored: int
     """Fresh seeds that trained, and do not have the metric though others of the arm do."""
     failures: FailureShare | None
-    """Of the fresh seeds."""
+    """Failures of the fresh seeds."""
     published: float
     difference: Estimate | None
     """Ours minus our baseline's, in pairs of seeds on which both trained; None if they are of different kinds."""
@@ -102,7 +103,7 @@ def _name_tokenizer(record: SweepRecord) -> str | None:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What an arm reached."""
+    """The result of an arm."""
 
     kind: str = ""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -134,8 +135,8 @@ class _Reader:
         return value if value is not None and math.isfinite(value) else None
 
     def read_search(self, arm: str) -> _Measured:
-        """Return what the trial reached that represents `arm`: the best of its search, or, where that has no such
-        metric and another was chosen and scored, the latter."""
+        """Return the result of the trial that represents `arm`: the best of its search or, if that has no such metric
+        and another was chosen and scored, the latter."""
         best = self.record.best(arm) if arm in self.record.arms else None
         for kind, trial, scores in (
             (SEARCHED, best, {}),
@@ -147,7 +148,7 @@ class _Reader:
 
 
 def _measure_arm(reader: _Reader, arm: str, known: Compared | None) -> _Measured:
-    """Return what `arm` reached: on fresh seeds as soon as one has ended, however it did, else in the search."""
+    """Return the result of `arm`: on fresh seeds as soon as one has ended, however it did, else in the search."""
     if known is None or not known.outcomes:
         return reader.read_search(arm)
     looks, record = known.looks, reader.record

@@ -26,7 +26,7 @@ from ablate.verdict.comparison import Compared
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as the description of a run or an experiment
 _BATCH = 900  # metrics in one call; MLflow takes 1000
 _SUFFIXES = {"mean": "", "low": "_lowest_seed", "high": "_highest_seed"}
-"""Of a band -> what its metric ends in."""
+"""Number of a band -> the end of its metric's name."""
 
 
 def log_band(record: SweepRecord, arm: str, compared: Compared, fails_more: bool) -> None:

@@ -19,7 +19,7 @@ ToSvg = Callable[[Figure], str]
 
 
 def render(document: Document, draw: ToSvg = to_svg) -> str:
-    """Return the page; all values are escaped. `draw`: what draws a figure, where its SVG may already be there."""
+    """Return the page; all values are escaped. `draw`: draws a figure, whose SVG may already be there."""
     full = _wrap("p", document.statements)
     if document.summary:
         brief = f"<p><strong>{escape(document.summary)}</strong></p>\n"

@@ -1,4 +1,4 @@
-"""The range of a figure's axis, and of what stands on it."""
+"""The range of a figure's axis, and of the values on it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class ReportData:
     mlflow: dict[str, Any]
     """experiment, experiment_id, tracking_uri (without password), run_id of the report, parents (arm -> run)."""
     folder: Path
-    """Where the figures, report.html, report.json and table.txt are."""
+    """The folder of the figures, report.html, report.json and table.txt."""
     notes: list[str] = field(default_factory=list)
     """Warnings about the numbers."""
 
@@ -101,7 +101,7 @@ class ReportData:
 
     @cached_property
     def effects(self) -> dict[str, Effect]:
-        """Contrast of a factorial -> what may be said of it, from fresh seeds; empty of other sweeps."""
+        """Contrast of a factorial -> its effect on fresh seeds; empty for other sweeps."""
         return compare_record_effects(self.record)
 
     @cached_property
@@ -111,12 +111,12 @@ class ReportData:
 
     @cached_property
     def seed_sensitivities(self) -> SeedSensitivities | None:
-        """The learning-rate sensitivity over seeds, of a sweep that tests each point of a grid."""
+        """The learning-rate sensitivity over seeds, for a sweep that tests each point of a grid."""
         return compare_sensitivities(self.record)
 
     @cached_property
     def layers(self) -> LayersOverSeeds | None:
-        """What the layers of fresh seeds do at the end of training; None where nothing was measured of them."""
+        """The layers of fresh seeds at the end of training; None if nothing was measured of them."""
         return compare_layers(self.record)
 
     @cached_property
@@ -161,7 +161,7 @@ class ReportData:
 
 
 MOST_ROWS = 40
-"""Of a figure with a row for each arm."""
+"""Most rows of a figure with a row for each arm."""
 
 
 def draw_figures(record: SweepRecord) -> list[Figure]:

@@ -149,7 +149,7 @@ def collect_points(record: SweepRecord, path: str, fixed: Mapping[str, float], l
 
 
 def _find_place(c: Compared, path: str, fixed: Mapping[str, float], arm: str) -> float:
-    """Return where an arm was tested on fresh seeds; NaN where it has no such number."""
+    """Return the number at which an arm was tested on fresh seeds; NaN if it has no such number."""
     place = c.params.get(path, fixed.get(arm))
     return float(place) if is_number(place) else math.nan
 

@@ -1,4 +1,4 @@
-"""What every report consists of: sections, each with a title, sentences, a table and figures. One writer each shows
+"""The sections that every report consists of, each with a title, sentences, a table and figures. One writer each shows
 them on a terminal, as an HTML page, in MLflow and in Markdown."""
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Column:
 
     name: str
     values: Sequence[Any]
-    """None: there is none."""
+    """A value for each row; None: there is none."""
     format: Callable[[Any], str] = format_cell
-    """Of a value that there is."""
+    """The text of a value that is not None."""
     words: bool = False
     """Whether it contains text, which is left-aligned, and not numbers, which are right-aligned."""
     is_setting: bool = False
@@ -116,7 +116,7 @@ class Document:
 
     title: str
     question: str = ""
-    """What it is about, beside the title."""
+    """Its question, beside the title."""
     warning: str = ""
     summary: str = ""
     """The answer in one line; "": there is none yet."""
@@ -126,14 +126,14 @@ class Document:
     closing: bool = False
     """Whether a terminal shows the statements last, where they stay in view."""
     figures: list[Figure] = field(default_factory=list)
-    """Those that show the answer, the most important first."""
+    """The figures that show the answer, the most important first."""
     answers: list[Section] = field(default_factory=list)
     """The main results."""
     details: dict[str, list[Section]] = field(default_factory=dict)
     """Title -> sections of a part that a page shows folded."""
     appendix: dict[str, list[Section]] = field(default_factory=dict)
-    """The same, of parts that a terminal leaves out."""
+    """The same for parts that a terminal leaves out."""
     notes: list[str] = field(default_factory=list)
     """Warnings; lines after the first are commands."""
     places: list[str] = field(default_factory=list)
-    """Where its files are, for a terminal."""
+    """Lines on the places of its files, for a terminal."""

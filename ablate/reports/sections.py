@@ -176,7 +176,7 @@ PARTS = (
 
 
 LEADING = ("grid", "effects", "verdict", "learning_rate", "bands", "curves")
-"""The figures that show the answer, by name; of the last two only the first that there is."""
+"""The figures that show the answer, by name; only the first of the last two that exists."""
 
 
 def build_document(report: ReportData) -> Document:

@@ -1,7 +1,7 @@
 """Importance of the learning rate to an arm: the sensitivity of Wortsman et al. 2023 (arXiv 2309.14322), the mean over
-log learning rates in the searched range of min(loss, initial loss) - lowest loss. Of a search from its trials, of which
-one that got stuck has a loss, and the definition takes it as it is; of a sweep that tests each point of a grid from the
-curve that each seed has, and so with its variation over seeds.
+log learning rates in the searched range of min(loss, initial loss) - lowest loss. For a search it is computed from the
+trials; a stuck trial has a loss, which the definition takes as it is. For a sweep that tests each point of a grid it is
+computed from the curve of each seed, and so with its variation over seeds.
 
 Rows over seeds are an arm at fixed values of everything else that is searched, such as the warm-up. Differences are
 paired over seeds: an arm less the baseline at the same other values, and an arm at other values less itself at the
@@ -206,7 +206,7 @@ class SensitivityDifference:
 
     row: str
     other: str
-    """The one that is subtracted."""
+    """The row that is subtracted."""
     estimate: Estimate | None
     """With an interval at the level of all differences; None for fewer than three pairs, and where a row has none."""
 
@@ -218,7 +218,7 @@ class SensitivityDifference:
 
 @dataclass(frozen=True)
 class SeedSensitivities:
-    """Of all arms of a sweep."""
+    """The sensitivities of all arms of a sweep."""
 
     rows: dict[str, RowSensitivity]
     differences: list[SensitivityDifference]
@@ -311,7 +311,7 @@ def _bound_difference(one: RowSensitivity, other: RowSensitivity, level: float) 
 
 def tabulate_seed_sensitivities(known: SeedSensitivities | None) -> list[Section]:
     """Return the learning-rate sensitivity over the seeds of each arm of a sweep that tests the points of a grid;
-    nothing of other sweeps."""
+    nothing for other sweeps."""
     if known is None or not any(row.seeds for row in known.rows.values()):
         return []
     rows = known.rows

@@ -1,4 +1,4 @@
-"""Where a report is stored: in a folder, and in the run "report" of its MLflow experiment."""
+"""Storing a report: in a folder, and in the run "report" of its MLflow experiment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StoredReport(Protocol):
 
     @property
     def folder(self) -> Path:
-        """That of its files."""
+        """The folder of its files."""
 
     @property
     def figures(self) -> list[Path]:
@@ -45,7 +45,7 @@ class StoredReport(Protocol):
 
 R = TypeVar("R", bound=StoredReport)
 Names = tuple[str, str, str]
-"""Of the JSON file, the text and the page."""
+"""Names of the JSON file, the text and the page."""
 
 
 def store_report(title: str, report: R, names: Names, labels: Labels | None = None) -> R:

@@ -185,7 +185,7 @@ def tabulate_tokens(known: Mapping[str, TokensToBaseline], spec: Sweep, unit: st
 
 
 def explain_censoring(tokens: Mapping[str, TokensToBaseline], baseline: str) -> Iterator[str]:
-    """Yield what is not known of the training that `tokens` need, and of which arms."""
+    """Yield sentences on what is unknown about the training in `tokens`, and for which arms."""
     if missing := [
         f"{arm} on {one.seeds - one.reached} of {one.seeds}" + (f" ({one.failed} of them failed)" if one.failed else "")
         for arm, one in tokens.items()

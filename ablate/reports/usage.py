@@ -1,6 +1,6 @@
-"""Tokens or images and time that the runs of an arm used. Of arms that start from other models also FLOPs and bytes,
-and what is saved when they reach the baseline's final result earlier: computed by `ablate.estimate.flops`, those of the
-source run count as the arm's own, and the operations of the searches are left out, for every arm alike.
+"""Tokens or images and time that the runs of an arm used. For arms that start from other models also FLOPs and bytes,
+and the savings when they reach the baseline's final result earlier: they are computed by `ablate.estimate.flops`, those
+of the source run count as the arm's own, and the operations of the searches are left out, for every arm alike.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ablate.sweeps.stages import ALL
 from ablate.verdict.intervals import Estimate
 
 KINDS = {stage.name: stage.purpose for stage in ALL[1:]}
-"""Of runs after the search."""
+"""Kind of runs after the search -> its purpose."""
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ def draw_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> Figure:
 
 def draw_failures(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure | None:
     """Return a table of squares: a row for each level of one component, which is `within` or the first, and a column
-    for each combination of the others. None of a sweep that is no factorial, and if no seed failed."""
+    for each combination of the others. None for a sweep that is not a factorial, and if no seed failed."""
     spec = record.spec
     if not spec.designed or not any(c.failures and c.failures.failed for c in compared.values()):
         return None
@@ -342,7 +342,7 @@ def draw_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure |
 def _list_cells(
     record: SweepRecord, compared: Mapping[str, Compared], path: str, values: Sequence[float]
 ) -> tuple[list[Mark], list[Mark]]:
-    """Return what is drawn of the objective and of the failures of some cells."""
+    """Return the marks of the objective and of the failures of some cells."""
     spec, cells = record.spec, record.spec.cells
     own, bounds = style.choose_looks(spec.own_arms), find_bounds(spec.objective.metric)
     arms, step = list(spec.own_arms), _WIDTH / max(1, len(spec.own_arms) - 1)

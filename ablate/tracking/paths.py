@@ -51,8 +51,8 @@ def open_folder(name: str) -> Path:
 
 
 def cache_folder(name: str = "cache") -> Path:
-    """Return a folder of what can be made again, `cache/` of the store for prepared data; beside a store that can only
-    be read, a temporary one."""
+    """Return a folder for data that can be made again, `cache/` of the store for prepared data; beside a store that can
+    only be read, a temporary one."""
     if store_path().is_dir() and not os.access(store_path(), os.W_OK):
         return Path(_make_temporary().name)
     return open_folder(name)

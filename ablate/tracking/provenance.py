@@ -47,7 +47,7 @@ def describe_software() -> dict[str, str]:
     if commit:
         facts["mlflow.source.git.commit"] = commit
         facts["ablate.dirty"] = str(bool(_run_git("status", "--porcelain", "--untracked-files=no"))).lower()
-    facts["version.ablate"] = str(import_module("ablate").__version__)  # by its name: it stands above all floors
+    facts["version.ablate"] = str(import_module("ablate").__version__)  # by its name: it stands above all layers
     return facts | read_versions(_PACKAGES)
 
 

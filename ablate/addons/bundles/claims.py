@@ -1,4 +1,4 @@
-"""What a bundle claims, held against its runs: by the rules of the verdict, as in this version of Ablate."""
+"""The claims of a bundle, checked against its runs by the rules of the verdict of this version of Ablate."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ablate.sweeps.spec.fields import count_others
 
 _CLOSE = 1e-9
 _KINDS = ("kind", "word", "verdict")
-"""Keys of what is said in a word."""
+"""Keys of claims that are one word."""
 _WORDS = ("verdict", "notes")
-"""Of what several sizes show, the sentences, whose words change with versions of Ablate."""
+"""Keys of the sentences on several sizes, whose words change with versions of Ablate."""
 
 
 def check_values(bundle: Bundle) -> list[str]:
@@ -35,7 +35,7 @@ def check_values(bundle: Bundle) -> list[str]:
 
 
 def check_verdicts(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[str]:
-    """Return what the bundle claims and its runs do not show."""
+    """Return the claims of the bundle that its runs do not show."""
     damage = _list_unshared(records)
     for sweep, record in zip(bundle.sweeps, records.values(), strict=True):
         damage += [f"{sweep.name}: {text}" for text in _list_changes(sweep.verdict, judge(record))]
@@ -59,7 +59,7 @@ def _list_unshared(records: Mapping[str, SweepRecord]) -> list[str]:
 
 
 def _list_changes(before: Verdict, now: Verdict) -> list[str]:
-    """Return the numbers of a verdict that are others now."""
+    """Return the numbers of a verdict that differ now."""
     return [
         *_list_differences(before.arms, now.arms, "verdict"),
         *_list_differences(before.effects, now.effects, "effects"),
@@ -70,7 +70,7 @@ def _list_changes(before: Verdict, now: Verdict) -> list[str]:
 
 
 def _list_differences(before: Any, now: Any, path: str) -> list[str]:
-    """Return path: before -> now, of the leaves of `before` that are others in `now`. Keys that `before` does not have
+    """Return path: before -> now, of the leaves of `before` that differ in `now`. Keys that `before` does not have
     may be of a later version."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         return [
@@ -90,8 +90,8 @@ def _list_differences(before: Any, now: Any, path: str) -> list[str]:
 def list_other_kinds(
     name: str, records: Mapping[str, SweepRecord], trained: Sequence[tuple[Rerun, Trained]]
 ) -> list[str]:
-    """Return what would be said otherwise, in kind, with the values of fresh seeds that were found here: of each sweep
-    and of the sizes of the study `name` together."""
+    """Return the claims that would differ in kind with the values of fresh seeds that were found here: those of each
+    sweep, and of the sizes of the study `name` together."""
     now = {size: _put_values(record, trained) for size, record in records.items()}
     changed = []
     for size, record in records.items():
@@ -119,7 +119,7 @@ def _put_values(record: SweepRecord, trained: Sequence[tuple[Rerun, Trained]]) -
 
 
 def _list_words(values: Any, path: str = "") -> dict[str, str]:
-    """Return path -> what is said there in a word, such as better, grows or holds."""
+    """Return path -> the claim there in a word, such as better, grows or holds."""
     if isinstance(values, Mapping):
         items = [(f"{path}.{key}" if path else str(key), key, value) for key, value in values.items()]
     elif isinstance(values, list):

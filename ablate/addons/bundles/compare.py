@@ -36,7 +36,7 @@ _RUN = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class SideArm:
-    """An arm of what is compared, or one run."""
+    """A compared arm, or one run."""
 
     outcomes: Mapping[int, Outcome]
     """Seed -> outcome, of fresh seeds; of a run, its own."""
@@ -52,9 +52,9 @@ class Side:
     metric: str
     arms: Mapping[str, SideArm]
     study: str = ""
-    """What was named: several sizes of a bundle share it."""
+    """The name that was given; several sizes of a bundle share it."""
     size: str | None = None
-    """Of a bundle with several, which."""
+    """The size, of a bundle with several."""
 
 
 def read_side(name: str, storage: str | None = None, trusts_plugins: bool = False) -> list[Side]:
@@ -117,7 +117,7 @@ class Pair:
     side: str
     reference: str
     seeds: int
-    """That both have."""
+    """Seeds that both have."""
     failed: int
     reference_failed: int
     difference: Estimate | None
@@ -126,11 +126,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What several runs, sweeps or bundles have in common, and what not."""
+    """The comparison of several runs, sweeps or bundles."""
 
     sides: list[Side]
     settings: dict[str, dict[str, str]]
-    """Dotted path -> side -> its value, or those of its arms; of those that are not the same in all sides."""
+    """Dotted path -> side -> its value, or those of its arms; for settings that are not the same in all sides."""
     arms: list[str]
     pairs: list[Pair]
     """All intervals together miss with a probability of at most 5 %."""

@@ -26,7 +26,8 @@ from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
 
 MOST_BYTES = 100_000_000
-"""Of the JSON of a bundle: some 30,000 runs. No more is unpacked, as a megabyte of gzip can hold a gigabyte."""
+"""Most bytes of the JSON of a bundle: some 30,000 runs. No more is unpacked, as a megabyte of gzip can hold a
+gigabyte."""
 _LONGEST = 255  # of the name of a file, in bytes
 _MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -98,9 +99,8 @@ def _validate(values: dict[str, Any], folder: str | Path) -> Bundle:
 
 
 def list_damage(folder: str | Path, free: Collection[str] = ()) -> list[str]:
-    """Return what was changed in the files of a bundle since it was published, and files that it did not have. Those
-    named in `free` may be others. Raises as `read_bundle` does, and DataError for files outside of the folder that it
-    names or links to."""
+    """Return the changes in the files of a bundle since it was published, and new files. Those named in `free` may
+    differ. Raises as `read_bundle` does, and DataError for files outside of the folder that it names or links to."""
     folder, values = Path(folder), read_values(folder)
     bundle, names, damage = _validate(values, folder), _list_files(folder), []
     if compute_digest(values) != values.get("digest"):
@@ -125,7 +125,7 @@ def list_damage(folder: str | Path, free: Collection[str] = ()) -> list[str]:
 
 
 def _list_files(folder: Path) -> set[str]:
-    """Return all in a folder and in the folders in it that is no folder itself. Raises DataError for a link out of
+    """Return everything but folders in a folder and its subfolders. Raises DataError for a link out of
     it."""
     names = set()
     for place, folders, files in os.walk(folder):
@@ -149,8 +149,8 @@ def _check_inside(name: str) -> str:
 
 @contextlib.contextmanager
 def refuse_misfits(folder: str | Path) -> Iterator[None]:
-    """Raise DataError for what Python raises within of values of a bundle that fit the schema, but not each other, such
-    as the run of an arm that there is not."""
+    """Raise DataError for Python's errors within this context from values of a bundle that fit the schema but not each
+    other, such as a run of an unknown arm."""
     try:
         yield
     except _MISFITS as error:
@@ -163,7 +163,7 @@ def restore_records(bundle: Bundle, folder: str | Path, trusts_plugins: bool = F
 
     Its plugins are loaded from there, and no other file is, now or when an experiment of a record is built. Raises
     DataError where it has some and they are not trusted, as loading runs them; where its settings name one that it does
-    not have; and where its values do not go together; ConfigError for a sweep that is none.
+    not have; and where its values do not go together; ConfigError for an invalid sweep.
     """
     if bundle.plugins and not trusts_plugins:
         text = (

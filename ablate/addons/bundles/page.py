@@ -26,11 +26,11 @@ from ablate.verdict.statements import format_estimate
 
 _VERSIONS = {"Python": "ablate.python", "torch": "version.torch", "commit of Ablate": "mlflow.source.git.commit"}
 _MOST_WORDS = 150
-"""Of the whole verdict in sentences; a longer one is left to the table."""
+"""Most words of the whole verdict in sentences; a longer one is left to the table."""
 _MOST_ARMS = 12
-"""Of the table of the verdict; more, as the cells of a grid, are counted."""
+"""Most arms in the table of the verdict; more, such as the cells of a grid, are counted."""
 _MOST_ROWS = 8
-"""Of another table, such as that of downstream tasks."""
+"""Most rows of another table, such as that of downstream tasks."""
 _MOST_NAMED = 6
 
 
@@ -49,8 +49,8 @@ def render(
     figures: Sequence[str],
     notes: str,
 ) -> str:
-    """Return the page. `notes`: the author's words, which stand in the place of the answer that is made from the
-    verdict; "" if there are none."""
+    """Return the page. `notes`: the author's words, which replace the answer that is made from the verdict; "" if there
+    are none."""
     own = [section for record in records.values() for section in list_sections(record)] if len(records) == 1 else []
     sections = [one for one in own if one.table is None or len(one.table.rows) <= _MOST_ROWS]
     parts = [
@@ -71,7 +71,7 @@ def render(
 
 
 def _answer(bundle: Bundle, records: Mapping[str, SweepRecord], together: OverSizes | None) -> str:
-    """Return what the sizes show together, or the verdict of each sweep: in one line, and then as a whole."""
+    """Return the joint result of the sizes, or the verdict of each sweep: in one line, and then in full."""
     if together:
         return "\n\n".join(map(escape, together.findings))
     parts = []
@@ -85,7 +85,7 @@ def _answer(bundle: Bundle, records: Mapping[str, SweepRecord], together: OverSi
 
 
 def _tabulate_verdict(bundle: Bundle, records: Mapping[str, SweepRecord]) -> str:
-    """Return the verdict on each arm: of several sizes a column for each; of many arms how many have each verdict."""
+    """Return the verdict on each arm: for several sizes a column for each; for many arms how many have each verdict."""
     arms = list(dict.fromkeys(arm for sweep in bundle.sweeps for arm in sweep.verdict.arms))
     if len(arms) > _MOST_ARMS:
         return escape(state_verdict(bundle)) + "."
@@ -138,7 +138,7 @@ def _share_error(bundle: Bundle) -> str:
 
 
 def state_verdict(bundle: Bundle) -> str:
-    """Return the arms of each kind of verdict, of several sizes at the largest or, of learning rates, over all."""
+    """Return the arms of each kind of verdict, for several sizes at the largest or, for learning rates, over all."""
     if bundle.over_sizes and bundle.over_sizes["kind"] == "transfer":
         words = {arm: one["verdict"] for arm, one in bundle.over_sizes["arms"].items()}
     else:
@@ -152,7 +152,7 @@ def state_verdict(bundle: Bundle) -> str:
 
 
 def _name_arms(arms: list[str]) -> str:
-    """Return the arms in words; of many, as the cells of a grid, how many there are of each."""
+    """Return the arms in words; for many, such as the cells of a grid, how many there are of each."""
     counts = Counter(arm.partition(" ")[0] for arm in arms)
     if len(arms) <= _MOST_NAMED or len(counts) == len(arms):
         return join_words(arms)
@@ -160,8 +160,8 @@ def _name_arms(arms: list[str]) -> str:
 
 
 def _list_limits(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[str]:
-    """Return what the verdict is not about: other lengths and models; what counts as a failure; and the cautions of
-    each sweep."""
+    """Return the limits of the verdict: other lengths and models; what counts as a failure; and the cautions of each
+    sweep."""
     lengths = dict.fromkeys(_describe_length(record) for record in records.values())
     several = len(bundle.sweeps) > 1
     limits = [

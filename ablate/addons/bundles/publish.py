@@ -67,7 +67,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 COLOURS = 64
-"""Of the palette of a figure."""
+"""Colours in the palette of a figure."""
 
 
 def check_folder(folder: Path) -> None:
@@ -133,7 +133,7 @@ def copy_notes(folder: Path, content: Path) -> None:
 
 
 def replace_folder(folder: Path, content: Path) -> None:
-    """Put what was written in the place of an earlier bundle, whose notes stay. Raises StoreError."""
+    """Replace an earlier bundle by the written files; its notes stay. Raises StoreError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
@@ -149,7 +149,7 @@ def replace_folder(folder: Path, content: Path) -> None:
 
 @dataclass(frozen=True)
 class Published:
-    """What was written."""
+    """The written bundle."""
 
     folder: Path
     bundle: Bundle
@@ -294,7 +294,7 @@ def _sum_runs(sweeps: Iterable[PublishedSweep]) -> Totals:
 
 
 def _write_sweep_files(study: Study, text: str, sweeps: Sequence[Mapping[str, Any]], content: Path) -> None:
-    """Write the sweep file as it is or, where it is not what was run, what was."""
+    """Write the sweep file as it is or, if it is not what was run, the sweep that was."""
     if text:
         (content / SWEEP).write_text("\n".join(hide_places(text.split("\n"))), encoding="utf-8")
         return

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass
 class Shared:
-    """What runs have in common, each kept once and numbered as it first comes."""
+    """Facts that runs have in common, each kept once and numbered by its first occurrence."""
 
     surroundings: list[dict[str, str]] = field(default_factory=list)
     """Combinations of hardware, versions and corpus."""
@@ -63,7 +63,7 @@ def publish_runs(runs: Runs, shared: Shared) -> list[schema.Run]:
 
 
 _ALIKE = [name for name in schema.Run.model_fields if name in Run.__dataclass_fields__ and name != "scores"]
-"""Names of what a run has here and there."""
+"""Fields that a run has both here and in a bundle."""
 
 
 def _publish(run: Run, outcome: Outcome | None, shared: Shared) -> schema.Run:
@@ -217,7 +217,7 @@ def share_with_scores(record: SweepRecord) -> SweepRecord:
 
 
 def judge(record: SweepRecord) -> Verdict:
-    """Return what may be said of a sweep, from its runs alone."""
+    """Return the verdict of a sweep, from its runs alone."""
     data = _read_data(record)
     return Verdict(
         text=data.verdict,

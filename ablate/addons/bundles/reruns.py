@@ -63,8 +63,8 @@ class Rerun:
         return f"{self.record.name}: {self.arm}{settings} seed {self.seed} ({self.run.stage})"
 
     def build_experiment(self, eager: bool = False) -> Experiment:
-        """Return what it trains, on this machine: what says where a run is computed, logged and copied to is left out.
-        With `eager` it is not compiled, else as it was. Raises ConfigError."""
+        """Return the experiment that it trains, on this machine: settings of where a run is computed, logged and copied
+        are left out. With `eager` it is not compiled, else as it was. Raises ConfigError."""
         experiment = self.record.spec.at(self.arm, self.params)
         fields = type(experiment.trainer).model_fields
         changed = {name: fields[name].get_default() for name in (path.removeprefix("trainer.") for path in HOW)}
@@ -114,7 +114,7 @@ def _measure_cost(rerun: Rerun) -> float:
 
 @dataclass(frozen=True)
 class Trained:
-    """A run as it came out here."""
+    """The result of a run that was trained again here."""
 
     status: str
     """completed or diverged."""

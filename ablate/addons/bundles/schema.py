@@ -19,7 +19,7 @@ FILE, SWEEP, PAGE, NOTES = "bundle.json.gz", "sweep.yaml", "index.md", "notes.md
 
 
 class Rung(Config):
-    """How a run stood at a rung."""
+    """The result of a run at a rung."""
 
     updates: int
     value: float
@@ -51,10 +51,10 @@ class Run(Config):
     arm: str
     stage: StageName = "search"
     number: int
-    """Of its settings among those that the arm has searched: in the search each run has its own."""
+    """The number of its settings among those that the arm has searched: in the search each run has its own."""
     seed: int
     at: str = ""
-    """Of a crossed run: the arm whose settings it has, of those that both search."""
+    """For a crossed run, the arm whose settings it has in what both search."""
     params: dict[str, Any]
     """Dotted path -> value, over the settings of its arm."""
     status: str
@@ -64,7 +64,7 @@ class Run(Config):
     value: float | None
     """The objective."""
     metrics: dict[str, float | None]
-    """Those of the last validation."""
+    """Metrics of the last validation."""
     curve: list[list[int | float | None]]
     """[updates, objective] at each validation."""
     step: int
@@ -75,7 +75,7 @@ class Run(Config):
     costs: dict[str, float] = {}
     """Operations and bytes by formula."""
     layers: dict[str, list[float | None]] = {}
-    """What was measured of the layers at the end: number -> its value for each layer."""
+    """Measurements of the layers at the end: number -> its value for each layer."""
     rungs: list[Rung] = []
     scores: dict[str, TaskScore] = {}
     """Downstream task -> its score. The log-likelihoods of single answers are not kept."""
@@ -84,7 +84,7 @@ class Run(Config):
 
     @property
     def items(self) -> int:
-        """Tokens or images that it was trained on, the copies included that ended its rungs."""
+        """Tokens or images that it was trained on, including those of the copies that ended its rungs."""
         return (self.step + sum(rung.branched for rung in self.rungs)) * self.items_per_update
 
 
@@ -112,20 +112,20 @@ class PublishedArm(Config):
 
 
 class Verdict(Config):
-    """What may be said, by the rules of the verdict."""
+    """The statements that the rules of the verdict allow."""
 
     text: str
     error: float = 0.05
-    """Of all comparisons together."""
+    """Error of all comparisons together."""
     arms: dict[str, dict[str, Any]]
     """Arm -> its comparison with the baseline: kind, outcomes of its seeds, mean and difference with intervals."""
     effects: dict[str, dict[str, Any]] = {}
-    """Of a factorial: contrast -> its effect."""
+    """For a factorial: contrast -> its effect."""
     sensitivities: dict[str, Any] | None = None
-    """Of a sweep that tests each point of a grid of learning rates: the learning-rate sensitivity of each arm over its
+    """For a sweep that tests each point of a grid of learning rates: the learning-rate sensitivity of each arm over its
     seeds, and the differences. They share an error of 5 % among themselves."""
     layers: dict[str, Any] | None = None
-    """Of runs with `trainer.diagnose`: what the layers of fresh seeds do, and the differences. They share an error of
+    """For runs with `trainer.diagnose`: the layers of fresh seeds, and the differences. They share an error of
     5 % among themselves."""
     downstream: list[dict[str, Any]] = []
     """Metric of a downstream task, or its mean over tasks: the means of arms, and their differences from the baseline
@@ -133,7 +133,7 @@ class Verdict(Config):
 
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=80)]
-"""The type of what is a part of the names of files, as the name of a sweep is."""
+"""The type of a part of the names of files, such as the name of a sweep."""
 
 
 class PublishedSweep(Config):
@@ -142,7 +142,7 @@ class PublishedSweep(Config):
     name: _Name
     generation: int
     size: _Name | None
-    """Of a file with sizes, which."""
+    """The size, of a file with several."""
     spec: dict[str, Any]
     """The sweep as it was run."""
     settings: dict[str, Any]
@@ -158,7 +158,7 @@ class PublishedSweep(Config):
     trivial_loss: float | None
     verdict: Verdict
     cautions: list[str]
-    """What the report warns about."""
+    """The warnings of the report."""
 
 
 class CorpusSource(Config):
@@ -169,11 +169,11 @@ class CorpusSource(Config):
     settings: dict[str, Any]
     """The settings below `data`."""
     source: str
-    """What it is, and where it comes from."""
+    """A description, with its origin."""
 
 
 class Totals(Config):
-    """What the study took."""
+    """The cost of the study."""
 
     runs: int
     items: int
@@ -200,7 +200,7 @@ class Bundle(Config):
     sweeps: list[PublishedSweep] = Field(min_length=1)
     """The smallest size first."""
     over_sizes: dict[str, Any] | None
-    """What the sizes show together: the ladder or the transfer."""
+    """The joint result of the sizes: the ladder or the transfer."""
     files: dict[str, str]
     """Other files of the bundle -> their SHA-256."""
     digest: str = ""

@@ -17,10 +17,10 @@ from ablate.verdict.intervals import find_t_limit
 from ablate.verdict.outcomes import LOSS, classify
 
 ALPHA = 0.05
-"""Error of all runs together: that one which was trained elsewhere is said not to come out again, though it does."""
+"""Error of all runs together: the probability that a run is said not to come out again elsewhere, though it does."""
 LEAST_PEERS = 2
 ROUNDING = 1e-4
-"""Share of the published value by which one may differ that is said to agree to rounding."""
+"""Largest difference of values that agree to rounding, as a share of the published one."""
 _HARMLESS = ("ablate.dirty", "version.mlflow", "version.optuna")
 """Facts that change no number of a run."""
 
@@ -115,16 +115,16 @@ def _format(value: float | None, ending: str | None) -> str:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found."""
+    """The findings."""
 
     name: str
     damage: list[str]
-    """What was changed in the files, and what does not follow from the runs."""
+    """Changes in the files, and claims that do not follow from the runs."""
     runs: list[Checked] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
-    """Where all were: verdicts that are others with the values found here."""
+    """If all runs were trained: verdicts that differ with the values found here."""
     left_out: list[str] = field(default_factory=list)
-    """Runs that were drawn, and that the bundle is not enough for, and why."""
+    """Runs that were drawn but cannot be trained from the bundle, and why."""
     of: int = 0
     """Runs of the bundle."""
 
@@ -174,10 +174,9 @@ def verify(
         only: they are drawn from among those that have all of these texts in their labels.
         trusts_plugins: whether the bundle's plugins may be run.
         train: trains a run; by default as an experiment here.
-        show: is told what goes on.
+        show: is called with sentences on the progress.
 
-    Raises DataError and ConfigError for what is no bundle, for plugins that are not trusted, and where no run is as
-    `only` says.
+    Raises DataError and ConfigError for what is no bundle, for plugins that are not trusted, and if no run fits `only`.
     """
     bundle = files.read_bundle(folder)
     if damage := files.list_damage(folder):
@@ -204,7 +203,7 @@ def verify(
 
 
 def _train(rerun: Rerun, train: Callable[[Rerun], Trained]) -> Trained:
-    """Return what a run came to here. Raises DataError with the corpus that it needs, if its data is not here."""
+    """Return the result of a run here. Raises DataError with the corpus that it needs, if its data is not here."""
     try:
         return train(rerun)
     except DataError as error:
@@ -214,7 +213,7 @@ def _train(rerun: Rerun, train: Callable[[Rerun], Trained]) -> Trained:
 
 
 def _choose(every: Sequence[Rerun], count: int, cheapest: bool) -> tuple[list[Rerun], list[str]]:
-    """Return `count` runs that can be trained, and why those could not be that were drawn in vain."""
+    """Return `count` runs that can be trained, and why others that were drawn cannot."""
     chosen: list[Rerun] = []
     left_out = []
     for rerun in every if count == len(every) else shuffle_reruns(every, count, cheapest):

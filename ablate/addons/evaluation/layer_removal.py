@@ -46,7 +46,7 @@ class Benchmarks:
 
     def identify(self) -> str:
         """Return a text that changes with the tasks, their number of questions, and local files of their data; with the
-        harness's version, whose tasks they are. Of the hub's data the version is not known."""
+        harness's version, whose tasks they are. The version of the hub's data is not known."""
         files = "" if self.task_data is None else identify_files(str(self.task_data))
         harness = metadata.version("lm_eval") if any(name not in heads for name in self.names) else ""
         return f"{list(self.names)} {harness} {self.limit} {files}"

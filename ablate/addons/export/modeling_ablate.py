@@ -55,7 +55,7 @@ class AblatePreTrainedModel(PreTrainedModel):
     _no_split_modules = ["Block"]
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Of what a checkpoint does not have, such as a new head."""
+        """Draw the weights that a checkpoint does not have, such as a new head."""
         if isinstance(module, (nn.Linear, nn.Embedding)):
             nn.init.normal_(module.weight, std=0.02)
 

@@ -49,7 +49,7 @@ class ConvPool(ModelConfig):
     width: int = Field(16, gt=0, le=MOST_WIDTH)
     """Channels of the first three convolutions; the other six have twice as many. 96 in the papers."""
     norm_over: Literal["positions", "channels"] = "positions"
-    """What the statistics of a norm layer are over. positions: those of each channel of an image, with a gain for each
+    """The axis of the statistics of a norm layer. positions: those of each channel of an image, with a gain for each
     channel, as in the public code of Zhang and Sennrich (RMSNormLayer: axes 2 and 3). channels: those of each position.
     BatchNorm is over batch and positions in both."""
     norm_logits: bool = True

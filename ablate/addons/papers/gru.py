@@ -13,7 +13,7 @@ from ablate.models.head import CrossEntropy
 from ablate.norms import Initialization, NormLayer, Placement, Projection, initialize
 
 GATES = ("reset", "update", "candidate")
-"""What the matrices of a layer have rows for, in this order."""
+"""The gates and the candidate, for which the matrices of a layer have rows in this order."""
 
 
 class GRULayer(nn.Module):

@@ -46,7 +46,7 @@ class WarmStartExtension(Extension):
             freeze(model, experiment.warm_start.freeze)
 
     def pin(self, experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Experiment:
-        """Return `experiment` with its source run, in the place of sweep:NAME/ARM, and the SHA-256 of its weights.
+        """Return `experiment` with its source run, instead of sweep:NAME/ARM, and the SHA-256 of its weights.
 
         Raises ConfigError if parts are unknown or do not fit, or if the weights are not those that it names;
         AblateError if there is no source run.

@@ -29,7 +29,7 @@ class Ladder:
     target: tuple[str, int] | None
     """The size to extrapolate to, and its parameters."""
     taken_over: list[str]
-    """Where settings are from that were not tuned at a size: sentences, each with the sizes that it holds for."""
+    """The origin of settings that were not tuned at a size: sentences, each with the sizes that it holds for."""
     surroundings: list[str]
     """Differences between the sizes in what they were computed on."""
     edges: list[str]
@@ -69,7 +69,7 @@ def fit_ladder(
 
 
 def _join_sizes(told: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return each sentence that is told of sizes (size -> sentences) once, with its sizes."""
+    """Return each of the sentences on sizes (size -> sentences) once, with its sizes."""
     sizes: dict[str, list[str]] = {}
     for size, sentences in told.items():
         for sentence in sentences:

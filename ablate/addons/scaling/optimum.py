@@ -40,7 +40,7 @@ class Optimum:
     """The best learning rate of an arm at one size."""
 
     seeds: Mapping[int, SeedOptimum]
-    """Of the seeds that trained at some rate."""
+    """The best rates of the seeds that trained at some rate."""
     log_rate: Estimate | None
     """Mean of the base-2 logarithm with its 95 % interval; None where no seed trained, without an interval where some
     seed's best rate lies at an edge."""

@@ -1,4 +1,4 @@
-"""What the sizes of a file show together: how the arms differ as models grow or, where a grid of learning rates was
+"""The joint result of the sizes of a file: how the arms differ as models grow or, if a grid of learning rates was
 tested at each size, whether the best one holds.
 """
 
@@ -32,12 +32,12 @@ LADDER, TRANSFER = "ladder", "transfer"
 
 @dataclass(frozen=True)
 class OverSizes:
-    """What several sizes show."""
+    """The joint result of several sizes."""
 
     kind: str
     """transfer or ladder."""
     name: str
-    """Of its folder, and of its experiment in MLflow."""
+    """The name of its folder, and of its experiment in MLflow."""
     values: dict[str, Any]
     """All numbers, for JSON."""
     findings: list[str]
@@ -54,11 +54,11 @@ class OverSizes:
 
 @dataclass(frozen=True)
 class SizesReport:
-    """What several sizes show, and the paths of its files."""
+    """The joint result of several sizes, and the paths of its files."""
 
     content: OverSizes
     folder: Path
-    """That of KIND.json, KIND.txt, KIND.html and the figures."""
+    """The folder of KIND.json, KIND.txt, KIND.html and the figures."""
     mlflow: dict[str, str] = field(default_factory=dict)
     """experiment_id and run_id; empty if the store did not accept the report."""
     notes: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ class SizesReport:
 
     @property
     def remarks(self) -> list[str]:
-        """What the runs do not show, and what happened to the report."""
+        """The limits of the runs, and problems of the report."""
         return [*self.content.caveats, *self.notes]
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class SizesReport:
 
 
 def compare(name: str, records: Mapping[str, SweepRecord], extrapolate: str | None = None) -> OverSizes:
-    """Return what the `records` of the sizes of the file `name` (size -> record) show together; `extrapolate`: a size
+    """Return the joint result of the `records` of the sizes of the file `name` (size -> record); `extrapolate`: a size
     to foretell. Raises ConfigError where they can't be compared, and SweepError where too little has ended."""
     specs = {size: record.spec for size, record in records.items()}
     if _tests_grid(specs.values()):
@@ -113,7 +113,7 @@ def find_comparison(name: str, records: Mapping[str, SweepRecord]) -> OverSizes 
 
 
 def note_plan(name: str, specs: Mapping[str, Sweep]) -> list[str]:
-    """Return what is to be known before the sizes of the file `name` (size -> sweep) are run: why they will not be
+    """Return remarks on the sizes of the file `name` (size -> sweep) before they are run: why they will not be
     compared with each other, or that their attention heads differ."""
     try:
         if _tests_grid(specs.values()):

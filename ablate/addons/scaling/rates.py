@@ -1,4 +1,4 @@
-"""What the best learning rates over sizes show: in a table, in sentences, and as numbers for JSON."""
+"""The results on the best learning rates over sizes: a table, sentences, and numbers for JSON."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SECOND = (
 
 
 def tabulate_optima(transfer: Transfer) -> Section:
-    """Return a row for each arm: its best rate at each size and, of several, how it moves and what the smallest size's
-    costs."""
+    """Return a row for each arm: its best rate at each size and, for several sizes, its movement and the cost of the
+    smallest size's rate."""
     chain, name = transfer.chain, transfer.chain.path
     sizes = [f"{size.name}: {chain.axis} {place:,}" for size, place in zip(chain.sizes, chain.places, strict=True)]
     title = f"best {name}, with 95 % interval"
@@ -93,7 +93,7 @@ def _format_losses(one: ArmTransfer, k: int, rate: float) -> str:
 
 
 def state_findings(transfer: Transfer) -> list[str]:
-    """Return what is shown of each arm, and what a search at the smallest size alone saves; of one size alone the best
+    """Return the results of each arm, and the savings of a search at the smallest size alone; for one size the best
     rates."""
     if len(transfer.chain.sizes) < 2:
         return [*(_state_best(transfer, arm, one.optima[0]) for arm, one in transfer.arms.items()), _SECOND]
@@ -173,7 +173,7 @@ def _state_savings(transfer: Transfer) -> str:
 
 
 def list_caveats(transfer: Transfer) -> list[str]:
-    """Return what the runs do not show."""
+    """Return the limits of the runs."""
     chain, caveats = transfer.chain, []
     if transfer.effect is None and len(chain.sizes) > 1:
         caveats.append("confirm.effect is not set, so that no rate is said to hold.")

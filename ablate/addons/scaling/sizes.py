@@ -1,4 +1,4 @@
-"""The sizes of a sweep file, for what they show together: as a ladder, the arms at several sizes, each tuned there; or
+"""The sizes of a sweep file, to be compared: as a ladder, the arms at several sizes, each tuned there; or
 along one axis, each trained at the same learning rates on the same seeds.
 
 Each size is a sweep of its own, so a study of sizes can be stopped and continued. A size is measured by the weights in
@@ -102,7 +102,7 @@ class Chain:
 
     name: str
     axis: str
-    """What differs between them: width, depth, or parameters where both do."""
+    """The axis along which they differ: width, depth, or parameters if both do."""
     path: str
     """The learning rate that is searched, as a dotted path."""
     sizes: list[Size]
@@ -153,7 +153,7 @@ def arrange_chain(named: Mapping[str, Sweep], source: str) -> Chain:
 
 
 def _check_sizes(chosen: Mapping[str, Sweep]) -> list[Problem]:
-    """Return what keeps the sizes from being compared."""
+    """Return the problems that keep the sizes from being compared."""
     arms = {name: list(spec.own_arms) for name, spec in chosen.items()}
     first = next(iter(arms.values()))
     problems = [
@@ -169,7 +169,7 @@ def _check_sizes(chosen: Mapping[str, Sweep]) -> list[Problem]:
 
 
 def _check_search(name: str, spec: Sweep) -> list[Problem]:
-    """Return what keeps one size from showing a best learning rate."""
+    """Return the problems that keep one size from showing a best learning rate."""
     problems = []
     if not spec.cells or spec.sampler.kind != "grid":
         text = (

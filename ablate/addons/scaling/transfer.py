@@ -25,7 +25,7 @@ from ablate.verdict.looks import Looks, find_lowest_level
 from ablate.verdict.sequential import LEAST
 
 INTERVALS = 2
-"""Of each arm: its slope and its cost."""
+"""Intervals of each arm: its slope and its cost."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the smallest size's best rate costs at the largest, against the largest's own."""
+    """The cost of the smallest size's best rate at the largest size, against the largest's own."""
 
     rates: Rates
     estimate: Estimate | None
@@ -65,7 +65,7 @@ class ArmTransfer:
     """One arm at each size, the smallest first."""
 
     curves: list[Curves]
-    """Of each size."""
+    """The curves of each size."""
     optima: list[Optimum]
     """At each size, with a 95 % interval."""
     slope: Estimate | None
@@ -74,7 +74,7 @@ class ArmTransfer:
     cost: Cost | None
     """None for one size, for fewer than three seeds that ended at every rate, and where there is nothing to choose."""
     word: str
-    """holds, costs, fails more often, or undecided: of the smallest size's rate at the largest."""
+    """The smallest size's rate at the largest holds, costs, fails more often, or is undecided."""
     resolution: float
     """Slope of a best rate that moves by half a step of the grid from the smallest size to the largest; 0 for one."""
 
@@ -115,8 +115,8 @@ class Transfer:
 
 
 def fit_transfer(chain: Chain, records: Sequence[SweepRecord]) -> Transfer:
-    """Return what the runs of each size (`records`) show. Raises SweepError where no arm has seeds at two sizes, or at
-    the one there is."""
+    """Return the results of the runs of each size (`records`). Raises SweepError where no arm has seeds at two sizes,
+    or at the one there is."""
     curves: dict[str, list[Curves]] = {arm: [] for arm in chain.arms}
     looks: dict[str, list[Looks]] = {arm: [] for arm in chain.arms}
     for record in records:
@@ -151,7 +151,7 @@ def fit_transfer(chain: Chain, records: Sequence[SweepRecord]) -> Transfer:
 def judge_arm(
     curves: list[Curves], rates: Rates | None, places: Sequence[int], level: float, effect: float | None
 ) -> ArmTransfer:
-    """Return what the curves of one arm show, its intervals of slope and cost at `level`.
+    """Return the results of the curves of one arm, with intervals of slope and cost at `level`.
 
     Args:
         curves: for each size.
@@ -232,7 +232,7 @@ def bound_cost(rates: Rates, level: float) -> Cost:
 
 
 def _find_word(cost: Cost | None, effect: float | None, edges: tuple[bool, bool]) -> str:
-    """Return what is shown of the smallest size's rate at the largest. `edges`: whether some seed's best rate lies at
+    """Return the word on the smallest size's rate at the largest. `edges`: whether some seed's best rate lies at
     an edge of the searched ones at the smallest size, so that the best rate is not known, and at the largest, where a
     better one may lie beyond."""
     if cost is None or edges[0]:

@@ -30,7 +30,7 @@ class Trend:
     pairs: tuple[int, int]
     """Seeds on which both arms trained, at both."""
     change: Interval
-    """Of the difference."""
+    """The change of the difference."""
     total: Interval
     """The sum of the differences at both sizes: its sign and that of the change determine which is larger."""
     effect: float | None = None

@@ -31,7 +31,7 @@ class SpanQuestion(NamedTuple):
 
 
 def flatten_articles(articles: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the questions of the articles of a SQuAD file (`data`) in the columns of the hub; of SQuAD v2 also whether
+    """Yield the questions of the articles of a SQuAD file (`data`) in the columns of the hub; for SQuAD v2 also whether
     a question `is_impossible`. Raises ValueError for an article of another form."""
     for number, article in enumerate(articles, 1):
         try:

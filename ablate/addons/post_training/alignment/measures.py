@@ -1,4 +1,4 @@
-"""Reward models, their folder and hash, and what is measured of an aligned model: rewards, divergence from the start,
+"""Reward models, their folder and hash, and the measurements of an aligned model: rewards, divergence from the start,
 and win rate.
 """
 

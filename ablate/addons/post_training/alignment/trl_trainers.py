@@ -25,7 +25,7 @@ from ablate.training.random_states import undisturbed
 
 EXTRA = "rlhf"
 OWN_CODE = True
-"""Of models in `Setting.folder`, whose code this process has written itself a moment before."""
+"""Trust in models in `Setting.folder`, whose code this process has written itself a moment before."""
 
 
 @dataclass(frozen=True)
