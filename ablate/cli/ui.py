@@ -172,7 +172,7 @@ def build_view(title: str) -> dict[str, Any]:
     """
     try:
         spec = storage.read_sweep(title).spec
-    except (AblateError, ValueError, KeyError):  # single runs, or a sweep that this storage has not, or not whole
+    except (AblateError, ValueError, KeyError):  # single runs, or a sweep that this storage does not have, or not whole
         order = {"orderByKey": "attributes.start_time", "orderByAsc": False}
         metric, params, tags = "val/loss", list(_SINGLE), ["ablate.loss", "ablate.status"]
         return {**order, **_choose_columns(metric, params, tags), **_choose_charts(metric, params[2:3])}

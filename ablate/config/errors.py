@@ -53,7 +53,7 @@ class DataError(AblateError):
 
 
 class ChangedInputsError(DataError):
-    """A run cannot go on, as its data or a model that it reads is not what it began with."""
+    """A run cannot go on, as its data or a model that it reads differs from what it began with."""
 
 
 class StoreError(AblateError):
@@ -101,7 +101,7 @@ class ConfigError(AblateError):
 
 
 def _name_once(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield the problems, with each list of what is accepted only where it comes first."""
+    """Yield the problems, with each list of accepted values only at its first mention."""
     listed: set[str] = set()
     for problem in problems:
         text, _, rest = problem.message.partition(" Accepted: ")

@@ -130,7 +130,7 @@ def log_to_stderr() -> Iterator[None]:
 
 
 def name_program() -> str:
-    """Return "ablate", or the path that it was started by where "ablate" on PATH is another program or none, as in a
+    """Return "ablate", or the path that it was started by if "ablate" on PATH is another program or missing, as in a
     virtual environment that is not active."""
     started = Path(sys.argv[0])
     if started.name != "ablate" or not started.is_file():  # a notebook, a script, python -m ablate

@@ -164,8 +164,8 @@ def find(name: str, files: Iterable[str]) -> Any:
 
 
 def read_copies(files: Iterable[str]) -> dict[str, str]:
-    """Return file name next to a stored configuration -> content, so that the stored files are enough to repeat a
-    run."""
+    """Return name of a file beside a stored configuration -> its content, so that the stored files are enough to repeat
+    a run."""
     copies = {}
     for file, plugin in load(files).items():
         below = [part for part in Path(file).parts if part not in (os.sep, os.pardir, "~")]  # not out of the folder

@@ -34,7 +34,7 @@ def identify_files(path: str) -> str:
 
 
 def identify_file(path: Path) -> object:
-    """Return a key that is the same for all names of one file, links included; for a file that cannot be read its
+    """Return a key that is the same for all names of one file, links included; for a file that cannot be read, its
     name."""
     try:
         facts = os.stat(path)

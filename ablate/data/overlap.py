@@ -1,4 +1,5 @@
-"""How much of a validation set is also training data, by content: text by stretches and lines, other data by items."""
+"""The part of a validation set that is also training data, by content: text by stretches and lines, other data by
+item."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SPLITS = {
     **dict.fromkeys(("validation", "valid", "validate", "val", "dev", "development"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
-"""Name of a split, of a folder or in the name of a file, in small letters -> what it is for, as `datasets` has it."""
+"""Name of a split, of a folder or in the name of a file, in small letters -> the split, as `datasets` names it."""
 _MORE = r"(?:sets?|data|images?|imgs?|pictures?|photos?|samples?|splits?|folder|seg)"
 _CALLED = re.compile(rf"[\W\d_]*(?:{_MORE}[\W\d_]*)*({'|'.join(SPLITS)})(?:[\W\d_]*{_MORE})*[\W\d_]*")
 """A name of a split with what is often put before or after it, such as test_set, train2017 and seg_train."""

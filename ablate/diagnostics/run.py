@@ -217,7 +217,7 @@ def _log(diagnosis: Diagnosis, runs: Mapping[str, str]) -> None:
     for label, run_id in runs.items():
         own = {name: results[label].to_dict() for name, results in diagnosis.results.items() if label in results}
         tracker, files = tracking.Tracker(run_id), [*diagnosis.files]
-        if own:  # else what was measured of its weights before stays
+        if own:  # else earlier measurements of its weights stay
             files.append(diagnosis.folder / MEASURED)
             files[-1].write_text(json.dumps({"label": label, "last": own}, allow_nan=False) + "\n", encoding="utf-8")
         try:

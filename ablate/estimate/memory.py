@@ -294,7 +294,7 @@ def measure_states(model: Model, config: OptimizerConfig, dtype: torch.dtype) ->
             optimizer.step()
     except AblateError:
         raise
-    except Exception as error:  # of a plugin: its run will say what is wrong, if anything is
+    except Exception as error:  # of a plugin: its run reports the error, if there is one
         _LOG.warning("The state of optimizer %s is planned as AdamW's: %s", config.kind, error)
         return 2.0
     kept = 0

@@ -158,7 +158,7 @@ class Experiment(Config):
 
     @property
     def validation(self) -> Validation:
-        """How often it is validated, and on how much."""
+        """The number and size of its validations."""
         return plan_validation(self.trainer, self.data, self.task, limited=self.procedure == "training")
 
     def shorten(self, updates: int) -> Experiment:

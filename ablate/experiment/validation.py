@@ -58,8 +58,8 @@ class Validation:
         return None if None in counts else self.compute_share([count or 0 for count in counts])
 
     def describe(self, sizes: Sequence[int | None]) -> str:
-        """Return how often it is validated, on how much and for what share of the compute, for sets of these sizes
-        (None: unknown)."""
+        """Return the number and size of the validations and their share of the compute, for sets of these sizes (None:
+        unknown)."""
         noun = f"{self.sample}s"
         when = "once, at the end," if self.times == 1 else f"{self.times} times, every {self.interval:,} updates,"
         text = f"{when} on {' and '.join(map(self._describe_set, sizes))} {noun}"

@@ -180,8 +180,8 @@ class Bias(nn.Module):
 
 
 def build_bias(norm: nn.Module, dim: int, after: int = 0) -> nn.Module:
-    """Return the bias of normed summed inputs, zero at first; nothing where `norm` has a shift of its own: every
-    neuron has one."""
+    """Return the bias of normed summed inputs, zero at first, one for each neuron; the identity if `norm` has a
+    shift."""
     has_shift = any(name.rpartition(".")[2] == "bias" for name, _ in norm.named_parameters())
     return nn.Identity() if has_shift else Bias(dim, after)
 

@@ -22,8 +22,8 @@ _ASKS = frozenset({"embedding_norm", "inner_norm", "qkv_norm", "qk", "no_final_n
 
 
 class ByName(ModelConfig):
-    """A model of a library, built anew: no weights are loaded. Further keys are arguments of the library's own; what is
-    not given takes the library's default."""
+    """A model of a library, built anew: no weights are loaded. Further keys are arguments of the library's own; those
+    that are not given take the library's default."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -96,7 +96,7 @@ class ByName(ModelConfig):
         raise ConfigError([Problem("model.kind", text, self.kind)])
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
-        return []  # `_check` has reported them; nothing more is known of a model that cannot be built
+        return []  # `_check` has reported them; a model that cannot be built has no properties
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Any:
         return self.library().build(self, norm, init, classes, shape)

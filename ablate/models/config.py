@@ -39,7 +39,7 @@ class ModelConfig(Kind):
     """A model family and its size."""
 
     kind: str
-    if TYPE_CHECKING:  # fields of a family; of a model by name it is the library that says them
+    if TYPE_CHECKING:  # fields of a family; for a model by name the library defines them
 
         @property
         def hidden(self) -> int:
@@ -162,8 +162,8 @@ class ModelConfig(Kind):
         return 0, 0
 
     def validate_choices(self, norm: Placement, init: Initialization) -> list[Problem]:
-        """Return the problems with a placement, norm layers and an initialisation for this model, other than what the
-        placement asks for. Here: a choice of `library`, which only models of a library have."""
+        """Return the problems with a placement, norm layers and an initialisation for this model, other than the
+        placement's requests. Here: a choice of `library`, which only models of a library have."""
         accepted = [kind for kind in models if models[kind].of_library]
         text = "library keeps what a library has built, and model {} is not from a library. Accepted with: {}"
         text = text.format(self.title, ", ".join(f"model.kind={kind}" for kind in accepted))

@@ -131,7 +131,7 @@ def _try(library: Library, name: str, arguments: str) -> tuple[Problem, ...]:
     weight = nn.Parameter(torch.linspace(-1, 1, 64).view(8, 8))
     try:
         _step(library, name, arguments, [weight], [torch.ones(8, 8)])
-    except Exception as error:  # whatever the library raises: it is about what was given
+    except Exception as error:  # whatever the library raises: the arguments are the cause
         text = f"{name} of {library.name} refuses its arguments: {error}"
         return (Problem("", text, json.loads(arguments)),)
     return ()

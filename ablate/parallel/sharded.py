@@ -121,7 +121,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------------------------- conversions
 
-Change = Callable[[str, Tensor], Tensor]  # of a weight, or of what the optimizer knows of it, by the weight's name
+Change = Callable[[str, Tensor], Tensor]  # of a weight, or of its state in the optimizer, by the weight's name
 
 
 def name_parameters(module: nn.Module, groups: Iterable[Mapping[str, Any]]) -> list[list[str]]:

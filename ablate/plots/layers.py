@@ -20,7 +20,7 @@ Matrix: TypeAlias = NDArray[np.float64]
 MOST_MATRICES = 6
 """Layers of a model whose matrices are drawn, from the first to the last."""
 HIGHEST = 1.0
-"""The end of the colour scale of matrices: what is larger, as in the first layer of Post-LN, has the colour of 1."""
+"""The end of the colour scale of matrices: larger values, as in the first layer of Post-LN, have the colour of 1."""
 WIDE = (7.4, 3.6)  # inches of a single panel
 
 

@@ -67,7 +67,7 @@ def add_scores(record: SweepRecord) -> SweepRecord:
 
 
 def find_scored_runs(record: SweepRecord) -> ScoredRuns:
-    """Return the scored runs of each arm on fresh seeds that trained; of an arm without any, the trial that represents
+    """Return the scored runs of each arm on fresh seeds that trained; for an arm without any, the trial that represents
     it in the search, if that was scored."""
     runs: ScoredRuns = {}
     for arm in record.arms:

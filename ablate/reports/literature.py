@@ -34,7 +34,7 @@ class PublishedRow:
 
     arm: str
     ours: Estimate | None
-    """Ours, over the fresh seeds on which it trained and that have the metric. Before the first fresh seed, and of a
+    """Ours, over the fresh seeds on which it trained and that have the metric. Before the first fresh seed, and for a
     score that no fresh seed has, from the trial that represents the arm. None without the metric, and if no seed
     trained."""
     kind: str
@@ -107,7 +107,7 @@ class _Measured:
 
     kind: str = ""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
-    """Seed -> outcome, its value the metric's; of a trial of the search under the seed 0."""
+    """Seed -> outcome, its value the metric's; that of a trial of the search has the seed 0."""
     estimate: Estimate | None = None
     failures: FailureShare | None = None
     unscored: int = 0

@@ -1,5 +1,5 @@
-"""The report of a sweep in MLflow: one run named "report", which later reports reuse, and what the parent runs of arms,
-that run and the experiment show: verdicts as labels, the course of the fresh seeds, and a description.
+"""The report of a sweep in MLflow: one run named "report", which later reports reuse, and additions to that run, to the
+parent runs of arms and to the experiment: verdicts as labels, the course of the fresh seeds, and a description.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Point:
     trial: Run
     x: float
     y: float | None
-    """The objective; of a pruned trial the last reported value; None of a diverged trial."""
+    """The objective; for a pruned trial the last reported value; None for a diverged trial."""
     best: bool
     """Whether it is the best of its arm."""
     settled: bool

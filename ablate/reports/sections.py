@@ -217,7 +217,7 @@ def build_document(report: ReportData) -> Document:
 
 
 def _list_origins(report: ReportData) -> list[Section]:
-    """Return the sweep's file, the commands that run it again, its plugins, and what all runs were made with."""
+    """Return the sweep's file, the commands that run it again, its plugins, and the facts that all runs share."""
     record, mlflow = report.record, report.mlflow
     plugins = ", put its plugins where they were" if record.plugins else ""
     commands = [f"ablate sweep {record.name}.yaml --fresh", f"ablate report {record.name}"]

@@ -95,8 +95,8 @@ def compute_sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
 def compute_mean_excess(points: Sequence[XY], low: float, high: float, envelope: bool = False) -> float:
     """The mean of loss - lowest loss over log(x) from `low` to `high`.
 
-    `points` are (x, loss), joined by straight lines in log(x) and constant beyond the outermost; of several at one x
-    the lowest counts. `envelope`: their lower convex hull instead.
+    `points` are (x, loss), joined by straight lines in log(x) and constant beyond the outermost; the lowest of several
+    at one x counts. `envelope`: their lower convex hull instead.
     """
     lowest: dict[float, float] = {}
     for x, y in ((math.log(x), y) for x, y in points):
@@ -182,12 +182,12 @@ def _describe_sensitivities(sensitivities: Mapping[str, Sensitivity | None]) -> 
 
 
 Row = tuple[str, tuple[tuple[str, Any], ...]]
-"""An arm, and the values of what is searched beside the learning rate."""
+"""An arm, and the values of the other searched settings beside the learning rate."""
 
 
 @dataclass(frozen=True)
 class RowSensitivity:
-    """The learning-rate sensitivity of an arm at fixed values of what is searched beside the learning rate."""
+    """The learning-rate sensitivity of an arm at fixed values of the other searched settings."""
 
     seeds: Mapping[int, float]
     """Seed that trained at some rate -> its sensitivity, in nats."""

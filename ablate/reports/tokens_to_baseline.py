@@ -1,4 +1,4 @@
-"""How much training each arm needs until it first reaches the final objective of the baseline, paired by seed."""
+"""The training that each arm needs until it first reaches the final objective of the baseline, paired by seed."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class UsageUnit:
 
 
 def sum_usage(unit: UsageUnit, trials: Iterable[Run]) -> Usage:
-    """Return what `trials` used, however they ended."""
+    """Return the usage of `trials`, however they ended."""
     begun = [t for t in trials if t.status != "waiting"]
     seconds = [t.seconds for t in begun if t.seconds is not None]
     return Usage(len(begun), sum(t.paid_updates * unit.per_update(t) for t in begun), sum(seconds) if seconds else None)

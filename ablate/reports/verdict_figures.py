@@ -29,7 +29,7 @@ _DARK = 0.55  # share from which a number is white
 _EFFECTS = {True: (style.PALETTE[0], "o"), False: (style.PALETTE[1], "D")}
 """Whether it is a main effect -> colour and marker."""
 MOST_COLUMNS = 4
-"""Values of what a grid varies beside its axis."""
+"""Values of the settings that a grid varies beside its axis."""
 
 
 def _name_rows(labels: Sequence[str]) -> Axis:
@@ -307,7 +307,7 @@ def _list_columns(record: SweepRecord, path: str) -> dict[str, list[str]]:
 
 def draw_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure | None:
     """Return the objective of each arm at each point of a grid, and below it the share of failed seeds, with a column
-    for each value of what is searched beside the axis (`find_axis`); None without such an axis."""
+    for each value of the settings searched beside the axis (`find_axis`); None without such an axis."""
     spec, path = record.spec, find_axis(record)
     if path is None:
         return None

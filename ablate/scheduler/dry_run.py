@@ -86,7 +86,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
 
 
 def plan_or_outline(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> tuple[str, str]:
-    """Return the plan and ''; where the data of a sweep is missing, its outline and what is missing."""
+    """Return the plan and ''; if the data of a sweep is missing, its outline and a message on the missing data."""
     try:
         with postpone_collection():
             return plan(spec, workers, storage, fresh), ""

@@ -307,9 +307,9 @@ class DatabaseServer(RDBStorage):
         return self.wait(find_or_create)
 
     def _get_prepared_new_trial(self, *args: Any) -> TrialModel:
-        """Optuna repeats by itself what failed, seconds later, whoever has the lock by then and whatever was written:
-        its first try is the only one here. The connection that it writes on is open already, so that a server which
-        goes away after this look at the lock takes both."""
+        """Optuna itself repeats a failed call seconds later, whichever process has the lock by then and whatever was
+        written: here its first try is the only one. The connection that it writes on is open already, so that a server
+        which goes away after this look at the lock takes both."""
         if self._thread.tried:
             raise LostConnectionError("the connection was lost while a trial was written")
         self._check_lock()

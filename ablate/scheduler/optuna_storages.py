@@ -130,7 +130,7 @@ def open_database(url: str) -> BaseStorage:
                 skip_table_creation=known,
             )
             _CHECKED.add(database)
-            return TrialCache(storage)  # all studies share what is read of finished trials
+            return TrialCache(storage)  # all studies share the finished trials that were read
     except ImportError as error:
         raise explain_missing_driver(error, f"The Optuna storage {redact(url)}") from None
     except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, *_UNREADABLE) as error:
@@ -199,7 +199,7 @@ class AppendLock(JournalLock):
         self._held = contextlib.ExitStack()
 
     def acquire(self) -> bool:
-        """Take the lock, and remove what a process that was killed, or a full disk, left of a line."""
+        """Take the lock, and remove the part of a line that a killed process, or a full disk, has left."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(hold_file_lock(f"{self.file}.lock"))
             _remove_torn_line(self.file)

@@ -82,8 +82,8 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
 
 
 def fingerprint_sweep(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> dict[str, str]:
-    """Return input -> SHA-256 of what the arms of `spec` read besides their settings. Raises AblateError if weights
-    that they start from are missing or do not fit; those of sweeps are looked up later."""
+    """Return input -> SHA-256, for the inputs of the arms of `spec` besides their settings. Raises AblateError if
+    weights that they start from are missing or do not fit; those of sweeps are looked up later."""
     inputs: dict[str, str] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
@@ -192,7 +192,7 @@ def list_differences(before: Sweep, now: Sweep) -> list[str]:
     """Return 'path: old -> new' for each setting in which two sweeps differ, except settings that may change."""
     old, new = (
         dict(iterate_leaves({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
-        | {"confirm.at": spec.confirm.at}  # which says what the arms are
+        | {"confirm.at": spec.confirm.at}  # which defines the arms
         for spec in (before, now)
     )
     absent = "(not set)"
@@ -254,7 +254,7 @@ def pick_threads(queue: Queue, wanted: int) -> int:
 def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     """Return the arm's run in MLflow, created if missing."""
     known = study.user_attrs.get("parent")
-    uri = tracking.redact(tracking.tracking_uri())  # a password is not for whoever reads the studies
+    uri = tracking.redact(tracking.tracking_uri())  # readers of the studies must not see a password
     if known and study.user_attrs.get("tracking_uri") == uri and tracking.find_active_run(known):
         return str(known)
     mark = study.user_attrs.get("mark")  # finds the run of a process that was killed before it wrote down the id

@@ -142,7 +142,7 @@ class Studies:
 
     @property
     def studies(self) -> list[str]:
-        """Those of the sweep, as they were last read."""
+        """The runs of the sweep, as they were last read."""
         self.read()
         return list(self._trials)
 
@@ -252,7 +252,7 @@ AT_RUNG = "at_rung"  # of a trial: what would be kept of it if it ended at its l
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended."""
+    """The end of a run."""
 
     state: str
     """Optuna's: COMPLETE, PRUNED or FAIL."""

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 AWAY = 120.0  # seconds that a trial waits for a tracking server before it begins
 POLL = 1.0  # seconds between two looks at what other processes do
 FINISHED, STOPPED, SPOILED = "finished", "stopped", "spoiled"
-"""How a worker ends: nothing is left to do; a signal came; a trial failed, and left the process in an unknown state."""
+"""Ends of a worker: nothing is left to do; a signal came; a trial failed, and left the process in an unknown state."""
 
 
 class Worker:

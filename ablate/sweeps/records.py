@@ -91,7 +91,7 @@ class SweepRecord:
 
     @property
     def arms(self) -> list[str]:
-        """Its arms; of a sweep that tests a grid, each arm at each point."""
+        """Its arms; for a sweep that tests a grid, each arm at each point."""
         return list(self.spec.all_arms)
 
     @property
@@ -123,8 +123,8 @@ class SweepRecord:
         return outcome is not None and outcome.ending == "stuck"
 
     def settled(self, arm: str) -> Run | None:
-        """Return the run that represents `arm`: that of the search whose settings are tested, otherwise its best; of an
-        arm without a search the best of its fresh seeds."""
+        """Return the run that represents `arm`: that of the search whose settings are tested, otherwise its best; for
+        an arm without a search, the best of its fresh seeds."""
         tested = self.search(arm).select(number=self.chosen[arm]) if arm in self.chosen else ()
         return tested[0] if tested else self.best(arm) or self.fresh(arm).find_best(self.spec.objective.direction)
 

@@ -26,7 +26,7 @@ class WeightAverage(Callback):
         self.ema = ModelEmaV3(module.model, decay=decay)  # a copy
         self.module.model = self.ema.module
         self.module.eval()
-        self.updates = -1  # that the average is of; -1: there is none yet
+        self.updates = -1  # that the average includes; -1: there is none yet
 
     def state_dict(self) -> dict[str, Any]:
         return {"updates": self.updates, "weights": self.ema.module.state_dict()}

@@ -142,7 +142,7 @@ def _prepare(
     with translate_errors():
         model, recipes = strategies.build_model(experiment, corpus)
     if speed.compile and recipes is None:
-        # what the shapes of a model and its batches follow from; equal ones share programs where their placements do
+        # these determine the shapes of a model and its batches; equal ones share programs if their placements do
         compiling.keep_programs(experiment.model_dump_json(include=_SHAPES))
     elif speed.compile:  # sharded layers are of one run
         compiling.forget_programs()

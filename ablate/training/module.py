@@ -132,7 +132,7 @@ class TrainingModule(LightningModule):
 
     def on_train_start(self) -> None:
         """Set what the placement takes from the first batch; a resumed run has it in its checkpoint. A copy that decays
-        goes on from the checkpoint of a longer run, whose next rate is another. A compiled run compares its program
+        goes on from the checkpoint of a longer run, whose next rate differs. A compiled run compares its program
         with the model."""
         for config in self.trainer.lr_scheduler_configs:
             schedule: Any = config.scheduler

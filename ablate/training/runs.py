@@ -68,7 +68,7 @@ def has_checkpoint(run_id: str) -> bool:
 def measure_checkpoint(run_id: str) -> int:
     """Return the size of a run's checkpoints in bytes, without creating a folder."""
     folder = tracking.store_path() / "runs" / run_id
-    with contextlib.suppress(FileNotFoundError):  # of a run that goes on, one may be moved just now
+    with contextlib.suppress(FileNotFoundError):  # a run that goes on may move one just now
         return sum(file.stat().st_size for file in folder.rglob("*.*") if file.is_file())
     return 0
 

@@ -61,7 +61,7 @@ def train(
 
 
 class RunDisplay:
-    """Shows one run on `console`: what it computes, how far it is, its validations, and how it ended."""
+    """Shows one run on `console`: its computation, progress, validations and end."""
 
     def __init__(self, console: Console, experiment: Experiment, place: Place, procedure: Procedure) -> None:
         self.console, self.experiment, self.place, self.procedure = console, experiment, place, procedure

@@ -224,9 +224,9 @@ class Crossing:
     pairs: tuple[tuple[str, str], ...]
     """(loser, winner): those that are behind, and those at whose settings they are trained."""
     missing: tuple[tuple[str, str], ...]
-    """Those of `pairs` that are still to be trained on some seed before anything is claimed."""
+    """The `pairs` that are still to be trained on some seed before anything is claimed."""
     versus: Versus | None = None
-    """Of the seeds so far; None: there are none, or they leave nothing to compare."""
+    """The figures over the seeds so far; None: there are none, or they leave nothing to compare."""
     agrees: bool = False
     """Whether it is complete and shows the same."""
 
@@ -270,7 +270,7 @@ class Claim:
         return self.crossing.missing if self.crossing else ()
 
     def name_kind(self) -> str:
-        """Return the kind in a word or two, with what it needs or leaves open."""
+        """Return the kind in a word or two, with its open requirements."""
         v = self.versus
         if self.kind == "figures":
             return "no verdict yet"
@@ -304,9 +304,9 @@ class Compared(Claim):
     params: dict[str, Any]
     """The settings."""
     failures: FailureShare | None
-    """Of the seeds up to the last look; None without a seed."""
+    """Failures of the seeds up to the last look; None without a seed."""
     estimate: Estimate | None
-    """Of the objective, over the seeds up to the last look on which it trained; 95 % over all looks."""
+    """Mean of the objective over the seeds up to the last look on which it trained; 95 % over all looks."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""

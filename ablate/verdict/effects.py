@@ -169,9 +169,7 @@ def compare_cells(
 ) -> dict[str, Effect]:
     """Return the effect of each of `contrasts`.
 
-    Args:
-        contrasts: of the design.
-        cells: what is known of each cell.
+    Args: contrasts: of the design. cells: the outcomes of each cell.
         crossed: the runs at another's settings.
         planned: the number of seeds that each is to have.
         maximize: whether more of the objective is better.

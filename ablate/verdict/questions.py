@@ -26,7 +26,7 @@ class Question:
     values: dict[str, float]
     """Metric -> value, such as acc -> 1.0."""
     loglikelihoods: list[float]
-    """Of each answer, in nats."""
+    """Log-likelihood of each answer, in nats."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class _Wording:
         return d.mean * self.better > 0
 
     def tell_small(self, v: Versus) -> str:
-        """Return as a clause that a claimed difference is less than matters; empty if it is not."""
+        """Return a clause that a claimed difference is less than matters; empty if it is not."""
         if not v.lies_within(self.claim.effect):
             return ""
         return f"; that is less than the {self.claim.effect:.2g} {self.unit} that matter"
@@ -216,7 +216,7 @@ class _ArmWording(_Wording):
         return f"{pair}: inconclusive with {count_noun(v.seeds, 'seed')}; {self._limits(v)}.{failures}"
 
     def _limits(self, v: Versus) -> str:
-        """Return as a clause the limits of the mean difference if nothing is claimed."""
+        """Return the limits of the mean difference, as a clause, if nothing is claimed."""
         d = v.difference
         if d is None:
             return "there is no seed on which both trained"
@@ -255,7 +255,7 @@ class _ArmWording(_Wording):
         return f"{self.baseline}, the baseline, could not be trained within the budget: no fresh seed was run. {alone}"
 
     def _weigh(self, v: Versus) -> str:
-        """Return as a clause the evidence of the numbers of failed seeds; empty if they are equal."""
+        """Return the evidence of the numbers of failed seeds, as a clause; empty if they are equal."""
         if v.failure_side:
             return f" (exact test, p = {v.failure_p:.2g})"
         return "" if v.failed == v.other_failed else ", which does not show that either fails more often"
@@ -431,7 +431,7 @@ class _EffectWording(_Wording):
         return f"The {'effect' if self.e.contrast.is_main else 'interaction'} of {self.subject}"
 
     def _limits(self) -> str:
-        """Return as a clause what is known of an effect that is not claimed."""
+        """Return the limits of an effect that is not claimed, as a clause."""
         d = self.v.difference
         if d is None:
             return "on no seed did all of its cells train"

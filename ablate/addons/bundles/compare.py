@@ -39,7 +39,7 @@ class SideArm:
     """A compared arm, or one run."""
 
     outcomes: Mapping[int, Outcome]
-    """Seed -> outcome, of fresh seeds; of a run, its own."""
+    """Seed -> outcome, of fresh seeds; for a run, its own."""
     settings: Mapping[str, Any]
     """Dotted path -> value, without the seed."""
 
@@ -58,8 +58,8 @@ class Side:
 
 
 def read_side(name: str, storage: str | None = None, trusts_plugins: bool = False) -> list[Side]:
-    """Return the run, the sweep, or the sweeps of the bundle that `name` is: the id of a run, the name of a sweep, or a
-    folder. Raises SweepError where it is none of them, and DataError for a bundle that is damaged."""
+    """Return the run, the sweep, or the sweeps of the bundle that `name` stands for: the id of a run, the name of a
+    sweep, or a folder. Raises SweepError if it is none of them, and DataError for a bundle that is damaged."""
     if os.path.isfile(Path(name) / FILE):
         bundle = files.read_bundle(name)
         if damage := files.list_damage(name, free=(PAGE, NOTES)):
@@ -164,7 +164,7 @@ class Comparison:
 
 
 def compare(names: Sequence[str], *, storage: str | None = None, trusts_plugins: bool = False) -> Comparison:
-    """Return the comparison of runs, sweeps and bundles, each with the first, size by size where both have several; of
+    """Return the comparison of runs, sweeps and bundles, each with the first, size by size if both have several; for
     one bundle alone, its sizes with the first. Raises SweepError for fewer than two, and for a name that is none of
     these."""
     sides = [side for name in names for side in read_side(name, storage, trusts_plugins)]
@@ -196,7 +196,7 @@ def compare_sides(sides: Sequence[Side]) -> Comparison:
 
 
 def _align(sides: Sequence[Side]) -> list[Side]:
-    """Return the sides, where each has one arm with one name for it, and with labels of which no two are equal."""
+    """Return the sides with labels that differ and, if each has one arm, with one name for it."""
     names = list(dict.fromkeys(arm for side in sides for arm in side.arms))
     single = all(len(side.arms) == 1 for side in sides)
     aligned = []

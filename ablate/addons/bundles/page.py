@@ -204,7 +204,7 @@ def _list_commands(bundle: Bundle) -> str:
 
 
 def _describe_runs(bundle: Bundle, records: Mapping[str, SweepRecord]) -> list[str]:
-    """Return what was run, where, with which versions and data, and where all of it is written down."""
+    """Return the origin of the results: the runs, machines, versions and data, and the file that has all of it."""
     totals = bundle.totals
     units = join_words(dict.fromkeys(UsageUnit.of(record).noun for record in records.values()))
     amount = f"{count_noun(totals.runs, 'run')}, {format_count(totals.items)} {units}"

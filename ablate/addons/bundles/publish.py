@@ -40,8 +40,8 @@ _SHORTEST = 8  # letters of a secret that is looked for
 
 
 def hide_places(value: Any) -> Any:
-    """Return plain values without passwords, secrets of the environment, and folders: of an absolute path its last part
-    is left."""
+    """Return plain values without passwords, secrets of the environment, and folders: an absolute path is cut to its
+    last part."""
     if isinstance(value, Mapping):
         return {hide_places(key): hide_places(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -98,8 +98,9 @@ def fill_folder(bundle: Bundle, content: Path) -> Bundle:
 
 
 def _draw(records: Mapping[str, SweepRecord], together: OverSizes | None, content: Path) -> list[str]:
-    """Draw the figure of what several sizes show together, or else of the verdict on each sweep, and that of the layers
-    (of the largest size), where they were measured; return the files. All others can be drawn again from the runs."""
+    """Draw the figure of the joint result of several sizes, or else of the verdict on each sweep, and that of the
+    layers (of the largest size), if they were measured; return the files. All others can be drawn again from the
+    runs."""
     from PIL import Image
 
     figures = together.draw()[:1] if together else []

@@ -1,5 +1,5 @@
-"""The record of a sweep and its runs as a part of a bundle, and back: what is read from one is judged like what was run
-here.
+"""The record of a sweep and its runs as a part of a bundle, and back: a record that is read from one is judged like one
+that was run here.
 """
 
 from __future__ import annotations

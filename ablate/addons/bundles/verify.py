@@ -139,7 +139,7 @@ class Verification:
         return self.holds if self.runs or not self.holds else None
 
     def list_surroundings(self) -> dict[str, tuple[str, str]]:
-        """Return fact -> as published, and here, of those in which the runs here differ from theirs."""
+        """Return fact -> as published, and here, for those facts in which the runs here differ from theirs."""
         return {name: values for rerun in self.runs for name, values in rerun.differs.items()}
 
     def to_dict(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class _Logits(nn.Module):
 
 
 def _choose_metrics(name: str, loaded: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield (task or group, its metric, what is loaded of it): of a task, or a group that has an average, one; of any
+    """Yield (task or group, its metric, what is loaded of it): for a task, or a group that has an average, one; for any
     other group, or a tag, one for each of its tasks. The metric is the length-normalised accuracy if there is one, else
     the accuracy, else the first."""
     group = loaded["groups"].get(name)

@@ -60,7 +60,7 @@ class Options:
 
 
 def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evaluated]:
-    """Score models, of which each is (its name, a run's id or a checkpoint, or `hf:` and a model of `transformers`).
+    """Score models, each of which is (its name, a run's id or a checkpoint, or `hf:` and a model of `transformers`).
     The scores of a run are logged there as soon as they are known. Raises AblateError for a model that is not a
     language model, an unknown task, missing data, and without the extra `eval`.
     """

@@ -42,7 +42,7 @@ class Architecture:
     """Fields of its configuration that no other architecture has."""
 
     def rename(self, name: str) -> list[str]:
-        """Return the names there of what the weight `name` is here: of a fused matrix those of its parts."""
+        """Return the names there of the weight `name` here: for a fused matrix those of its parts."""
         if name == HEAD:
             return [HEAD]
         for ours, parts in _FUSED.items():
@@ -56,7 +56,7 @@ class Architecture:
 _PRE = {"attn_residual.norm": "input_layernorm", "mlp_residual.norm": "post_attention_layernorm"}
 _OUTPUT = {"attn_residual.norm": "post_attention_layernorm", "mlp_residual.norm": "post_feedforward_layernorm"}
 _QK = {"attn.qkv_norm.q": "self_attn.q_norm", "attn.qkv_norm.k": "self_attn.k_norm"}
-_ARCHITECTURES = {  # placement and what the QK-norm is over, None without one
+_ARCHITECTURES = {  # placement and the range of the QK-norm, None without one
     ("pre", None): Architecture("LlamaForCausalLM", "llama", _PRE, {"mlp_bias": False}),
     ("pre", "head"): Architecture("Qwen3ForCausalLM", "qwen3", _PRE | _QK, {"use_sliding_window": False}),
     ("olmo2", "width"): Architecture("Olmo2ForCausalLM", "olmo2", _OUTPUT | _QK),

@@ -1,5 +1,5 @@
-"""LoRA (Hu et al. 2021, arXiv 2106.09685): a trained model stays as it is, and what is learned is a product of two
-narrow matrices beside each of some of its matrices.
+"""LoRA (Hu et al. 2021, arXiv 2106.09685): a trained model stays as it is, and a product of two narrow matrices is
+learned beside each of some of its matrices.
 
     W x + alpha / rank * B A x        A: [rank, in], drawn; B: [out, rank], zero before the first update
 
@@ -42,7 +42,7 @@ class LoraExtension(Extension):
         last bits, and the hash of the weights, would depend on the machine."""
         assert experiment.lora is not None
         model = build()
-        if experiment.warm_start:  # what is frozen has no adapter
+        if experiment.warm_start:  # frozen matrices have no adapter
             freeze(model, experiment.warm_start.freeze)
         adapt(model, experiment.lora)
         model.load_state_dict(dict(state), assign=True)

@@ -52,7 +52,7 @@ class SizedArm:
 
     @property
     def losses(self) -> list[dict[int, float]]:
-        """Of each size: seed -> loss, of the seeds that trained."""
+        """For each size: seed -> loss, of the seeds that trained."""
         return [take_losses(fresh) for fresh in self.outcomes]
 
 
@@ -63,9 +63,9 @@ class SizedPair:
     measured: list[Versus]
     """At each size, with intervals at the level of the family."""
     differences: list[dict[int, float]]
-    """Of each size: seed -> difference, of the seeds on which both trained."""
+    """For each size: seed -> difference, of the seeds on which both trained."""
     gap: Gap | None
-    """Of the curves through the seeds on which both trained; None for fewer than four sizes with one."""
+    """Difference of the curves through the seeds on which both trained; None for fewer than four sizes with one."""
     trend: Trend | None
     """None for fewer than two sizes with a seed on which both trained."""
     prediction: Prediction | None
@@ -83,7 +83,7 @@ class Comparison:
     family: int
     """Comparisons that share an error of 5 %."""
     failure_tests: int
-    """Of these, exact tests of failures."""
+    """Number of exact tests of failures among them."""
 
 
 def compare_sizes(

@@ -107,7 +107,7 @@ class Chain:
     """The learning rate that is searched, as a dotted path."""
     sizes: list[Size]
     places: list[int]
-    """Of each size, its width, its number of layers or its parameters."""
+    """For each size, its width, its number of layers or its parameters."""
 
     @property
     def arms(self) -> list[str]:
@@ -193,7 +193,7 @@ def _check_search(name: str, spec: Sweep) -> list[Problem]:
 
 
 def _find_axis(sizes: Sequence[Size]) -> tuple[str, list[int]]:
-    """Return what differs between the sizes, and its value for each."""
+    """Return the axis along which the sizes differ, and its value for each."""
     stacks = [size.spec.base(next(iter(size.spec.all_arms))).model.stack() for size in sizes]
     widths, depths = [stack.hidden for stack in stacks], [stack.depth for stack in stacks]
     if len(set(depths)) == 1:

@@ -97,7 +97,7 @@ class Transfer:
     effect: float | None
     """The smallest difference of the loss that matters; None: nothing is said to hold."""
     search_items: list[int]
-    """Of each size, the tokens or images of searching its rates on one seed, for one arm."""
+    """For each size, the tokens or images of searching its rates on one seed, for one arm."""
     surroundings: list[str]
     """Differences between the sizes in what they were computed on."""
 
@@ -115,8 +115,8 @@ class Transfer:
 
 
 def fit_transfer(chain: Chain, records: Sequence[SweepRecord]) -> Transfer:
-    """Return the results of the runs of each size (`records`). Raises SweepError where no arm has seeds at two sizes,
-    or at the one there is."""
+    """Return the results of the runs of each size (`records`). Raises SweepError if no arm has seeds at two sizes, or
+    at the only one."""
     curves: dict[str, list[Curves]] = {arm: [] for arm in chain.arms}
     looks: dict[str, list[Looks]] = {arm: [] for arm in chain.arms}
     for record in records:

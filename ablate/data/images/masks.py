@@ -28,7 +28,7 @@ from ablate.data.progress import show_progress
 IMAGES, MASKS = "images", "masks"
 """The folders of a set."""
 _GREY = ("1", "L", "P", "I", "I;16", "I;16B", "I;16L")
-"""Pillow's modes with one number for each pixel; of a palette it is the index."""
+"""Pillow's modes with one number for each pixel, which is the index in a palette."""
 _UNKNOWN = -1
 _SHOWN = 10
 """Number of pixel values that a message names."""
@@ -236,7 +236,7 @@ def _suggest_values(pixels: Iterable[int]) -> str:
 
 class MaskedImages(BatchDataset):
     """The `rows` of a source: float32 [batch, 3, size, size] and the class of each pixel, int64 [batch, size, size].
-    The centre square of both is resized, of a mask to the nearest pixel."""
+    The centre square of both is resized, that of a mask by the nearest pixel."""
 
     def __init__(self, source: MaskedSource, rows: NDArray[np.int64], pixels: Pixels) -> None:
         self.source, self.rows, self.size = source, rows, pixels.image_size

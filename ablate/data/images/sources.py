@@ -185,8 +185,8 @@ class Layout:
 
 
 def find_layout(root: Path, holds_folders: bool = True) -> Layout:
-    """Return the layout of `root`: itself, or its folders that are called as splits usually are (`SPLITS`), in any
-    case; the one of test is never read. `holds_folders`: whether the data of a split is in folders.
+    """Return the layout of `root`: itself, or its folders with a usual name of a split (`SPLITS`), in any case; the one
+    of test is never read. `holds_folders`: whether the data of a split is in folders.
 
     Raises DataError for a missing root, for two folders of one split, and for a folder of a split where there is none
     to train on: it would be taken for a class.

@@ -299,8 +299,8 @@ MOST_COMPARED, MOST_DOWNLOADED = 1 << 30, 1 << 26
 
 
 def compare(train: Source, val: Source, train_bytes: int | None, val_bytes: int | None, cache: Path) -> Overlap:
-    """Return how much of `val` is in `train` (`measure_texts`), kept in `cache`. Of each the given number of bytes is
-    used, None: all, and no more than `MOST_COMPARED`: of many files a part of each. Raises DataError for text that
+    """Return how much of `val` is in `train` (`measure_texts`), kept in `cache`. The given number of bytes of each is
+    used (None: all), and no more than `MOST_COMPARED`: a part of each of many files. Raises DataError for text that
     cannot be read."""
 
     def measure() -> list[str]:

@@ -103,7 +103,7 @@ def check_autocast(kind: str, settings: Settings) -> None:
 def check_compiled(kind: str, settings: Settings) -> None:
     """Check that a layer is one graph for torch.compile."""
     for subject in _build(kind, settings):
-        torch.compiler.reset()  # what was compiled before counts against a limit
+        torch.compiler.reset()  # earlier programs count against a limit
         model, (inputs, _) = subject.build_model(torch.float64).eval(), subject.read_batch(dtype=torch.float64)
         with Precision() as precision:
             expected = model(inputs)

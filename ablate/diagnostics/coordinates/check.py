@@ -163,8 +163,8 @@ class Flatness:
 
 
 def judge(axis: str, courses: Mapping[int, Course]) -> list[Flatness]:
-    """Return the flatness of each group and quantity along an axis. `courses`: size -> what was recorded, the smallest
-    size first."""
+    """Return the flatness of each group and quantity along an axis. `courses`: size -> its course, the smallest size
+    first."""
     parts = align(axis, courses)
     judged = []
     for group in GROUPS:
@@ -265,7 +265,7 @@ class Coordinates:
     """Axis -> size -> means over seeds."""
     judged: Sequence[Flatness]
     facts: Mapping[str, Any]
-    """How it was taken."""
+    """The settings of the check."""
     data: str
     """One line about the data."""
     note: str = ""

@@ -27,7 +27,7 @@ _WITHOUT = {
     "timm:": "a model of timm",
     "init:": "the weights before the first update",
 }
-"""Prefix of a name -> what it stands for, which is no recipe."""
+"""Prefix of a name -> its meaning, which is not a recipe."""
 
 
 @dataclass(frozen=True)

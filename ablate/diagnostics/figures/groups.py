@@ -28,11 +28,11 @@ class Group:
     arm: str = ""
     """The arm in the sweep's file, whose depths are one line; the user's name for it, if there is one."""
     runs: tuple[Run, ...] = ()
-    """Those of the seeds of a sweep, in the order of `models`."""
+    """Runs of the seeds of a sweep, in the order of `models`."""
     sweep: str = ""
     """The title of the sweep; "" for a model that is not of a sweep."""
     choice: str = ""
-    """How its point of a grid was chosen; "" without a choice."""
+    """The choice of its point of a grid, in words; "" without a choice."""
 
 
 @dataclass(frozen=True)

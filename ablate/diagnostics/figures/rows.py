@@ -124,7 +124,7 @@ class Row(ABC):
 
     @property
     def in_training(self) -> bool:
-        """Whether it shows what runs stored in training, rather than what is measured on weights."""
+        """Whether it shows numbers that runs stored in training, rather than measurements on weights."""
         return self.when == "training"
 
     def list_columns(self, tables: Tables) -> Mapping[str, str]:

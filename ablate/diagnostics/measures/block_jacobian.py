@@ -1,4 +1,4 @@
-"""How near each layer is to the identity: its Jacobian for one token."""
+"""The nearness of each layer to the identity: its Jacobian for one token."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class Measured:
     """The cost of one image."""
 
     tokens: int
-    """How often an image is multiplied with a weight of the layers, on average over the weights."""
+    """The number of times that an image is multiplied with a weight of the layers, averaged over the weights."""
     attention: int
     """FLOPs of the products of activations."""
 

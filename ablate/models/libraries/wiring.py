@@ -178,7 +178,7 @@ def rewire(model: nn.Module, family: Family, norm: Placement, stack: Stack) -> P
 
 
 def _norm_inside(layer: nn.Module, family: Family, norm: Placement, placed: Placement, stack: Stack) -> None:
-    """Put norms behind the queries, keys and values and before the output projections, where they are asked for."""
+    """Put norms behind the queries, keys and values and before the output projections, if they are requested."""
     inputs = {"o": stack.heads * stack.head_dim, "down": stack.mlp}
     for name, role in family.roles.items():
         if placed.inner_norm and role in inputs:
@@ -209,8 +209,8 @@ def _append(model: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def list_projections(model: nn.Module, family: Family | None, layers: Any) -> list[tuple[str, int, nn.Module]]:
-    """Return (role, layer, module) of the matrices of the library's own layers, in their order; of a family that is not
-    known the role is "matrix"."""
+    """Return (role, layer, module) of the matrices of the library's own layers, in their order; for an unknown family
+    the role is "matrix"."""
     if family is not None:
         return [
             (role, i, layer.get_submodule(name))

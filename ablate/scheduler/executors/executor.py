@@ -59,7 +59,8 @@ class WorkerLog:
         self._read = 0  # bytes
 
     def read_lines(self) -> list[str]:
-        """Return the whole lines that were written since the last call, but for the error that a worker ends with."""
+        """Return the whole lines that were written since the last call, except for the error that a worker ends
+        with."""
         with open(self.path, "rb") as file:
             file.seek(self._read)
             whole, newline, _ = file.read().rpartition(b"\n")
@@ -110,7 +111,7 @@ class Crashes:
 
 @dataclass(frozen=True)
 class WorkerEnd:
-    """How a worker ended."""
+    """The end of a worker."""
 
     status: int
     """Its exit status; 128 + n where signal n has killed it."""

@@ -1,4 +1,4 @@
-"""How an arm's search spends its training: every trial on its own, or all settings rung by rung.
+"""The methods of an arm's search: every trial trains on its own, or all settings rung by rung.
 
 A file names the method inside `search`, beside what is searched: `search: {method: rungs, keep: 0.33, optimizer.lr:
 [...]}`. Adding a method is one class here or in a file of its own."""

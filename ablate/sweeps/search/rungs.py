@@ -239,7 +239,7 @@ def climb(rungs: Sequence[Rung], train: Callable[[int, int], Outcome], maximize:
 
 def rank_reached(rungs: Sequence[Rung], standings: Mapping[int, Standing], maximize: bool = False) -> list[int]:
     """Return the settings that may be tested, the best first: those that came to the end, then those that came to the
-    last rung but one, as what is best there need not be best at the end; none that diverged."""
+    last rung but one, as the best there need not be the best at the end; none that diverged."""
     order: list[int] = []
     for reached in (len(rungs), len(rungs) - 1):
         there = {number: one for number, one in standings.items() if len(one.ended) == reached and not one.failed}

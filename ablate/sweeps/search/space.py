@@ -52,7 +52,7 @@ class Range(Config):
         return int(self.high - self.low) + 1 if self.whole else None
 
     def grid(self) -> list[Choice]:
-        """Return the values of a grid. Raises ValueError if there is no end to them without `num`."""
+        """Return the values of a grid. Raises ValueError if there are infinitely many without `num`."""
         if self.num is not None:
             low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
             points = [low + (high - low) * i / (self.num - 1) for i in range(self.num)]
@@ -107,7 +107,7 @@ def format_entry(entry: Any) -> str:
 
 
 def count_points(space: Space) -> int | None:
-    """Return the number of points of a space that samplers choose from; None if there is no end to them."""
+    """Return the number of points of a space that samplers choose from; None if there are infinitely many."""
     counts = [entry.count if isinstance(entry, Range) else len(entry) for entry in space.values()]
     return None if None in counts else math.prod(counts)  # type: ignore[arg-type]
 
@@ -116,7 +116,7 @@ def replace_repeated(
     point: Mapping[str, Choice], free: Sequence[str], taken: Iterable[Mapping[str, Choice]], space: Space, seed: int
 ) -> dict[str, Choice]:
     """Return `point` or, if it is one of `taken`, one that is not: with values of the `free` paths that are drawn at
-    random. It stays as it is where these have a continuous range, or only values that are taken."""
+    random. It stays as it is if these have a continuous range, or only values that are taken."""
     found, count = dict(point), count_points({path: space[path] for path in free})
     if count is None:
         return found
@@ -134,7 +134,7 @@ def replace_repeated(
 
 
 def _index_point(space: Space, point: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return the place of each value in its list; of a range the value itself."""
+    """Return the place of each value in its list; for a range, the value itself."""
     return tuple(point[path] if isinstance(entry, Range) else entry.index(point[path]) for path, entry in space.items())
 
 

@@ -21,7 +21,7 @@ from ablate.sweeps.spec.trees import IN_FILE, OVERRIDABLE, STAGES, apply_overrid
 
 NOT_PASSED_ON = {*OVERRIDABLE, *IN_FILE, "stages", "warm_start", "lora", "align"} - {"plugins"}
 """The parts of the command line's settings that do not apply to the sweeps of other files that a sweep starts from:
-parts of the sweep itself, and what it does with the models of the earlier ones."""
+parts of the sweep itself, and its use of the models of the earlier ones."""
 
 
 def load_sweeps(
@@ -69,7 +69,7 @@ def list_sizes(file: str | Path, overrides: Mapping[str, Any] | None = None) -> 
 
 
 def _describe(spec: Sweep) -> dict[str, Any]:
-    """Return what a sweep trains, apart from its name."""
+    """Return the content of a sweep, apart from its name."""
     rest = {key: value for key, value in spec.to_tree().items() if key not in ("name", "family", "experiment", "arms")}
     plain = spec.without_grid()
     return {**rest, "arms": {arm: describe_arm(plain, arm) for arm in plain.all_arms}}

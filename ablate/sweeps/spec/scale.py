@@ -48,8 +48,8 @@ def _build_tree(spec: Sweep) -> Tree:
 
 
 def _compare(now: Tree, before: Tree, path: str) -> dict[str, str]:
-    """Return path -> change, of the setting at `path`, or of those below it: of a part that is of another kind or
-    preset, only that."""
+    """Return path -> change, of the setting at `path`, or of those below it; for a part of another kind or preset, only
+    that."""
     names = [_name_kind(tree, path) for tree in (now, before)]
     if names[0] != names[1]:
         return {path: _describe(names[0] or "null", names[1])}
@@ -213,7 +213,7 @@ def resize(spec: Sweep, changes: Changes) -> Tree:
         settings = spec.all_arms[arm].settings
         paths = {path for path, _ in iterate_leaves(merge(Experiment, {}, settings))}
         own = {path: value for path, value in values.items() if value != shared.get(path) or path in paths}
-        if own and spec.designed:  # whose levels say what the arms are
+        if own and spec.designed:  # whose levels define the arms
             text = f"is set by components for {arm}: what they set cannot be scaled as well"
             raise ConfigError([Problem(path, text) for path in own], f"sweep {spec.name}")
         if own:
@@ -228,7 +228,7 @@ def change_length(full: Experiment, updates: float) -> dict[str, Any]:
     trainer, warmup = full.trainer, full.schedule.warmup_steps
     steps, factor = max(1, round(updates)), updates / trainer.max_steps
     changes: dict[str, Any] = {"trainer.max_steps": steps}
-    if tokens := getattr(full.data, "train_tokens", None):  # what a run trains on, and not more
+    if tokens := getattr(full.data, "train_tokens", None):  # the text that a run trains on, and no more
         changes["data.train_tokens"] = max(1, math.ceil(tokens * factor))
     if trainer.val_check_interval is not None:
         changes["trainer.val_check_interval"] = max(1, round(trainer.val_check_interval * factor))

@@ -30,8 +30,8 @@ IN_FILE = ("search", "fixed", "arms", "components", "published", "sizes")
 
 def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: Mapping[str, Any], source: str) -> Tree:
     """Return the sweep `tree`, a mapping of the class `cls`, with `overrides` applied: dotted paths of the base
-    experiment or of the parts of the sweep in OVERRIDABLE, and `search.PATH`, what is searched for a path in all arms;
-    the name has been set before (`load_trees`)."""
+    experiment or of the parts of the sweep in OVERRIDABLE, and `search.PATH`, the values searched for a path in all
+    arms; the name has been set before (`load_trees`)."""
     searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}
     overrides = {k: v for k, v in overrides.items() if not k.startswith("search.")}
     own = {k: v for k, v in overrides.items() if k.partition(".")[0] in OVERRIDABLE and k != "name"}
