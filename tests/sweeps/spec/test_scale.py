@@ -152,7 +152,7 @@ def test_the_parameters_of_the_layers_are_those_of_their_matrices(tiny, family):
 
 
 def test_work_is_six_operations_for_each_weight_and_token_and_the_attention():
-    llama = Experiment.from_mapping(SETTINGS, {"model.vocab_size": 32_000})
+    llama = Experiment.from_mapping(SETTINGS, {"model.vocab_size": 32_000, "evaluation.tasks": []})
     weights = llama.model.layer_parameters() + 32_000 * 512
     tokens = 10_000 * 512 * 256
     found = estimate_work(llama)
@@ -173,7 +173,11 @@ def test_work_is_six_operations_for_each_weight_and_token_and_the_attention():
         ("llama-71m", {"model.vocab_size": 32_000, "trainer.activation_checkpointing": True}),
         ("llama-71m", {"model.vocab_size": 32_000, "trainer.precision": "32-true"}),
         *(
-            (model, {**more, "warm_start": {"from": "somewhere", "copy": "all"}, "lora": {"rank": 16}})
+            pytest.param(
+                model,
+                {**more, "warm_start": {"from": "somewhere", "copy": "all"}, "lora": {"rank": 16}},
+                marks=pytest.mark.addons,
+            )
             for model, more in (
                 ("llama-71m", {"model.vocab_size": 32_000}),
                 ("vit-tiny", {"data": {"kind": "image_folder", "root": "x", "image_size": 224}}),
