@@ -67,7 +67,7 @@ class ByName(OptimizerConfig):
 
     def build(self, model: nn.Module) -> Optimizer:
         library = self.library()
-        arguments = self.model_extra or {}
+        arguments = library.convert(self.name, self.model_extra or {})
         if not library.entries[self.name].is_muon:
             return library.create(self.name, self.build_groups(model), self.lr, arguments)
         matrices, rest = self._build_both(model)
@@ -102,7 +102,7 @@ class ByName(OptimizerConfig):
     def _keeps_rms(self) -> bool:
         """Whether Muon scales its updates to a root mean square that depends on no shape."""
         entry = self.library().entries[self.name]
-        given = (self.model_extra or {}).get("adjust_lr_fn") or entry.arguments["adjust_lr_fn"]
+        given = (self.model_extra or {}).get("adjust_lr_fn") or entry.arguments.model_fields["adjust_lr_fn"].default
         return bool(given == "match_rms_adamw")
 
 

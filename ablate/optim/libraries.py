@@ -5,18 +5,38 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import operator
 import re
+import types
+import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Union
 
 import torch
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ablate.config.building import describe_errors
 from ablate.config.errors import Problem, did_you_mean
 
 _LONG = 20  # names that a message lists
+
+
+class Arguments(BaseModel):
+    """The arguments of an optimizer, read from JSON, whose lists are tuples where it wants these."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _join_members(problems: list[Problem]) -> list[Problem]:
+    """Return `problems` with one for each argument that none of the members of its type, such as list[float], fits."""
+    named = {
+        problem.path.partition("[")[0].rpartition(".")[0] if "[" in problem.path else problem.path: problem
+        for problem in reversed(problems)
+    }
+    return [replace(problem, path=path) for path, problem in reversed(named.items())]
 
 
 def describe_class(cls: type[Any]) -> str:
@@ -57,16 +77,44 @@ class Entry:
         return self.cls is not None and self.cls.__name__ == "Muon"
 
     @functools.cached_property
-    def arguments(self) -> Mapping[str, Any]:
-        """The arguments that may be given, and their defaults."""
+    def arguments(self) -> type[Arguments]:
+        """The arguments that may be given, as fields with their types."""
         assert self.cls is not None
-        parameters = inspect.signature(self.cls.__init__).parameters
-        return {name: one.default for name, one in parameters.items() if name not in _TAKEN | _UNUSED}
+        fields: dict[str, Any] = {
+            name: (_type_of(parameter), parameter.default)
+            for name, parameter in inspect.signature(self.cls.__init__, eval_str=True).parameters.items()
+            if name not in _TAKEN | _UNUSED
+        }
+        model: type[Arguments] = create_model(self.cls.__name__, __base__=Arguments, **fields)
+        return model
 
     @property
     def has_weight_decay(self) -> bool:
         """Whether it takes weight decay."""
         return self.cls is not None and "weight_decay" in inspect.signature(self.cls.__init__).parameters
+
+
+def _type_of(parameter: inspect.Parameter) -> Any:
+    """Return the type of an argument in a configuration: as annotated, or that of its default."""
+    if parameter.annotation is not parameter.empty:
+        return _without_objects(parameter.annotation)
+    default = parameter.default
+    if default is None or default is parameter.empty:
+        return Any
+    if isinstance(default, tuple):
+        return tuple[(float,) * len(default)]  # type: ignore[misc]
+    return float if type(default) is int else type(default)  # weight_decay=0
+
+
+def _without_objects(annotation: Any) -> Any:
+    """Return `annotation` without types that a configuration cannot hold: tensors and number types."""
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if not members:
+        return annotation
+    kept = tuple(_without_objects(member) for member in members if member not in (Tensor, torch.dtype))
+    if origin in (Union, types.UnionType):
+        return functools.reduce(operator.or_, kept)
+    return origin[kept]
 
 
 class Library:
@@ -100,20 +148,26 @@ class Library:
         return [Problem("name", f"{self.name} has no such optimizer. Accepted: {listed}.{meant}", name)]
 
     def validate_arguments(self, name: str, arguments: Mapping[str, Any]) -> list[Problem]:
-        """Return the problems of the arguments of the supported optimizer `name`: of their names, of texts and numbers
-        in place of true and false, and what the optimizer says when it is created and updates a matrix."""
-        known, problems = self.entries[name].arguments, []
-        for key, value in arguments.items():
-            if key not in known:
-                text = f"{name} of {self.name} has no such argument. Accepted: {', '.join(known) or 'nothing'}."
-                problems.append(Problem(key, f"{text}{did_you_mean(key, known)}", value))
-            elif isinstance(known[key], bool) and not isinstance(value, bool):
-                problems.append(Problem(key, "must be true or false", value))
-            elif isinstance(known[key], (int, float)) and (
-                isinstance(value, bool) or not isinstance(value, (int, float))
-            ):
-                problems.append(Problem(key, "must be a number", value))
+        """Return the problems of the arguments of the supported optimizer `name`: of their names and types, and the
+        error that the optimizer raises when it is created and updates a matrix."""
+        known = list(self.entries[name].arguments.model_fields)
+        text = f"{name} of {self.name} has no such argument. Accepted: {', '.join(known) or 'nothing'}."
+        problems = [
+            Problem(key, f"{text}{did_you_mean(key, known)}", value)
+            for key, value in arguments.items()
+            if key not in known
+        ]
+        try:
+            self.convert(name, {key: value for key, value in arguments.items() if key in known})
+        except ValidationError as error:
+            problems += _join_members(describe_errors(self.entries[name].arguments, dict(arguments), error))
         return problems or [*_try(self, name, json.dumps(dict(arguments), default=str))]
+
+    def convert(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments as the optimizer takes them: lists become tuples if its type is a tuple. Raises
+        ValidationError."""
+        values = self.entries[name].arguments.model_validate_json(json.dumps(dict(arguments), default=str))
+        return {key: getattr(values, key) for key in arguments}
 
     def can_shard(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether the update of each weight depends on it alone, so that shards can be updated separately."""
@@ -158,18 +212,12 @@ def _compare_shards(library: Library, name: str, arguments: str) -> bool:
 
 def _step(library: Library, name: str, arguments: str, weights: list[nn.Parameter], *gradients: list[Tensor]) -> None:
     """Update `weights` once for each list of `gradients`."""
-    optimizer = library.create(name, [{"params": weights, "weight_decay": 0.1}], 1e-2, json.loads(arguments))
+    settings = library.convert(name, json.loads(arguments))
+    optimizer = library.create(name, [{"params": weights, "weight_decay": 0.1}], 1e-2, settings)
     for step in gradients:
         for weight, gradient in zip(weights, step, strict=True):
             weight.grad = gradient
         optimizer.step()
-
-
-def _as_tuples(value: Any) -> Any:
-    """Return the arguments as optimizers take them: a list of numbers is a tuple."""
-    if isinstance(value, Mapping):
-        return {key: _as_tuples(one) for key, one in value.items()}
-    return tuple(map(_as_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 class TorchLibrary(Library):
@@ -188,7 +236,7 @@ class TorchLibrary(Library):
 
     def create(self, name: str, groups: list[dict[str, Any]], lr: float, arguments: Mapping[str, Any]) -> Optimizer:
         cls: Any = self.entries[name].cls
-        optimizer: Optimizer = cls(groups, lr=lr, **_as_tuples(arguments))
+        optimizer: Optimizer = cls(groups, lr=lr, **arguments)
         return optimizer
 
 
@@ -215,7 +263,7 @@ class TimmLibrary(Library):
     def create(self, name: str, groups: list[dict[str, Any]], lr: float, arguments: Mapping[str, Any]) -> Optimizer:
         from timm.optim import create_optimizer_v2
 
-        optimizer: Optimizer = create_optimizer_v2(groups, opt=name, lr=lr, **_as_tuples(arguments))
+        optimizer: Optimizer = create_optimizer_v2(groups, opt=name, lr=lr, **arguments)
         return optimizer
 
 

@@ -2,6 +2,7 @@
 what its state restores goes on exactly."""
 
 import io
+import math
 
 import pytest
 import torch
@@ -115,8 +116,25 @@ def test_the_optimizers_that_need_a_closure_sparse_gradients_second_derivatives_
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "torch", "name": "SGD", "momentum": 0.9, "nesterov": True},
+        {"kind": "torch", "name": "AdamW", "amsgrad": False},
+        {"kind": "torch", "name": "AdamW", "foreach": None},
+        {"kind": "timm", "name": "muon", "nesterov": True},
+        {"kind": "timm", "name": "lamb", "max_grad_norm": None},
+    ],
+)
+def test_true_false_and_null_are_accepted_where_the_library_takes_them(settings):
+    optimizer = Experiment.from_mapping({f"optimizer.{key}": value for key, value in settings.items()}).optimizer
+    assert {**settings, **optimizer.model_extra} == settings
+
+
+@pytest.mark.parametrize(
     ("settings", "path", "text"),
     [
+        ({"kind": "torch", "name": "SGD", "momentum": math.nan}, "momentum", "must be a finite number"),
+        ({"kind": "torch", "name": "AdamW", "foreach": "no"}, "foreach", "must be true or false"),
         ({"kind": "torch", "name": "adamw"}, "name", "Accepted: .*AdamW.* Did you mean AdamW?"),
         ({"kind": "timm", "name": "lyon"}, "name", "Did you mean lion?"),
         ({"kind": "timm"}, "name", "is required"),
@@ -124,10 +142,11 @@ def test_the_optimizers_that_need_a_closure_sparse_gradients_second_derivatives_
         ({"kind": "timm", "name": "lion", "beta": 1}, "beta", "Did you mean betas?"),
         ({"kind": "torch", "name": "SGD", "nesterov": 1}, "nesterov", "must be true or false"),
         ({"kind": "torch", "name": "SGD", "momentum": "much"}, "momentum", "must be a number"),
-        ({"kind": "torch", "name": "Adam", "betas": [0.9]}, "", "Adam of torch refuses its arguments: "),
+        ({"kind": "torch", "name": "SGD", "fused": "yes"}, "fused", "must be true or false"),
+        ({"kind": "torch", "name": "Adam", "betas": [0.9]}, "betas", "must be a list of 2 values"),
         ({"kind": "torch", "name": "Adam", "betas": [0.9, 1.5]}, "", "Invalid beta parameter at index 1"),
         ({"kind": "timm", "name": "muon", "adjust_lr_fn": "much"}, "", "Invalid scaling function"),
-        ({"kind": "timm", "name": "muon", "ns_coefficients": [[1, 2]]}, "", "muon of timm refuses its arguments: "),
+        ({"kind": "timm", "name": "muon", "ns_coefficients": [[1, 2]]}, "ns_coefficients", "must be "),
         ({"kind": "torch", "name": "SGD", "params": 3}, "params", "no such argument"),
         ({"kind": "torch", "name": "Rprop", "weight_decay": 0.1}, "weight_decay", "has no weight decay"),
         ({"kind": "timm", "name": "lamb", "aux_lr": 0.1}, "aux_lr", "aux_lr applies only to Muon"),
