@@ -146,7 +146,7 @@ def arrange_chain(named: Mapping[str, Sweep], source: str) -> Chain:
     sizes = sorted((Size.of(name, spec) for name, spec in named.items()), key=lambda size: size.parameters)
     axis, places = _find_axis(sizes)
     if len(set(places)) < len(places):
-        raise ConfigError([Problem("sizes", f"two have the same {axis}, and a size is told by it")], source)
+        raise ConfigError([Problem("sizes", f"two have the same {axis}, by which sizes are distinguished")], source)
     path = next(iter(sizes[0].spec.search))
     stem = sizes[0].spec.name.removesuffix(f"-{sizes[0].name}")
     return Chain(f"{stem.removesuffix('-transfer')}-transfer", axis, path, sizes, places)
