@@ -56,6 +56,7 @@ if __name__ == "__main__":
         "report": run("report", "small", "--json"),
         "start": run("train", "tiny.yaml", "warm_start.from=RUN", "warm_start.copy=all"),
         "tasks": run("train", "tiny.yaml", "evaluation.tasks=piqa"),
+        "export": run("export", "RUN", "--to", "safetensors", "--output", "exported"),
         "gru": run("config", "model=gru"),
         "summed": run("config", "norm=summed_inputs"),
         "words": run("diagnose", "RUN", "--what", "word_similarity"),
@@ -90,7 +91,7 @@ def test_the_core_trains_sweeps_and_reports_without_addons_and_says_what_is_left
     for verb in ("train", "sweep", "report"):
         assert answers[verb]["status"] == 0, answers[verb]
     assert json.loads(answers["report"]["out"])["sweep"] == "small"
-    for part, words in (("start", "warm_start"), ("tasks", "evaluation.tasks")):
+    for part, words in (("start", "warm_start"), ("tasks", "evaluation.tasks"), ("export", "ablate.addons")):
         assert answers[part]["status"] == 2
         assert "Traceback" not in answers[part]["err"]
         assert words in answers[part]["err"]
@@ -126,7 +127,7 @@ def test_the_core_passes_its_own_tests_where_the_addons_were_deleted(tmp_path):
             shutil.copytree(source, copy / name, ignore=leave_out)
         else:
             shutil.copy(source, copy / name)
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", "-rs"]
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "-rfEs"]
     if find_spec("xdist"):
         words += ["-n", str(os.cpu_count()), "--dist", "worksteal"]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "ABLATE_"))}
