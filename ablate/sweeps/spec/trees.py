@@ -133,15 +133,17 @@ def _count_comparisons(tree: Tree, overrides: Mapping[str, Any]) -> int:
     settings = {path: value for path, value in overrides.items() if path.partition(".")[0] == "confirm"}
     confirm = tree.get("confirm") or {}
     try:
-        parts = {
-            key: overrides.get(key, tree.get(key)) for key in ("arms", "components", "design", "within", "baseline")
-        }
+        parts = {key: overrides.get(key, tree.get(key)) for key in ("arms", "components", "design", "within")}
         parts |= merge(SweepFields, {"confirm": confirm}, settings) if confirm or settings else {}
         if isinstance(parts.get("confirm"), Mapping) and parts["confirm"].get("at") == "grid":
             searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}
             parts["search"] = {**(tree.get("search") or {}), **searched}
         given = {key: value for key, value in parts.items() if value is not None}
-        return SweepFields.model_validate({"name": "unnamed", **given}).count_shared()
+        counted = SweepFields.model_validate({"name": "unnamed", **given})
+        baseline = overrides.get("baseline", tree.get("baseline"))
+        if baseline in counted.own_arms:  # one for the whole file need not be an arm of each of its sweeps
+            counted = counted.model_copy(update={"baseline": baseline})
+        return counted.count_shared()
     except (ValidationError, ConfigError, ValueError, TypeError):
         return 0
 

@@ -136,6 +136,13 @@ def test_a_size_with_arms_or_seeds_of_its_own_counts_as_it_is(file):
     assert [spec.family for spec in load_sweeps(file(sizes=sizes))] == [4, 3, 5, 3]
 
 
+def test_a_baseline_that_is_no_arm_of_the_other_stages_leaves_them_in_the_family(file):
+    stages = {name: {"arms": {arm: {"norm": arm} for arm in (name, "lns", "mix")}} for name in ("post", "pre")}
+    path = file(sizes={}, stages=stages)
+    assert [spec.family for spec in load_sweeps(path, {"baseline": "pre"}, size=["pre"])] == [2]
+    assert [spec.family for spec in load_sweeps(path, {"stages.pre.baseline": "pre"})] == [2, 2]
+
+
 def test_a_file_of_one_sweep_has_no_family_besides(tmp_path):
     path = tmp_path / "one.yaml"
     path.write_text(yaml.safe_dump({"name": "t", "arms": ARMS, "search": RATES, "sampler": "grid"}))
