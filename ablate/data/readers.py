@@ -62,6 +62,8 @@ def _check_text(path: Path, head: bytes) -> None:
     """Raise DataError unless a file with the first bytes `head` may be text in UTF-8."""
     if head.startswith(b"version https://git-lfs.github.com/"):
         raise DataError(f"{path} is a pointer of Git LFS and not the file itself, which comes by git lfs pull.")
+    if head.startswith(b"%PDF-"):  # which may have no zero, and begins with ASCII
+        raise DataError(f"{path} is a PDF and not text in UTF-8.")
     if _find_compression(head) or b"\0" in head:
         why = "it is compressed twice" if _find_compression(head) else f"byte {head.index(0) + 1} is zero"
         raise DataError(f"{path} is not text in UTF-8: {why}. {_CONVERT}")

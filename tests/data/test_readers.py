@@ -75,6 +75,7 @@ def make_zip():
         (gzip.compress(make_zip()), r"is not text in UTF-8: byte \d+ is zero"),
         (gzip.compress(gzip.compress(TEXT)), "is not text in UTF-8: it is compressed twice"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a pointer of Git LFS"),
+        (b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n", "is a PDF and not text"),
         (b"text\x00\x01\x02" * 9, "is not text in UTF-8: byte 5 is zero"),
         ("na\u00efve".encode("utf-16"), "is not text in UTF-8: byte 4 is zero. .*iconv -f"),
     ],
