@@ -25,7 +25,7 @@ from ablate.config.errors import AblateError, StoreError, SweepError, TakenOverE
 from ablate.reports.findings import list_cautions
 from ablate.scheduler import run, status
 from ablate.scheduler.executors import local
-from ablate.scheduler.executors.executor import Crashes, WorkerLog, read_error
+from ablate.scheduler.executors.executor import Crashes, WorkerLog, Workers, read_error
 from ablate.scheduler.leases import EXPIRY, Lease, Watch, _read_start_time, describe_process
 from ablate.scheduler.preparation import begin_session
 from ablate.scheduler.preparation import open_queue as open_queue_of
@@ -273,6 +273,18 @@ def test_results_that_a_killed_command_did_not_write_to_mlflow_are_written_by_th
     assert (parent.info.status, parent.data.tags["ablate.best.run_id"]) == ("FINISHED", record.best("all").run_id)
     monkeypatch.setattr(run, "_close_parent", kill)
     run_here(spec(arms={}))  # once is enough
+
+
+def test_workers_that_were_started_before_one_that_cannot_be_are_known(store):
+    class Some(Workers):
+        def start_one(self, number, log):
+            if number == 2:
+                raise OSError("it cannot start")
+
+    workers = Some("small", "sqlite://", 3, 1)
+    with pytest.raises(OSError, match="it cannot start"):
+        workers.start(3)
+    assert [slot.number for slot in workers.slots] == [0, 1]
 
 
 def test_the_output_of_a_worker_is_read_on_where_it_was_left(store):

@@ -176,7 +176,8 @@ class Workers:
 
     def start(self, count: int) -> None:
         """Start the first `count` of them."""
-        self.slots = [self._start(number, WorkerLog(self.title, number)) for number in range(count)]
+        for number in range(count):  # one by one, so that those before one that cannot start can be stopped
+            self.slots.append(self._start(number, WorkerLog(self.title, number)))
 
     def _start(self, number: int, log: WorkerLog) -> Slot:
         return Slot(number, self.start_one(number, log), log, time.monotonic())
