@@ -243,6 +243,11 @@ def test_mix_switches_at_the_floor(alpha, depth, count):
     assert kinds_of(mix(alpha=alpha), depth) == ["post"] * count + ["pre"] * (depth - count)
 
 
+def test_mix_is_a_quarter_by_default():
+    assert mix().alpha == 0.25
+    assert kinds_of(mix(), 4) == ["post", "pre", "pre", "pre"]
+
+
 def test_mix_counts_as_exact_arithmetic_does():
     for depth in range(1, 81):
         for percent in range(101):

@@ -101,6 +101,14 @@ def test_wsd(max_steps, steps, fraction, share, shape):
         assert found[n] == pytest.approx(0.05 + 0.95 * fallen, abs=1e-12)
 
 
+def test_wsd_by_hand():
+    """Its decay by default is the paper's, as the square root."""
+    schedule = configure("wsd", 10, 0.1, decay_fraction=0.25, final_fraction=0.0)
+    assert [schedule.factor(n, 400) for n in (9, 10, 299)] == [1.0, 1.0, 1.0]
+    assert schedule.factor(299 + 25, 400) == pytest.approx(0.5)  # a quarter of the decay, half of the way
+    assert schedule.factor(399, 400) == 0.0
+
+
 @pytest.mark.parametrize("kind", schedules)
 def test_the_scheduler_gives_each_update_its_factor(kind):
     schedule = configure(kind, 3, 0.1)

@@ -333,6 +333,13 @@ def test_a_stopped_sweep_has_compared_the_arms_evenly():
         assert sum(map(len, by_arm(record, FRESH).values())) == max(0, min(trials - 24, 6))
 
 
+def test_arms_get_the_same_first_points():
+    record = run(sweep(sampler="random", budget={"trials": 4}))
+    points = [[trial.params for trial in record.search(arm)] for arm in ARMS]
+    assert points[0] == points[1]
+    assert len(points[0]) == 4
+
+
 def test_the_search_starts_from_the_fixed_points():
     arms = {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.2, 0.4]}}}
     fixed = [{"optimizer.lr": 1e-3}, {"optimizer.lr": 2e-3}]

@@ -7,6 +7,9 @@ from safetensors.torch import load_file, save_file
 
 from ablate.cli import main
 from ablate.config.errors import AblateError
+from ablate.experiment.tree import Experiment
+from ablate.training.procedures import Hooks, Place
+from ablate.training.train import train
 from ablate.training.trained import open_trained
 
 VIT = {"model": {"kind": "vit", "hidden": 16, "layers": 2, "heads": 2}}
@@ -107,6 +110,22 @@ def test_an_exported_folder_that_is_misshapen_is_told(tmp_path, store, capsys):
     assert "NaN or infinite, in norm.weight" in tell(folder, tmp_path, capsys)
     (folder / "model.safetensors").write_bytes(b"nothing")
     assert "cannot be read as an export" in tell(folder, tmp_path, capsys)
+
+
+def test_no_run_goes_on_from_weights_of_another_shape(store, tiny_settings):
+    stops = iter(range(1, 1000))
+    run = Experiment.from_mapping(tiny_settings)
+    run_id = train(run, hooks=Hooks(asked_to_stop=lambda: next(stops) == 9)).run_id
+    file = store / "runs" / run_id / "last.ckpt"
+    content = torch.load(file, weights_only=True)
+    name = "model.layers.0.attn.qkv_proj.weight"
+    for state, text in (
+        ({**content["state_dict"], name: torch.ones(3)}, f"size mismatch for {name}"),
+        ({k: v for k, v in content["state_dict"].items() if k != name}, f"Missing.*{name}"),
+    ):
+        torch.save({**content, "state_dict": state}, file)
+        with pytest.raises(RuntimeError, match=text):
+            train(run, Place(run_id=run_id))
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
