@@ -362,17 +362,24 @@ def measure_initial_gradients(spec: Sweep, corpora: Mapping[DataConfig, Corpus])
 
 def describe_outlying_gradients(norms: Mapping[str, float]) -> Iterator[str]:
     """Yield a sentence for each arm whose gradient norm is not finite, is `FACTOR` times the median of the others', or
-    a `FACTOR`th of it. Arms: name -> norm."""
-    for arm, norm in norms.items():
-        if not math.isfinite(norm):
-            yield f"WARNING: {arm}: its gradient at initialisation is not finite, so that it cannot train"
-            continue
-        others = [other for name, other in norms.items() if name != arm and math.isfinite(other)]
-        if not others:
-            continue
-        median = statistics.median(others)
-        if norm >= FACTOR * median or norm * FACTOR <= median:
-            yield (
-                f"WARNING: {arm}: the norm of its gradient at initialisation is {format_number(norm)}, the median of "
-                f"the others is {format_number(median)}. Compare its initialisation with what its source says"
-            )
+    a `FACTOR`th of it; where half of three or more are, one for all. Arms: name -> norm."""
+    finite, outlying = {arm: norm for arm, norm in norms.items() if math.isfinite(norm)}, {}
+    for arm in [arm for arm in norms if arm not in finite]:
+        yield f"WARNING: {arm}: its gradient at initialisation is not finite, so that it cannot train"
+    for arm, norm in finite.items():
+        others = [other for name, other in finite.items() if name != arm]
+        if others and (norm >= FACTOR * (median := statistics.median(others)) or norm * FACTOR <= median):
+            outlying[arm] = median
+    if len(finite) > 2 and 2 * len(outlying) >= len(finite):  # groups of arms, each far from the median of the others
+        least, most = (pick(outlying, key=norms.__getitem__) for pick in (min, max))
+        yield (
+            "WARNING: the norms of the arms' gradients at initialisation differ widely, from "
+            f"{format_number(norms[least])} ({least}) to {format_number(norms[most])} ({most}). Compare their "
+            "initialisations with what their sources say"
+        )
+        return
+    for arm, median in outlying.items():
+        yield (
+            f"WARNING: {arm}: the norm of its gradient at initialisation is {format_number(norms[arm])}, the median of "
+            f"the others is {format_number(median)}. Compare its initialisation with what its source says"
+        )

@@ -302,8 +302,10 @@ def test_ten_times_the_median_of_the_others_either_way_is_told():
     assert name({"a": 1.0, "b": 1.0, "c": 9.9}) == []
     assert name({"a": 1.0}) == []
     assert name({"a": 1.0, "b": 1.2, "c": float("nan")}) == ["c"]
-    assert name({"a": 1.0, "b": 100.0, "c": float("inf")}) == ["a", "b", "c"]
+    assert name({"a": 1.0, "b": 100.0, "c": float("inf")}) == ["c", "a", "b"]
     assert name({"a": float("nan")}) == ["a"]
+    (line,) = describe_outlying_gradients({"a": 1.0, "b": 1.5, "c": 50.0, "d": 60.0})  # two groups: one line, not four
+    assert "from 1.000 (a) to 60.000 (d)" in line
 
 
 @pytest.mark.addons
