@@ -154,11 +154,11 @@ def test_a_trained_sweep_keeps_what_its_runs_measured_and_publishes_it(tiny_sett
     page = (folder / "index.md").read_text()
     assert "## Layers of fresh seeds: variance of the layer's output" in page
     assert (folder / "layers-seeds.png").exists()
-    assert verify(folder, cells=0).holds
+    assert verify(folder, runs=0).holds
     values = read_json(folder)
     values["sweeps"][0]["verdict"]["layers"]["numbers"]["variance"]["lns"]["thirds"][2]["mean"] *= 1.01
     write_json(folder, values, seal=True)  # a forgery
-    (damage,) = verify(folder, cells=0).damage
+    (damage,) = verify(folder, runs=0).damage
     assert "layers.numbers.variance.lns.thirds[2].mean" in damage
 
 

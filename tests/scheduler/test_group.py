@@ -23,7 +23,7 @@ from ablate.sweeps.spec.sweep import Sweep
 def tree(settings, **more):
     return {
         "name": "small",
-        "experiment": {**settings, "trainer": {**settings["trainer"], "max_steps": 48, "val_check_interval": 16}},
+        "experiment": {**settings, "trainer": {**settings["trainer"], "max_steps": 120, "val_check_interval": 40}},
         "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.5, 1.0]}}},
         "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
         "budget": {"trials": 2},
