@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -128,6 +129,7 @@ class Tracker:
         """Log a corpus as the training data of the run, which the column Dataset shows. Its digest is the beginning of
         `fingerprint`, its SHA-256, which is whole in the source; a run has it once, however often it is logged."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
+        from mlflow.exceptions import MlflowException
 
         source = {"fingerprint": fingerprint, "description": description, "settings": settings}
         dataset = Dataset(
@@ -137,8 +139,14 @@ class Tracker:
             source=json.dumps(source, default=str),
             profile=json.dumps(profile),
         )
+        inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])]
         with explain_errors(tracking_uri()):
-            client().log_inputs(self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
+            try:
+                client().log_inputs(self.run_id, inputs)
+            except MlflowException as error:
+                if not re.search("UNIQUE constraint|duplicate key|Duplicate entry", str(error)):
+                    raise
+                client().log_inputs(self.run_id, inputs)  # another worker has just logged the same corpus
 
     def has_artifact(self, name: str) -> bool:
         """Return whether the run has the artifact `name`."""
