@@ -95,7 +95,7 @@ class Report(ReportData):
             "cost": asdict(self.usage[arm]),
             **{f"{stage}_cost": asdict(usage[arm]) for stage, usage in self.usage_after.items()},
             "candidates": candidates_to_plain(record, arm),
-            "crossed": crossed_to_plain(record, arm),
+            "crossed": crossed_to_plain(record, arm, self.confirmed.get(arm)),
             "compute": to_plain(asdict(self.savings[arm])) if arm in self.savings else None,
             "to_baseline": to_plain(asdict(tokens)) if (tokens := self.tokens_to_baseline.get(arm)) else None,
             "sensitivity": asdict(sensitivity) if sensitivity else None,

@@ -257,7 +257,7 @@ def tabulate_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> l
     """Return the comparisons at the winner's settings; nothing if none was needed."""
     baseline = record.spec.compared_with
     rows = {arm: (c, c.crossing) for arm, c in compared.items() if c.crossing}
-    unused = [arm for arm in record.arms if arm not in rows and _find_crossed(record, arm)]
+    unused = [arm for arm in record.arms if arm not in rows and _find_crossed(record, arm, None)]
     title = "At each other's settings"
     told = [
         f"Crossed runs of {arm} and {baseline} are stored but do not affect the verdict: no difference is shown at "
@@ -267,7 +267,7 @@ def tabulate_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> l
     if not rows:
         return [Section(title, sentences=told)] if told else []
     there = [crossing.versus for _, crossing in rows.values()]
-    runs = [_find_crossed(record, arm) for arm in rows]
+    runs = [_find_crossed(record, arm, c) for arm, (c, _) in rows.items()]
     columns = [
         words("arms", [f"{arm}, {baseline}" for arm in rows]),
         words("trained at the other's settings", [crossing.pairs[0][0] for _, crossing in rows.values()]),
@@ -299,12 +299,12 @@ def _tell_agreement(crossing: Crossing) -> str:
     return "yes, it holds at both" if crossing.agrees else "no, it does not hold there"
 
 
-def _find_crossed(record: SweepRecord, arm: str) -> Runs:
-    """Return the runs of `arm` and its baseline at each other's settings; where either was the loser at some look,
-    those of the one that is further."""
+def _find_crossed(record: SweepRecord, arm: str, claim: Compared | None) -> Runs:
+    """Return the crossed runs behind the `claim` on an arm or, if it needs none, stored ones of the arm and its
+    baseline."""
     baseline, known = record.spec.baselines[arm], record.runs.list_crossed()
-    either = [known[pair] for pair in ((arm, baseline), (baseline, arm)) if pair in known]
-    return max(either, key=lambda runs: (len(runs.outcomes()), len(runs)), default=record.runs.replace(()))
+    pairs = claim.crossing.pairs if claim and claim.crossing else ((arm, baseline), (baseline, arm))
+    return next((known[pair] for pair in pairs if pair in known), record.runs.replace(()))
 
 
 # ---------------------------------------------------------------------------------------------------- plain values
@@ -328,8 +328,8 @@ def candidates_to_plain(record: SweepRecord, arm: str) -> list[dict[str, Any]]:
     ]
 
 
-def crossed_to_plain(record: SweepRecord, arm: str) -> dict[str, Any] | None:
+def crossed_to_plain(record: SweepRecord, arm: str, claim: Compared | None) -> dict[str, Any] | None:
     """Return the runs of an arm or of the baseline at the other's settings, for JSON; None if there are none."""
-    if not (runs := _find_crossed(record, arm)):
+    if not (runs := _find_crossed(record, arm, claim)):
         return None
     return {"loser": runs[0].arm, "params": runs[0].params, "runs": [trial_to_plain(run) for run in runs]}

@@ -169,8 +169,10 @@ def compare_cells(
 ) -> dict[str, Effect]:
     """Return the effect of each of `contrasts`.
 
-    Args: contrasts: of the design. cells: the outcomes of each cell.
-        crossed: the runs at another's settings.
+    Args:
+        contrasts: those of the design.
+        cells: the outcomes of each cell.
+        crossed: the runs at another cell's settings.
         planned: the number of seeds that each is to have.
         maximize: whether more of the objective is better.
         effect: the smallest difference that matters; None: nothing is called equivalent.
@@ -237,8 +239,8 @@ def _cross(
     alpha: float,
     resolution: float,
 ) -> Crossing | None:
-    """Return a contrast with the cells that are behind at the settings of their partners; None where all partners have
-    the same settings. An interaction has to stand with the partners in either component. All of these contrasts must
+    """Return the comparison with the cells that are behind at the settings of their partners; None if all partners have
+    the same settings. An interaction has to stand with the partners in either component. All of these comparisons must
     claim the same, so that none needs a correction for the others (an intersection-union test)."""
     behind = -versus.side if maximize else versus.side  # the sign of the weights of the cells that are behind
     losers = [cell for cell, weight in contrast.weights.items() if weight * behind > 0]

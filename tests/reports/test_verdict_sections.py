@@ -317,6 +317,12 @@ def test_crossed_settings_are_shown(make):
     assert row["claimed"] == "no, it does not hold there"
     assert row["failed there"] == "0 of 5, pre 1 of 5"
     assert row["crossed: difference to pre"].endswith("(n=4, 1 left out)")
+    crossed = CROSSED.runs.select(stage="crossed")
+    earlier = [
+        replace(run, arm="post", at="pre", params={"optimizer.lr": 3e-3}) for run in crossed
+    ]  # when post was behind
+    both = replace(CROSSED, runs=CROSSED.runs.replace((*earlier, replace(earlier[0], seed=99), *CROSSED.runs)))
+    assert rows(tabulate_crossed(*parts(make(both)))) == [row]
     open_one = replace(CROSSED, runs=CROSSED.runs.replace(run for run in CROSSED.runs if run.stage != "crossed"))
     assert rows(tabulate_crossed(*parts(make(open_one))))[0]["claimed"] == "not yet: not run"
     short = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [2.2, 2.21])})
