@@ -18,6 +18,7 @@ import optuna
 import pytest
 import sqlalchemy
 from forked import Forked
+from mlflow.exceptions import MlflowException
 
 from ablate import tracking
 from ablate.cli import main
@@ -32,6 +33,26 @@ def test_several_processes_may_start_at_once_on_a_new_store(tmp_path):
     surroundings = {**os.environ, "ABLATE_STORE": str(tmp_path)}
     processes = [Forked("start.py", cwd=tmp_path, env=surroundings) for _ in range(3)]
     assert [(p.communicate(timeout=200)[1][-500:], p.returncode) for p in processes] == [("", 0)] * 3
+
+
+@pytest.mark.parametrize("text", ["UNIQUE constraint failed: datasets.experiment_id", "the disk is full"])
+def test_a_corpus_that_another_worker_logs_at_the_same_moment_is_logged_once(store, monkeypatch, text):
+    tracker, client = tracking.Tracker.start("corpora", "run", {}), tracking.client()
+    errors, send = [MlflowException(text)], client.log_inputs
+
+    def log_inputs(run_id, inputs):
+        send(run_id, inputs)  # as the other one does
+        if errors:
+            raise errors.pop()
+
+    monkeypatch.setattr(client, "log_inputs", log_inputs)
+    log = functools.partial(tracker.log_dataset, "topics", "a" * 64, "all topics", {}, {})
+    if "UNIQUE" in text:
+        log()
+    else:
+        with pytest.raises(StoreError, match=text):
+            log()
+    assert [one.dataset.name for one in client.get_run(tracker.run_id).inputs.dataset_inputs] == ["topics"]
 
 
 def test_metrics_are_sent_in_batches_and_all_of_them_arrive(store, monkeypatch):
@@ -50,8 +71,6 @@ def test_metrics_are_sent_in_batches_and_all_of_them_arrive(store, monkeypatch):
 
 
 def test_what_the_store_does_not_take_is_kept_and_sent_later(store, monkeypatch, caplog):
-    from mlflow.exceptions import MlflowException
-
     tracker = tracking.Tracker.start("e", "r", {})
     client = tracking.client()
     with monkeypatch.context() as away:
