@@ -88,8 +88,6 @@ def test_what_the_store_does_not_take_is_kept_and_sent_later(store, monkeypatch,
 
 
 def test_what_is_unsent_at_the_end_is_written_to_a_file(store, monkeypatch):
-    from mlflow.exceptions import MlflowException
-
     tracker = tracking.Tracker.start("e", "r", {})
 
     def fail(*_, **__):
