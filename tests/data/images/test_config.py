@@ -343,7 +343,7 @@ def test_missing_root(tmp_path, cache):
 
 @pytest.mark.parametrize("name", ["a" * 300, "a\0b"])
 def test_a_root_that_can_be_none(name, cache):
-    fails(name, cache, f"There is no folder /.*/{name[:50]}")
+    fails(name, cache, f"There is no folder /.*/{name[:20]}")  # a long path is shortened
 
 
 def test_a_root_at_an_address(cache):

@@ -64,7 +64,12 @@ class TwoNodes:
     def kill(self, node):
         """Ends a node at once, as a machine that is switched off."""
         self.nodes.remove(node)
-        for pid in list_tree(self.get_raylet(node)):
+        stopped = []  # before any is killed, so that none starts another meanwhile
+        while running := [pid for pid in list_tree(self.get_raylet(node)) if pid not in stopped]:
+            for pid in running:
+                os.kill(pid, signal.SIGSTOP)
+            stopped += running
+        for pid in stopped:
             os.kill(pid, signal.SIGKILL)
 
 
@@ -157,14 +162,14 @@ def test_a_node_killed_in_the_middle_costs_no_trial_and_no_number(two_nodes, spe
 def test_nodes_that_come_and_go_and_ctrl_c_cost_nothing(two_nodes, store, spec, monkeypatch):
     """Ctrl-C; then one node after the other is killed, at its start or while it trains, and replaced."""
     storage, kills = open_storage(storage_url(None)), []
-    more = {"confirm": {"seeds": 2, "selection_seeds": 1}}
+    more = {"confirm": {"seeds": 5, "selection_seeds": 1}}  # enough to do until three nodes were killed
     plain = run_sweep(spec(name="plain", **more))
 
     def kill_two():
         if not kills:  # before any worker has taken a trial
             kills.append(two_nodes.nodes[0])
-        elif training := find_training(storage):
-            kills.append(two_nodes.find(training[1]))
+        elif (training := find_training(storage)) and (node := two_nodes.find(training[1])):
+            kills.append(node)
         else:
             return False
         two_nodes.kill(kills[-1])
