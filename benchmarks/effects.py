@@ -5,8 +5,8 @@
     python benchmarks/effects.py --sweeps 500 --scenarios "own rates" --looks "one look at 5"
 
 Whole sweeps without training, of three components with two levels each: the search of each cell, choice among
-candidates, fresh seeds, cells crossed to the settings of others and verdict are the engine's (`replay_design`). Without
---main and --interaction all cells have the same floor and fail equally often, so that every claim is false.
+candidates, fresh seeds, challenges and verdict are the engine's (`replay_design`). Without --main and
+--interaction all cells have the same floor and fail equally often, so that every claim is false.
 """
 
 from __future__ import annotations

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 with postpone_imports():
     from ablate import tasks
-    from ablate.config import merging, plugins, registry
+    from ablate.config import formatting, merging, plugins, registry
     from ablate.diagnostics import figures, kinds, measures
     from ablate.optim import libraries
     from ablate.scheduler import storage
+    from ablate.sweeps import records
     from ablate.sweeps.spec import library
 
 Row = dict[str, Any]
@@ -98,8 +99,14 @@ def render(rows: list[Row], console: Console) -> None:
         )
         return
     numbers = [column for column, value in rows[0].items() if isinstance(value, int)]
-    cells = [[f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()] for row in rows]
+    cells = [[_format(value) for value in row.values()] for row in rows]
     console.print(build_table(list(rows[0]), cells, right=numbers))
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{use} {formatting.format_whole(seeds)}" for use, seeds in value.items() if seeds)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _first_sentence(item: object) -> str:
@@ -152,22 +159,31 @@ def _find_inputs(name: str, config: ModelConfig) -> tuple[tuple[int, ...], int]:
 
 
 def _sweeps() -> list[Row]:
-    """Sweep files of this folder, those that come with Ablate, and started sweeps. With the first line of each file's
-    header. A file that comes with Ablate is started by its name.
+    """Sweep files of this folder, those that come with Ablate, and started sweeps with the seeds that they have spent.
+    With the first line of each file's header. A file that comes with Ablate is started by its name.
     """
-    known = storage.list_sweeps(storage.storage_url())
-    rows, seen = [], set()
+    known, spent = storage.list_sweeps(storage.storage_url()), storage.list_spent(storage.storage_url())
+    rows: list[Row] = []
+    seen: set[str] = set()
+
+    def add(name: str, file: str, question: str) -> None:
+        seen.add(name)
+        for generation in known.get(name, [1]):
+            title, seeds = records.format_title(name, generation), spent.get(f"{name}@{generation}", {})
+            about = {"file": file, "started": _yes(name in known), "seeds spent": seeds, "what it asks": question}
+            rows.append({"sweep": title, **about})
+
     own = library.list_own_files()
     for stem, file in (library.list_sweep_files() | own).items():
         start = str(file) if stem in own else stem
         tree = read_yaml(file)
         name = str(tree.get("name", ""))
-        names = [f"{name}-{part}" for part in library.list_parts(tree)] or [name]
-        seen.update(names)
         first = file.read_text(encoding="utf-8").splitlines()[:1]
         question = first[0].lstrip("# ") if first and first[0].startswith("#") else ""
-        rows += [{"sweep": n, "file": start, "started": _yes(n in known), "what it asks": question} for n in names]
-    rows += [{"sweep": n, "file": "", "started": "yes", "what it asks": ""} for n in known if n not in seen]
+        for full in [f"{name}-{part}" for part in library.list_parts(tree)] or [name]:
+            add(full, start, question)
+    for other in [other for other in known if other not in seen]:
+        add(other, "", "")
     return rows
 
 

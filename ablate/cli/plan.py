@@ -157,8 +157,8 @@ def _print_sweep(sweep: sweep_plans.SweepPlan, console: Console) -> None:
     for cost in sweep.arms:
         plan = cost.plan
         left = cost.left
-        search, selection, seeds = (left.runs[stage] for stage in ("search", "selection", "confirmation"))
-        runs = f"{search} + {selection} + {format_range(seeds, seeds + left.more)}"
+        stages = ("search", "selection", "confirmation")
+        runs = " + ".join(format_range(left.runs[stage], left.runs[stage] + left.more[stage]) for stage in stages)
         fits = "yes" if plan.fits else f"with {' '.join(plan.fitting[0].words)}" if plan.fitting else "no"
         rows.append(
             [cost.arm, format_count(plan.counts.total), runs, format_count(cost.items),
@@ -170,7 +170,7 @@ def _print_sweep(sweep: sweep_plans.SweepPlan, console: Console) -> None:
     first, hours = sweep.arms[0].plan, (_format_hours(end).removesuffix(" GPU-hours") for end in sweep.gpu_hours)
     console.print(
         f"\nAll arms: at most {format_count(sweep.items)} {unit}, {format_range(*hours)} GPU-hours at a utilisation of "
-        f"{first.work.utilisation:.0%} (assumed; --mfu); crossed runs and validation are not counted."
+        f"{first.work.utilisation:.0%} (assumed; --mfu); extensions, challenges and validation are not counted."
     )
     for line in sweep.power:
         console.print(line, markup=False)

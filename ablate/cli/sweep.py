@@ -153,7 +153,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help=("start from the beginning; the old trials are kept as an earlier generation"),
+        help="start from the beginning, on seeds of its own; the old trials are kept as an earlier generation",
     )
     add_storage(parser)
     add_json(parser, "print the reports, or with --dry-run the plans, as JSON")

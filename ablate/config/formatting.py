@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
@@ -121,6 +122,15 @@ def join_first(items: Sequence[object], most: int) -> str:
     """Return the first `most` of `items`, separated by commas, and how many more there are."""
     more = f" and {len(items) - most:,} more" if len(items) > most else ""
     return ", ".join(map(str, items[:most])) + more
+
+
+def format_whole(numbers: Sequence[int]) -> str:
+    """Return '0', '1, 2' or, of three or more in a row, '1 to 5, 1001' for ascending whole numbers."""
+    parts: list[str] = []
+    for _, row in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in row]
+        parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run)
+    return ", ".join(parts)
 
 
 def to_json(content: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 from ablate.config.formatting import join_words
 from ablate.reports.plain_values import to_plain
 from ablate.reports.section import NOTHING, Column, Section, Table, words
+from ablate.reports.verdict_sections import format_typical
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import find_difference_bounds
-from ablate.verdict.comparison import Versus
 from ablate.verdict.effects import Effect
 from ablate.verdict.statements import format_estimate
 
@@ -23,17 +23,12 @@ def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> lis
     if not effects:
         return []
     rows = list(effects.values())
-    there = [e.crossing.versus if e.crossing else None for e in rows]
     columns = [
         words("effect", [e.contrast.name for e in rows]),
         words("against", [join_words(f"{one.component}={one.reference}" for one in e.contrast.levels) for e in rows]),
         words("verdict", [e.name_kind() for e in rows]),
-        Column(name, [_format_effect(e, e.versus, metric) for e in rows]),
-        *(
-            [Column("crossed", [_format_effect(e, v, metric) for e, v in zip(rows, there, strict=True)])]
-            if any(e.crossing for e in rows)
-            else []
-        ),
+        Column(name, [_format_effect(e, metric) for e in rows]),
+        words("typical seed", [format_typical(e.versus, 1 if objective.direction == "minimize" else -1) for e in rows]),
         words("failed", [_format_failed(e) for e in rows]),
     ]
     better = "lower" if objective.direction == "minimize" else "higher"
@@ -41,10 +36,11 @@ def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> lis
     return [Section(title, Table(columns), list(_explain(effects)))]
 
 
-def _format_effect(effect: Effect, versus: Versus | None, metric: str) -> str:
+def _format_effect(effect: Effect, metric: str) -> str:
     """Return '-0.12 ± 0.03 (n=5, 1 left out)'; the interval of an interaction is not clipped to possible
     differences."""
-    if versus is None or versus.difference is None:
+    versus = effect.versus
+    if versus.difference is None:
         return NOTHING
     bounds = {"bounds": find_difference_bounds(metric)} if effect.contrast.is_main else {}
     left_out = f", {versus.left_out} left out" if versus.left_out else ""
@@ -66,6 +62,11 @@ def _explain(effects: Mapping[str, Effect]) -> Iterator[str]:
         f"the cell at its reference, ± an interval that errs in 5 % for {sharing} and all looks. A seed gives one "
         "number, and counts if all cells of the effect trained on it."
     )
+    yield (
+        "typical seed: on how many seeds the effect is an improvement, or the opposite, with the p-value of the exact "
+        "sign test, and the tail that shows in the effects of single seeds. With a tail a claim is about most seeds, "
+        "not about the mean."
+    )
     if any(effect.contrast.where for effect in effects.values()):
         yield "at: the mean is over the cells with that level alone."
     if any(not effect.contrast.is_main for effect in effects.values()):
@@ -77,11 +78,6 @@ def _explain(effects: Mapping[str, Effect]) -> Iterator[str]:
         yield (
             "failed: runs of all cells at the level, then at the reference. Two levels are compared by the exact sign "
             "test over seeds: on how many of them more cells failed at one than at the other."
-        )
-    if any(effect.crossing for effect in effects.values()):
-        yield (
-            "crossed: where cells that are compared were chosen at different values of what all of them search, those "
-            "that are behind are also trained at the others' values. An effect is claimed only if it stands there too."
         )
     if any_effect.effect is None:
         yield "No confirm.effect is given, so no effect is called equivalent or additive."

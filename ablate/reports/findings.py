@@ -22,23 +22,28 @@ from ablate.experiment.metrics import describe_metric, is_score, list_parts
 from ablate.reports.labels import name_items, name_validation_item
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.runs import CHOOSING, FINISHED, SELECTION, Run
+from ablate.sweeps.runs import CHOOSING, FINISHED, Run
 from ablate.sweeps.spec import audit
 from ablate.sweeps.stages import ALL
-from ablate.verdict.comparison import Compared, Kind
+from ablate.verdict.comparison import Claim, Compared
+from ablate.verdict.effects import CLAIMS as EFFECT_CLAIMS
 
-UNCHECKED: tuple[Kind, ...] = (
+CLAIMS: tuple[str, ...] = (
+    *EFFECT_CLAIMS,
     "equivalent",
+    "equivalent on most seeds",
+    "additive",
+    "additive on most seeds",
     "fails more often",
     "fails less often",
     "fails on all seeds",
     "baseline fails on all seeds",
 )
-"""The verdicts that do not require training either arm at the other's settings."""
+"""The verdicts that compare settings."""
 
 
 def describe_open_verdict(record: SweepRecord) -> Iterator[str]:
-    """Yield the missing runs after the search (selection, fresh seeds, crossed runs), and the crashed runs."""
+    """Yield the missing runs after the search (selection, fresh seeds, challenges), and the crashed runs."""
     if not record.spec.confirm.most_seeds:
         return
     compared = compare_record(record)
@@ -99,19 +104,12 @@ def _note_deleted(record: SweepRecord, compared: Mapping[str, Compared]) -> Iter
 
 
 def _note_missing(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
-    """Yield the arms that are still to be trained at the settings of others."""
-    for c in compared.values():
-        for loser, winner in c.missing:
-            done = c.crossing.versus.seeds if c.crossing and c.crossing.versus else 0
-            seeds = count_noun(c.versus.seeds if c.versus else 0, "seed")
-            yield (
-                f"{loser} is still to be trained at the settings of {winner}: {done} of {seeds} are done. Until then "
-                "nothing is claimed about the two."
-            )
-    for name, effect in compare_record_effects(record).items():
-        if effect.missing:
-            pairs = join_words(f"{loser} at those of {winner}" for loser, winner in effect.missing)
-            yield f"Cells are still to be trained at the settings of others: {pairs}. Until then {name} is not claimed."
+    """Yield a sentence on the arms that may still try other settings."""
+    claims: dict[str, Claim] = {**compare_record_effects(record)} or {**compared}
+    open_claims = {name: claim.open for name, claim in claims.items() if claim.open}
+    if arms := dict.fromkeys(arm for own in open_claims.values() for arm in own):
+        names = join_words(open_claims)
+        yield f"{join_words(arms)} may still try other settings. Until then nothing is claimed of {names}."
 
 
 def _note_crashes(record: SweepRecord) -> Iterator[str]:
@@ -126,8 +124,8 @@ def _note_crashes(record: SweepRecord) -> Iterator[str]:
 
 
 def describe_luck(record: SweepRecord) -> Iterator[str]:
-    """Yield claims about arms that ended at different values of a shared parameter, if neither was trained at the
-    other's: their results there are unknown. And claims that the choice of a loser's settings may explain."""
+    """Yield claims about arms that ended at different values of a shared parameter, if neither was challenged: their
+    results at other values are unknown. And claims that the choice of a loser's settings may explain."""
     compared, base = compare_record(record), record.settled(record.spec.compared_with)
     yield from _describe_luck_of_cells(record)
     if record.spec.cells:
@@ -135,7 +133,7 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
     yield from _describe_luck_of_losers(record, compared)
     for arm, c in compared.items():
         settled = record.settled(arm)
-        if c.kind not in UNCHECKED or settled is None or base is None:
+        if c.kind not in CLAIMS or _is_challenged(c) or settled is None or base is None:
             continue
         pairs = {path: (settled.params.get(path), base.params.get(path)) for path in record.spec.search}
         if different := [
@@ -145,9 +143,13 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
         ]:
             yield (
                 f"{arm} and {record.spec.compared_with} were tested at different settings ({join_words(different)}). "
-                f"Their verdict ({c.kind}) holds only for these settings: on fresh seeds neither was trained at the "
-                "other's."
+                f"Their verdict ({c.kind}) holds only for these settings: neither was tried at the other's before it."
             )
+
+
+def _is_challenged(claim: Claim) -> bool:
+    """Return whether a claim takes other settings of the arms that lost into account."""
+    return bool(claim.challenge and claim.challenge.rivals)
 
 
 def _describe_luck_of_losers(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
@@ -156,8 +158,8 @@ def _describe_luck_of_losers(record: SweepRecord, compared: Mapping[str, Compare
     base, direction = record.spec.compared_with, record.spec.objective.direction
     winners: dict[str, list[str]] = {}
     for arm, c in compared.items():
-        if c.kind in ("better", "worse"):
-            winner, loser = (arm, base) if c.kind == "better" else (base, arm)
+        if c.kind.startswith(("better", "worse")) and not _is_challenged(c):
+            winner, loser = (arm, base) if c.kind.startswith("better") else (base, arm)
             winners.setdefault(loser, []).append(winner)
     for loser, ahead in winners.items():
         for settings, runs in _list_untested(record, loser).items():
@@ -188,21 +190,21 @@ def _list_untested(record: SweepRecord, arm: str) -> dict[str, list[Run]]:
     own = settled.params if settled else {}
     tested = {describe(own), *(describe(run.params) for run in record.runs.select(arm) if run.stage not in CHOOSING)}
     untested: dict[str, list[Run]] = {}
-    for run in (*record.search(arm), *record.runs.select(arm, SELECTION)):
+    for run in record.runs.select(arm, CHOOSING):
         if run.status == "completed" and run.value is not None and describe(run.params) not in tested:
             untested.setdefault(describe(run.params), []).append(run)
     return untested
 
 
 def _describe_luck_of_cells(record: SweepRecord) -> Iterator[str]:
-    """Yield claims about effects whose cells were tested at different settings, and not at each other's."""
+    """Yield claims about effects whose cells were tested at different settings, and not challenged."""
     for name, effect in compare_record_effects(record).items():
         cells = {cell: record.settled(cell) for cell in effect.contrast.weights}
         points = {tuple(t.params.get(path) for path in record.spec.search) for t in cells.values() if t}
-        if effect.kind in ("equivalent", "additive", "fails more often", "fails less often") and len(points) > 1:
+        if effect.kind in CLAIMS and not _is_challenged(effect) and len(points) > 1:
             yield (
                 f"The cells of {name} were tested at different settings of {join_words(record.spec.search)}. What is "
-                f"said of it ({effect.kind}) holds there: no cell was trained at another's settings."
+                f"said of it ({effect.kind}) holds there: no cell was tried at another's settings before."
             )
 
 
@@ -347,7 +349,7 @@ def _note_early_divergence(record: SweepRecord) -> Iterator[str]:
         parts.setdefault(record.spec.find_arm(name), []).append(name)
     for arm, names in parts.items():
         runs = [run for name in names for run in record.runs.select(name, status=FINISHED)]
-        count = len({repr(sorted({**run.params, "seed": 0}.items())) for run in runs if not run.at})
+        count = len({repr(sorted({**run.params, "seed": 0}.items())) for run in runs})
         if count < FEW_SETTINGS or any(run.status != "diverged" for run in runs):
             continue
         last = max(run.step for run in runs)

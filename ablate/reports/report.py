@@ -19,8 +19,9 @@ from ablate.reports.plain_values import to_plain, trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.section import Document
 from ablate.reports.sections import PARTS, build_document
+from ablate.reports.speed import speed_to_plain
 from ablate.reports.storing import render_page, store_report, write_report
-from ablate.reports.verdict_sections import candidates_to_plain, crossed_to_plain
+from ablate.reports.verdict_sections import candidates_to_plain, tries_to_plain
 from ablate.scheduler.storage import read_sweep
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search_edges import find_edges
@@ -95,9 +96,10 @@ class Report(ReportData):
             "cost": asdict(self.usage[arm]),
             **{f"{stage}_cost": asdict(usage[arm]) for stage, usage in self.usage_after.items()},
             "candidates": candidates_to_plain(record, arm),
-            "crossed": crossed_to_plain(record, arm, self.confirmed.get(arm)),
-            "compute": to_plain(asdict(self.savings[arm])) if arm in self.savings else None,
-            "to_baseline": to_plain(asdict(tokens)) if (tokens := self.tokens_to_baseline.get(arm)) else None,
+            "challenge": tries_to_plain(record, arm),
+            "compute": to_plain(asdict(self.costs[arm])) if arm in self.costs else None,
+            "speed": to_plain(speed_to_plain(self.speeds.get(arm))),
+            "target_speed": to_plain(speed_to_plain(self.times.get(arm))),
             "sensitivity": asdict(sensitivity) if sensitivity else None,
         }
 

@@ -10,20 +10,22 @@ from typing import Any
 from ablate.config.formatting import join_words
 from ablate.config.logs import name_program
 from ablate.plots.figure import Figure
-from ablate.reports import fairness, findings, literature, tokens_to_baseline, verdict_sections
+from ablate.reports import fairness, findings, literature, verdict_sections
 from ablate.reports.bands import draw_bands
 from ablate.reports.downstream import Downstream
 from ablate.reports.layer_seeds import LayersOverSeeds, compare_layers, draw_layers_over_seeds
 from ablate.reports.search_figures import draw_curves, draw_parameters
 from ablate.reports.sensitivity import SeedSensitivities, Sensitivity, compare_sensitivities, compute_sensitivity
+from ablate.reports.speed import describe_claims, describe_equal_cost, draw_speeds
 from ablate.reports.terminal import shorten_path
-from ablate.reports.usage import KINDS, Saving, Usage, UsageUnit, compute_savings, sum_usage
+from ablate.reports.usage import KINDS, Cost, Usage, UsageUnit, compute_costs, sum_usage
 from ablate.reports.verdict_figures import draw_effects, draw_failures, draw_grid, draw_verdict
 from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import SEARCH
 from ablate.sweeps.search_edges import describe_edges
 from ablate.sweeps.spec.scale import describe_scale
+from ablate.sweeps.speed import Speed, compare_speeds, compare_times
 from ablate.sweeps.verdict_summary import summarise_verdict
 from ablate.verdict.comparison import Compared
 from ablate.verdict.effects import Effect
@@ -75,9 +77,10 @@ class ReportData:
             text = findings.describe_search(self.record)
             if any(self.record.best(arm) for arm in self.record.arms):
                 text = f"{self.summary} {text}"
-        text = " ".join([text, *describe_edges(self.record)])
-        if taken_over := self.record.spec.taken_over:
-            text += f" {taken_over.describe()}"
+        faster = describe_claims(self.record, self.speeds, self.times)
+        text = " ".join(filter(None, [text, *faster, describe_equal_cost(self.record), *describe_edges(self.record)]))
+        spec = self.record.spec
+        text = " ".join([text, *(one.describe() for one in (spec.taken_over, spec.spent) if one)])
         confounds = self.confounds.found if self.confounds else None
         if confounds:
             others = join_words(confound.path for confound in confounds)
@@ -86,8 +89,8 @@ class ReportData:
 
     @property
     def summary(self) -> str:
-        """The verdict on all arms in one line."""
-        return summarise_verdict(self.record)
+        """The verdict on all arms in one line, and which of them are faster."""
+        return " ".join([summarise_verdict(self.record), *describe_claims(self.record, self.speeds, self.times)])
 
     @cached_property
     def drawings(self) -> list[Figure]:
@@ -141,8 +144,7 @@ class ReportData:
 
     @cached_property
     def usage_after(self) -> dict[str, dict[str, Usage]]:
-        """Each stage after the search (`KINDS`) -> arm -> what its runs used; crossed runs count for the arm that was
-        trained at the settings of another."""
+        """Each stage after the search (`KINDS`) -> arm -> what its runs used."""
         return {stage: self._sum_usage(stage) for stage in KINDS}
 
     def _sum_usage(self, stage: str) -> dict[str, Usage]:
@@ -150,14 +152,19 @@ class ReportData:
         return {arm: sum_usage(self.usage_unit, runs.select(arm, stage)) for arm in self.record.arms}
 
     @cached_property
-    def tokens_to_baseline(self) -> dict[str, tokens_to_baseline.TokensToBaseline]:
-        """Arm -> the training that it needs to reach the final objective of the baseline; without the baseline."""
-        return tokens_to_baseline.compare_tokens(self.record)
+    def speeds(self) -> dict[str, Speed]:
+        """Arm -> how soon it reaches the final objective of the baseline; without the baseline."""
+        return compare_speeds(self.record)
 
     @cached_property
-    def savings(self) -> dict[str, Saving]:
+    def times(self) -> dict[str, Speed]:
+        """Arm -> how soon it reaches the target of the file; empty if it has none."""
+        return compare_times(self.record)
+
+    @cached_property
+    def costs(self) -> dict[str, Cost]:
         """Arm -> the cost of one training including its source runs; empty if no arm has a source run."""
-        return compute_savings(self.record)
+        return compute_costs(self.record)
 
 
 MOST_ROWS = 40
@@ -165,8 +172,8 @@ MOST_ROWS = 40
 
 
 def draw_figures(record: SweepRecord) -> list[Figure]:
-    """Return grid, effects, failures, verdict, bands, layers-seeds, learning_rate, alpha, one more for each other
-    searched number, and curves: those that have data."""
+    """Return grid, effects, failures, verdict, speed, bands, layers-seeds, learning_rate, alpha, one more for each
+    other searched number, and curves: those that have data."""
     compared, effects = compare_record(record), compare_record_effects(record)
     layers = compare_layers(record)
     figures = [
@@ -174,6 +181,7 @@ def draw_figures(record: SweepRecord) -> list[Figure]:
         draw_effects(record, effects) if effects else None,
         draw_failures(record, compared),
         draw_verdict(record, compared) if len(compared) <= MOST_ROWS else None,
+        draw_speeds(record, compare_speeds(record), compare_times(record)) if len(compared) <= MOST_ROWS else None,
         draw_bands(record, compared),
         draw_layers_over_seeds(record, layers) if layers else None,
         *draw_parameters(record, compared),

@@ -19,9 +19,9 @@ from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.section import Column, Document, Section, Table, list_settings, words
 from ablate.reports.sensitivity import tabulate_seed_sensitivities, tabulate_sensitivities
-from ablate.reports.tokens_to_baseline import tabulate_tokens
-from ablate.reports.usage import tabulate_savings, tabulate_usage
-from ablate.reports.verdict_sections import tabulate_confirmed, tabulate_crossed, tabulate_selection
+from ablate.reports.speed import cost_to_plain, tabulate_speeds
+from ablate.reports.usage import tabulate_costs, tabulate_usage
+from ablate.reports.verdict_sections import tabulate_challenges, tabulate_confirmed, tabulate_selection
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FINISHED, FRESH, STATUSES, Run
 
@@ -117,9 +117,9 @@ class Part:
     """The part's own keys in report.json; the keys of each arm are under "arms"."""
 
 
-VERDICT, TOKENS, SETTINGS, SEARCH, COST, CONFOUNDS, DIAGNOSTICS = (
+VERDICT, SPEED, SETTINGS, SEARCH, COST, CONFOUNDS, DIAGNOSTICS = (
     RULES,
-    "Training needed to reach the baseline",
+    "How soon each arm is there",
     "Settings",
     "Search",
     "Cost",
@@ -132,8 +132,12 @@ PARTS = (
         values=lambda r: effects_to_plain(r.effects, r.record.spec),
     ),
     Part(lambda r: tabulate_confirmed(r.record, r.confirmed)),
-    Part(lambda r: tabulate_crossed(r.record, r.confirmed), VERDICT),
-    Part(lambda r: tabulate_tokens(r.tokens_to_baseline, r.record.spec, r.usage_unit.noun), TOKENS),
+    Part(lambda r: tabulate_challenges(r.record, r.confirmed), VERDICT),
+    Part(
+        lambda r: tabulate_speeds(r.record, r.speeds, r.times),
+        SPEED,
+        lambda r: {"compare": cost_to_plain(r.record)},
+    ),
     Part(
         lambda r: tabulate_downstream(r.downstream),
         "Downstream tasks",
@@ -161,12 +165,7 @@ PARTS = (
         },
     ),
     Part(lambda r: tabulate_usage(r.usage_unit.noun, {} if r.record.spec.cells else r.usage, r.usage_after), COST),
-    Part(
-        lambda r: tabulate_savings(
-            r.savings, r.tokens_to_baseline, r.record.spec.compared_with, r.record.spec.objective.title
-        ),
-        COST,
-    ),
+    Part(lambda r: tabulate_costs(r.costs, r.record.spec.compared_with), COST),
     Part(lambda r: tabulate_confounds(r.record), CONFOUNDS, lambda r: confounds_to_plain(r.record)),
     Part(
         lambda r: tabulate_layers(r.layers), DIAGNOSTICS, lambda r: {"layers": r.layers.to_dict()} if r.layers else {}
@@ -196,7 +195,8 @@ def build_document(report: ReportData) -> Document:
         details[SEARCH] = tabulate_trials(record)
     for fold, figures in (
         (VERDICT, [f for f in rest if f.name == "failures"]),
-        (SEARCH, [f for f in rest if f.name not in ("failures", LAYERS)]),
+        (SPEED, [f for f in rest if f.name == "speed"]),
+        (SEARCH, [f for f in rest if f.name not in ("failures", "speed", LAYERS)]),
         (DIAGNOSTICS, [f for f in rest if f.name == LAYERS]),
     ):
         if figures:
@@ -220,12 +220,12 @@ def _list_origins(report: ReportData) -> list[Section]:
     """Return the sweep's file, the commands that run it again, its plugins, and the facts that all runs share."""
     record, mlflow = report.record, report.mlflow
     plugins = ", put its plugins where they were" if record.plugins else ""
-    commands = [f"ablate sweep {record.name}.yaml --fresh", f"ablate report {record.name}"]
+    commands = [f"ablate sweep {record.name}.yaml", f"ablate report {record.name}"]
     sections = [
         Section("", code=record.spec.to_yaml()),
         Section(
             "",
-            sentences=[f"Save the sweep file above as {record.name}.yaml{plugins}, and run:"],
+            sentences=[f"Save the sweep file above as {record.name}.yaml in a new folder{plugins}, and run there:"],
             code="\n".join(commands),
         ),
     ]

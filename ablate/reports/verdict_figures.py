@@ -20,7 +20,7 @@ from ablate.verdict.effects import Effect
 from ablate.verdict.failures import FailureShare
 from ablate.verdict.outcomes import LOSS
 
-_ASIDE = 0.24  # of a row: how far seeds, and crossed runs, stand below the mean of their arm
+_ASIDE = 0.24  # of a row: how far seeds stand below the mean of their arm
 _ROW, _FRAME = 0.5, 1.6  # inches: of a row, and of all else
 _SHARES = Axis("seeds that failed (%)", limits=(-8, 108), ticks={0: "0", 50: "50", 100: "100"})
 _WIDTH = 0.6
@@ -90,8 +90,6 @@ def _caption_differences(record: SweepRecord, compared: Mapping[str, Compared]) 
         "an interval; the intervals have a joint error of 5 % over "
         f"{_describe_family(next(iter(compared.values())).family)} and all looks."
     )
-    if any(c.difference_there for c in compared.values()):
-        text += " Hollow: the worse arm, trained at the other's settings; the verdict requires this comparison too."
     return text + (f" Grey: differences smaller than confirm.effect ({effect:.2g})." if effect else "")
 
 
@@ -99,9 +97,6 @@ def _list_verdict_entries(record: SweepRecord, compared: Mapping[str, Compared])
     entries = []
     if any(p.metric == record.spec.objective.metric and set(p.values) & set(compared) for p in record.spec.published):
         entries.append(Entry("published", "black", "D", "", hollow=True))
-    if any(c.difference_there for c in compared.values()):
-        text = "the worse arm, trained at the other's settings: also required for the verdict"
-        entries.append(Entry(text, style.GREY, "o", hollow=True))
     return entries
 
 
@@ -153,7 +148,7 @@ def _list_published(record: SweepRecord, arms: list[str], limits: tuple[float, f
 def _build_differences(record: SweepRecord, compared: Mapping[str, Compared]) -> Panel:
     looks, metric, effect = choose_looks(record), record.spec.objective.metric, record.spec.confirm.effect
     bounds, baseline = find_difference_bounds(metric), name_baseline(record)
-    known = [d for c in compared.values() for d in (c.difference, c.difference_there) if d]
+    known = [d for c in compared.values() if (d := c.difference)]
     limits = choose_range([d.mean for d in known], [ends for d in known if (ends := find_ends(d, bounds))], 0.0)
     marks: list[Mark] = [Span(-effect, effect)] if effect else []
     marks.append(Span(0, 0, colour="black"))
@@ -166,10 +161,6 @@ def _build_differences(record: SweepRecord, compared: Mapping[str, Compared]) ->
             marks.append(Points([0], [row], colour, marker))
         else:
             marks.append(Text(0.03, row, _describe_absence(record, arm, c), of_axes="x"))
-        if c.crossing and (there := c.difference_there):
-            title = f"{describe_mean(arm, there, bounds, True)}, {c.crossing.pairs[0][0]} at the other's settings"
-            ends = find_ends(there, bounds)
-            marks.append(Interval(there.mean, row + _ASIDE, ends, colour, marker, hollow=True, title=title))
     return Panel(marks, Axis(f"{label_metric(metric, record.spec)}:\ndifference to {baseline}", limits=limits))
 
 

@@ -1,5 +1,5 @@
 """The verdict in the report: its text with the rules behind it, and the sections on fresh seeds, the choice of the
-settings and crossed runs.
+settings and challenges.
 """
 
 from __future__ import annotations
@@ -10,17 +10,25 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ablate.config.errors import ConfigError
-from ablate.config.formatting import count_noun, format_number, join_words
+from ablate.config.formatting import (
+    count_noun,
+    format_number,
+    format_settings,
+    format_uncertain,
+    join_words,
+    shorten_paths,
+)
 from ablate.reports.findings import objective_sign
 from ablate.reports.literature import count_failed
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.section import NOTHING, Column, Section, Table, list_settings, words
 from ablate.scheduler.donors import state_shared_starts
+from ablate.sweeps.challenges import describe_place
 from ablate.sweeps.comparison import compare_record_effects, list_earlier_pairs
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.runs import FRESH, Run, Runs
+from ablate.sweeps.runs import CHALLENGE, FRESH, Run, Runs
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_unit, tell_verdict
-from ablate.verdict.comparison import UNCOMPARED, Compared, Crossing, Versus
+from ablate.verdict.comparison import UNCOMPARED, Claim, Compared, Versus
 from ablate.verdict.failures import FailureShare, count_failures
 from ablate.verdict.outcomes import Outcome, state_rule
 from ablate.verdict.statements import format_estimate, state_effects, state_verdict
@@ -93,6 +101,11 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
         yield (
             f"difference to {name_baseline(record)}: mean of the paired differences over the n seeds on which both "
             f"trained{interval}."
+        )
+        yield (
+            "typical seed: on how many seeds the arm is the better one, or the worse one, with the p-value of the "
+            "exact sign test, and the tail that shows in the paired differences, as in 10 % of normal ones. A claim "
+            "needs both the interval and the seeds; with a tail it is about most seeds, not about the mean."
         )
         if spec.confirm.effect is None:
             yield "No confirm.effect is given, so no arms are called equivalent."
@@ -170,7 +183,12 @@ def tabulate_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) ->
         words("failed", [c.failures for c in rows], format_share),
         Column(name, [c.estimate for c in rows], lambda mean: f"{format_estimate(mean, bounds=bounds)} (n={mean.n})"),
         *(
-            [Column(f"difference to {record.spec.compared_with}", [_format_difference(c.versus, record) for c in rows])]
+            [
+                Column(
+                    f"difference to {record.spec.compared_with}", [_format_difference(c.versus, record) for c in rows]
+                ),
+                words("typical seed", [format_typical(c.versus, objective_sign(record)) for c in rows]),
+            ]
             if any(c.kind not in UNCOMPARED for c in rows)
             else []
         ),
@@ -196,6 +214,18 @@ def _format_difference(versus: Versus | None, record: SweepRecord) -> str:
     return f"{format_estimate(versus.difference, sign=True, bounds=bounds)} (n={versus.difference.n}{left_out})"
 
 
+def format_typical(versus: Versus | None, sign: int) -> str:
+    """Return 'better on 9 of 10 (p = 0.021), a tail above': the exact sign test of the pairs, and the tail that shows.
+    `sign`: 1 where less is better, -1 where more is."""
+    if versus is None or versus.typical is None or versus.typical.p is None:
+        return NOTHING
+    t = versus.typical
+    better, worse = (t.below, t.above) if sign > 0 else (t.above, t.below)
+    tail = {1: ", a tail above", -1: ", a tail below", 0: ""}[t.tail]
+    word, count = ("better", better) if better >= worse else ("worse", worse)
+    return f"{word} on {count} of {versus.seeds - versus.left_out} (p = {t.p:.2g}){tail}"
+
+
 # ---------------------------------------------------------------------------------------------------- selection
 
 
@@ -205,7 +235,8 @@ def tabulate_selection(record: SweepRecord) -> list[Section]:
     if not candidates:
         return []
     rows, ended = [run for run, _ in candidates], [runs.outcomes() for _, runs in candidates]
-    seeds = record.spec.confirm.selection_seeds
+    confirm = record.spec.confirm
+    seeds = confirm.selection_seeds
     columns = [
         words("arm", [run.arm for run in rows]),
         Column("trial", [run.number for run in rows]),
@@ -218,9 +249,9 @@ def tabulate_selection(record: SweepRecord) -> list[Section]:
     ]
     strong = frozenset(i for i, run in enumerate(rows) if is_chosen(record, run))
     sentence = (
-        f"The best trials of each search were trained again on {count_noun(seeds, 'selection seed')}, the same for all "
-        "candidates and used neither for tuning nor for testing. The chosen candidate failed on the fewest of them "
-        "and, among those, has the best mean over the seeds on which it trained (their number in brackets). This "
+        f"The best trials of each search were trained again on {count_noun(seeds, 'selection seed')}, those "
+        f"within their noise on up to {confirm.most_selection_seeds}; none is used for testing. The chosen candidate "
+        "failed on the fewest of them and, among those, has the best mean over them and its run of the search. This "
         "selects settings; it is not evidence."
     )
     sentences = [
@@ -250,61 +281,57 @@ def _format_mean_of(outcomes: dict[int, Outcome]) -> str:
     return f"{format_number(math.fsum(values) / len(values))} ({len(values)})" if values else NOTHING
 
 
-# ---------------------------------------------------------------------------------------------------- crossed
+# ---------------------------------------------------------------------------------------------------- challenge
 
 
-def tabulate_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> list[Section]:
-    """Return the comparisons at the winner's settings; nothing if none was needed."""
-    baseline = record.spec.compared_with
-    rows = {arm: (c, c.crossing) for arm, c in compared.items() if c.crossing}
-    unused = [arm for arm in record.arms if arm not in rows and _find_crossed(record, arm, None)]
-    title = "At each other's settings"
-    told = [
-        f"Crossed runs of {arm} and {baseline} are stored but do not affect the verdict: no difference is shown at "
-        "their own settings, or their settings are equal."
-        for arm in unused
-    ]
+def tabulate_challenges(record: SweepRecord, compared: Mapping[str, Compared]) -> list[Section]:
+    """Return the further settings that arms tried before they were told that they lost; nothing if none did."""
+    rows = [(arm, own) for arm in record.arms for own in list_tries(record, arm)]
+    claims: dict[str, Claim] = {**compare_record_effects(record)} or {**compared}
+    told = [text for name, claim in claims.items() if (text := _tell_challenge(record, name, claim))]
     if not rows:
-        return [Section(title, sentences=told)] if told else []
-    there = [crossing.versus for _, crossing in rows.values()]
-    runs = [_find_crossed(record, arm, c) for arm, (c, _) in rows.items()]
+        return [Section(_CHALLENGED, sentences=told)] if told else []
     columns = [
-        words("arms", [f"{arm}, {baseline}" for arm in rows]),
-        words("trained at the other's settings", [crossing.pairs[0][0] for _, crossing in rows.values()]),
-        Column(
-            f"own settings: difference to {baseline}", [_format_difference(c.versus, record) for c, _ in rows.values()]
-        ),
-        Column(f"crossed: difference to {baseline}", [_format_difference(v, record) for v in there]),
-        words("failed there", [_format_failures(v, baseline) for v in there]),
-        words("claimed", [_tell_agreement(crossing) for _, crossing in rows.values()]),
-        *list_settings(record, [own[0].params if own else {} for own in runs]),
+        words("arm", [arm for arm, _ in rows]),
+        Column("trial", [runs[0].number for _, runs in rows]),
+        *list_settings(record, [runs[0].params for _, runs in rows]),
+        Column("seeds", [str(runs.finished) for _, runs in rows]),
+        Column("failed", [count_failures(runs.outcomes().values()) for _, runs in rows], count_failed),
+        Column("mean", [_format_mean_of(runs.outcomes()) for _, runs in rows]),
+        words("chosen", [_tell_chosen(record, runs[0]) for _, runs in rows]),
     ]
+    strong = frozenset(i for i, (_, runs) in enumerate(rows) if is_chosen(record, runs[0]))
     sentence = (
-        "Where an arm and the baseline end at different values of a parameter that both search, the worse one is also "
-        "trained at the other's values, on the same fresh seeds. A difference is claimed only if it holds there too; "
-        "otherwise it may be due to the settings."
+        "Before an arm is told that it lost, it tries again: at the winner's settings, and wherever a quadratic fitted "
+        "to its runs says that it may still win, on the seeds of the choice. A difference is claimed only if no other "
+        "settings can be expected to win; better ones are tested on the fresh seeds in the place of the choice."
     )
-    return [Section(title, Table(columns), [sentence, *told])]
+    return [Section(_CHALLENGED, Table(columns, strong), [sentence, *told])]
 
 
-def _format_failures(versus: Versus | None, baseline: str) -> str:
-    if versus is None:
-        return NOTHING
-    return f"{versus.failed} of {versus.seeds}, {baseline} {versus.other_failed} of {versus.seeds}"
+_CHALLENGED = "Other settings of the arms that lost"
 
 
-def _tell_agreement(crossing: Crossing) -> str:
-    if crossing.missing:
-        return "not yet: seeds are missing" if crossing.versus else "not yet: not run"
-    return "yes, it holds at both" if crossing.agrees else "no, it does not hold there"
+def list_tries(record: SweepRecord, arm: str) -> list[Runs]:
+    """Return the runs of each of the further settings of an arm."""
+    runs = record.runs.select(arm, CHALLENGE)
+    return [runs.select(number=number) for number in dict.fromkeys(run.number for run in runs)]
 
 
-def _find_crossed(record: SweepRecord, arm: str, claim: Compared | None) -> Runs:
-    """Return the crossed runs behind the `claim` on an arm or, if it needs none, stored ones of the arm and its
-    baseline."""
-    baseline, known = record.spec.baselines[arm], record.runs.list_crossed()
-    pairs = claim.crossing.pairs if claim and claim.crossing else ((arm, baseline), (baseline, arm))
-    return next((known[pair] for pair in pairs if pair in known), record.runs.replace(()))
+def _tell_challenge(record: SweepRecord, name: str, claim: Claim) -> str:
+    """Return what the other settings of the arms of a claim promise, in a sentence; '' if nothing is claimed."""
+    if claim.challenge is None or not claim.challenge.rivals:
+        return ""
+    unit, told = name_unit(record.spec), []
+    for arm, rival in claim.challenge.rivals.items():
+        if math.isinf(rival.variance):
+            told.append(f"nothing is known of some settings of {arm}")
+            continue
+        gain = format_uncertain(rival.gain, math.sqrt(rival.variance), sign=True)
+        settings = format_settings(describe_place(record, arm, rival.place), shorten_paths(record.spec.space(arm)))
+        told.append(f"{arm} at {settings} is expected to gain {gain} {unit} (one standard error)")
+    stands = "stands at all other settings" if claim.challenge.held else "does not stand at all other settings"
+    return f"{name}: the comparison {stands}; nearest to overturn it, {'; '.join(told)}."
 
 
 # ---------------------------------------------------------------------------------------------------- plain values
@@ -328,8 +355,9 @@ def candidates_to_plain(record: SweepRecord, arm: str) -> list[dict[str, Any]]:
     ]
 
 
-def crossed_to_plain(record: SweepRecord, arm: str, claim: Compared | None) -> dict[str, Any] | None:
-    """Return the runs of an arm or of the baseline at the other's settings, for JSON; None if there are none."""
-    if not (runs := _find_crossed(record, arm, claim)):
-        return None
-    return {"loser": runs[0].arm, "params": runs[0].params, "runs": [trial_to_plain(run) for run in runs]}
+def tries_to_plain(record: SweepRecord, arm: str) -> list[dict[str, Any]]:
+    """Return the further settings of an arm, for JSON."""
+    return [
+        {"trial": runs[0].number, "params": runs[0].params, "runs": [trial_to_plain(run) for run in runs]}
+        for runs in list_tries(record, arm)
+    ]

@@ -30,7 +30,7 @@ from ablate.estimate.plan import detect_capacity
 from ablate.experiment.tree import Experiment
 from ablate.scheduler.devices import pick_devices, share_cores
 from ablate.scheduler.donors import apply_settings, take_over
-from ablate.scheduler.preparation import check_sweep, fingerprint_sweep, pick_generation
+from ablate.scheduler.preparation import check_sweep, check_workers, fingerprint_sweep, pick_generation
 from ablate.scheduler.storage import explain_damage, list_generations, open_existing, read_sweep, storage_url
 from ablate.sweeps.plans import describe_power
 from ablate.sweeps.records import SweepRecord
@@ -44,7 +44,7 @@ from ablate.sweeps.spec.metrics_validation import describe_readings
 from ablate.sweeps.spec.parts import TakenOver
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.stages import Left, count_left, count_unassigned, describe_stages
+from ablate.sweeps.stages import ALL, Left, count_left, count_unassigned, describe_stages
 
 if TYPE_CHECKING:
     from ablate.data import Corpus, DataConfig
@@ -59,10 +59,11 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     time. Raises the errors that `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for
     a changed file.
     """
+    check_workers(spec, workers)
     spec = take_over(spec, storage_url(storage))
     corpora = check_sweep(spec)
     inputs = fingerprint_sweep(spec, corpora)
-    record = None if fresh else _read_record(spec, storage, inputs)
+    spec, record = _find_generation(spec, storage, fresh, inputs)
     base = spec.base(next(iter(spec.all_arms)))
     busy = _describe_load()
     times = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
@@ -128,16 +129,16 @@ def plan_files(
 
 def describe_cost(spec: Sweep) -> str:
     """Return the cost of a new sweep, in the format of the headers of sweeps/, without pruning: the minimum, and the
-    maximum with all seeds that may be added and all runs at each other's settings."""
+    maximum with all seeds that may be added, all extensions of the ranges and all challenges."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = count_left(spec)
     least = {arm: runs.whole for arm, runs in left.items()}
-    most = {arm: runs.whole + runs.more for arm, runs in left.items()}
+    most = {arm: runs.whole + sum(runs.more.values()) for arm, runs in left.items()}
     each, unit = max(items.values()), spec.base(next(iter(spec.all_arms))).unit
     unassigned = sum(count_unassigned(spec).values())
     most[max(spec.all_arms, key=lambda arm: items[arm])] += unassigned  # of the dearest arm
     sure = sum(runs.sure for runs in left.values())
-    trainings = format_range(str(sure), str(sure + sum(runs.more for runs in left.values()) + unassigned))
+    trainings = format_range(str(sure), str(sum(runs.at_most for runs in left.values()) + unassigned))
     hours = format_range(_format_hours(spec, least), _format_hours(spec, most))
     estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"
     return f"{trainings} trainings of {format_count(each)} {unit}, {estimate}"
@@ -178,7 +179,7 @@ def _format_plan(
         lines.append(f"validation  {base.validation.describe(sizes or base.data.most_val_sizes)}")
     lines += [text] if (text := describe_readings(spec.without_grid())) else []
     lines += [describe_scale(spec)] if spec.scale else []
-    lines += [spec.taken_over.describe()] if spec.taken_over else []
+    lines += [one.describe() for one in (spec.taken_over, spec.spent) if one]
     if spec.designed:
         levels = {name: list_levels(name, component) for name, component in (spec.components or {}).items()}
         parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in levels.items())
@@ -208,6 +209,7 @@ def _format_plan(
         lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
         lines += [f"    {text}" for text in warnings]
     lines += describe_stages(spec)
+    lines += _describe_speed(spec)
     works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
     seed_hours = None if None in works else sum(work.gpu_hours for work in works if work)  # of one seed of all arms
     lines += [f"    {line}" for line in describe_power(spec, seed_hours)]
@@ -220,11 +222,41 @@ def _format_plan(
     lines += [f"to do: {count_noun(trials, 'trial')}, {all_items:,} {unit}; {total}"]
     if selection := sum(one.runs[SELECTION] for one in left.values()):
         lines[-1] += f"; {selection} of them to choose among candidates"
-    more = {"further fresh seeds": sum(runs.more for runs in left.values()), **count_unassigned(spec)}
+    more = {stage: sum(runs.more[stage] for runs in left.values()) for stage in next(iter(left.values())).more}
+    more |= count_unassigned(spec)
     if any(more.values()):
-        parts = ", ".join(f"{count} {what}" for what, count in more.items() if count)
+        nouns = {stage.name: f"{'further ' * stage.is_assigned}{stage.noun}" for stage in ALL}
+        parts = ", ".join(count_noun(count, nouns[stage]) for stage, count in more.items() if count)
         lines.append(f"at most {sum(more.values())} more: {parts}")
     return "\n".join(lines)
+
+
+def _describe_speed(spec: Sweep) -> Iterator[str]:
+    """Yield the lines of a plan on the cost at which arms are compared, and on the target."""
+    if not spec.confirm.most_seeds or not spec.comparisons:
+        return
+    title, at = spec.objective.title, spec.compare.at
+    if at != "end":
+        bases = {arm: spec.base(arm) for arm in spec.all_arms}
+        noun = {"tokens": next(iter(bases.values())).unit, "flops": "FLOPs"}.get(at, at)
+        text = f"the arms are compared at equal {noun}, the most that all have reached"
+        if at == "tokens":
+            least = min(base.items for base in bases.values())
+            early = {arm: least / base.items for arm, base in bases.items() if base.items > least}
+            text += f": {least:,}"
+            if early:
+                told = join_words(f"{arm} after {share:.0%} of its updates" for arm, share in early.items())
+                text += f"; {told}, on the curve of its validations, before its schedule has ended"
+        elif at == "flops":
+            text += ", on their curves of validations"
+        else:
+            text += ", on their curves of validations; with one worker, on a machine that trains nothing else"
+        yield text
+    if spec.target is not None:
+        yield (
+            f"a {title} of {spec.target:g}: how soon each arm reaches it is "
+            f"{count_noun(spec.count_timed(), 'further comparison')}"
+        )
 
 
 def _describe_rungs(spec: Sweep, arm: str) -> Iterator[str]:
@@ -297,16 +329,17 @@ def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
     return points
 
 
-def _read_record(spec: Sweep, storage: str | None, inputs: Mapping[str, str]) -> SweepRecord | None:
-    """Return the record of a sweep; None for a new one. Raises SweepError if it was started with another file or other
-    `inputs`."""
+def _find_generation(
+    spec: Sweep, storage: str | None, fresh: bool, inputs: Mapping[str, str]
+) -> tuple[Sweep, SweepRecord | None]:
+    """Return a sweep with the seeds that are its own, and its record; None for one that is to begin. Raises the errors
+    of `pick_generation`."""
     if (opened := open_existing(storage_url(storage))) is None:
-        return None
+        return spec, None
     with explain_damage(opened):
-        if spec.name not in list_generations(opened):
-            return None
-        pick_generation(spec, opened, False, inputs)
-    return read_sweep(spec.name, storage)
+        is_known = spec.name in list_generations(opened)
+        _, spec = pick_generation(spec, opened, fresh, inputs)
+    return spec, read_sweep(spec.name, storage) if is_known and not fresh else None
 
 
 def _describe_load() -> str:

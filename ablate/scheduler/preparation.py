@@ -28,10 +28,12 @@ from ablate.scheduler.storage import (
     read_sweep_from,
     translate_storage_errors,
 )
-from ablate.scheduler.studies import create_study
+from ablate.scheduler.studies import create_study, read_seed_tables
 from ablate.sweeps.records import SweepRecord, format_title
+from ablate.sweeps.seeds import draw_seeds
 from ablate.sweeps.spec.metrics_validation import describe_unknown
 from ablate.sweeps.spec.references import find_own_donor, list_references, parse_reference
+from ablate.sweeps.spec.speed_validation import check_reachable
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.provenance import log_facts, pick_shown
@@ -55,13 +57,14 @@ logger = logging.getLogger(__name__)
 # parts of a sweep file that may change while its studies go on
 _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds", "family")
 # say what other settings are, which are compared themselves
-_NOTES = ("scale.changed", "taken_over.")
+_NOTES = ("scale.changed", "taken_over.", "spent.")
 
 
 def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
     """Return the data of all arms. Finds errors before the first trial that would fail all trials: data, the name of
     the objective, and source runs. Raises AblateError."""
     corpora: dict[DataConfig, Corpus] = {}
+    trivial: dict[str, float | None] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
         if problems := check_objective(spec.objective.metric, base):
@@ -78,7 +81,19 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
                 corpora[data] = data.load(tracking.cache_folder())
         check_corpus(base, corpora[base.data])
         build_skeleton(base, corpora[base.data].classes, corpora[base.data].shape)
+        if spec.target is not None:
+            validated = corpora[base.data].limit_validation(base.validation.samples)
+            trivial[arm] = base.task.measure_trivial_loss(validated, base.model)
+    if problems := list(check_reachable(spec, trivial)):
+        raise ConfigError(problems, f"sweep {spec.name}")
     return corpora
+
+
+def check_workers(spec: Sweep, workers: int) -> None:
+    """Raise ConfigError if so many workers keep runs from training alone, whose seconds are compared."""
+    if spec.compare.at == "seconds" and workers > 1:
+        text = "seconds are compared between runs that trained alone: use one worker, or another compare.at"
+        raise ConfigError([Problem("--workers", text, workers)], f"sweep {spec.name}")
 
 
 def fingerprint_sweep(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> dict[str, str]:
@@ -144,8 +159,8 @@ def open_sweep(spec: Sweep, url: str, fresh: bool, threads: int | None) -> tuple
     storage = open_storage(url)
 
     def open_all() -> tuple[Queue, int]:
-        generation = pick_generation(spec, storage, fresh, inputs)  # which another process may begin just now
-        queue = Queue(storage, spec.name, generation, spec)
+        generation, drawn = pick_generation(spec, storage, fresh, inputs)  # which another may begin just now
+        queue = Queue(storage, spec.name, generation, drawn)
         open_arms(queue, corpora)
         for arm in spec.all_arms:
             queue.note_inputs(arm, inputs)
@@ -157,19 +172,21 @@ def open_sweep(spec: Sweep, url: str, fresh: bool, threads: int | None) -> tuple
         return do_locked(storage, open_all)
 
 
-def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool, inputs: Mapping[str, str]) -> int:
-    """Return the generation to continue. Raises SweepError if its sweep file, a plugin or one of the `inputs` (see
-    `fingerprint_sweep`) has changed, or a study of it was deleted."""
-    known = list_generations(storage).get(spec.name, [])
-    if not known:
-        return 1
-    if fresh:
-        return known[-1] + 1
+def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool, inputs: Mapping[str, str]) -> tuple[int, Sweep]:
+    """Return the generation to begin or to continue, and the sweep with the seeds that are its own. The comparisons of
+    other sizes with which it shared its error stay, also those that are no longer in the file.
+
+    Raises SweepError if the sweep file of a generation to continue, a plugin or one of the `inputs` (see
+    `fingerprint_sweep`) has changed, or a study of it was deleted; for one that begins, the errors of `draw_seeds`."""
+    known = list_generations(storage).get(spec.name, [0])
+    if fresh or known == [0]:
+        return known[-1] + 1, draw_seeds(spec, read_seed_tables(storage))
     record = read_generation(storage, spec.name, known[-1])
     if record.deleted:
         raise SweepError(record.describe_deleted())
     refuse_changes(record.spec, spec, record, inputs)
-    return known[-1]
+    kept = spec.model_copy(update={"spent": record.spec.spent})
+    return known[-1], kept.share_with(record.spec.family)
 
 
 def refuse_changes(before: Sweep, now: Sweep, record: SweepRecord, inputs: Mapping[str, str]) -> None:
@@ -182,8 +199,8 @@ def refuse_changes(before: Sweep, now: Sweep, record: SweepRecord, inputs: Mappi
             f"{now.name} was started with another sweep file, plugin or data. What changed:\n"
             + "\n".join(f"  {change}" for change in changes)
             + (
-                "\nRestore it, give the sweep another name, or start from the beginning with ablate sweep --fresh "
-                f"(the old trials are kept as {record.full_name}, which ablate report still accepts)."
+                f"\nRestore it to go on. Changed, it is another sweep, with seeds of its own: ablate sweep --fresh "
+                f"begins it as the next generation, and what {record.full_name} found is kept and is still reported."
             )
         )
 

@@ -153,8 +153,7 @@ class Queue(Writer):
         """Return the attributes of the trial of a run that identify it."""
         if wanted.stage == SEARCH:
             return {"number": wanted.number}
-        about = {"stage": wanted.stage, "number": wanted.number, "params": wanted.params}
-        return {RUN: {**about, **({"at": wanted.at} if wanted.at else {})}, "seed": wanted.seed}
+        return {RUN: {"stage": wanted.stage, "number": wanted.number, "params": wanted.params}, "seed": wanted.seed}
 
     def _create(
         self,

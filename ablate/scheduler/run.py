@@ -18,7 +18,7 @@ from ablate.distributed import ranks
 from ablate.distributed.signals import handle_signals
 from ablate.scheduler.executors.executor import Executor, Workers
 from ablate.scheduler.executors.local import ThisMachine
-from ablate.scheduler.preparation import begin_session
+from ablate.scheduler.preparation import begin_session, check_workers
 from ablate.scheduler.progress import Display, describe_sweep
 from ablate.scheduler.queue import Queue
 from ablate.scheduler.status import Follower
@@ -76,6 +76,7 @@ def sweep(
             f"--workers {workers} in a group of {ranks.world_size()} ranks: a group trains one trial at a time. Omit "
             "it, and start more groups on the same storage."
         )
+    check_workers(spec, workers)
     tracking.open_store()  # before anything is prepared
     url = storage_url(storage)
     display = Display(console, spec.objective.metric, workers)

@@ -28,8 +28,8 @@ from ablate.scheduler.studies import Studies, trial_status
 from ablate.scheduler.tasks import locate_traceback
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
 from ablate.sweeps.records import SweepRecord, format_title
-from ablate.sweeps.runs import CHOOSING, FINISHED, SEARCH, SELECTION, Run
-from ablate.sweeps.stages import count_runs
+from ablate.sweeps.runs import CHALLENGE, CHOOSING, FINISHED, SELECTION, TUNING, Run
+from ablate.sweeps.stages import Selection, count_runs
 from ablate.sweeps.verdict_summary import summarise_verdict, tell_verdict
 from ablate.training.runs import measure_checkpoint
 from ablate.verdict.failures import count_failures
@@ -70,7 +70,7 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
                     "target": sweep.target(arm),
                     **sweep.search(arm).count_statuses(),
                     "selected": selected,
-                    "selection_target": selected if arm in sweep.chosen else sweep.spec.count_selection_runs(arm),
+                    "selection_target": selected if arm in sweep.chosen else Selection().expect(sweep, arm),
                     "confirmed": sweep.fresh(arm).finished,
                     "confirmed_failed": failures.failed if failures else 0,
                     "confirm_target": wanted.get(arm, sweep.spec.confirm.first_seeds),
@@ -79,7 +79,7 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
                     "params": best.params if best else {},
                     "checkpoint_bytes": sum(map(measure_checkpoint, {run.run_id for run in runs if run.run_id})),
                     "failures": [
-                        f"{f'#{run.number}' if run.stage == SEARCH else f'seed {run.seed}'}: {run.reason}"
+                        f"{f'#{run.number}' if run.stage in TUNING else f'seed {run.seed}'}: {run.reason}"
                         for run in runs.select(status="failed")
                     ],
                 }
@@ -227,7 +227,7 @@ class Follower:
 
     def _describe(self, run: Run) -> Running:
         """Return the display's row of a trial."""
-        params = run.params if run.stage == SEARCH else {}
+        params = run.params if run.stage in (*TUNING, CHALLENGE) else {}
         shown = ", ".join(f"{path}={format_setting(value)}" for path, value in params.items() if path != "seed")
         steps = run.params.get("trainer.max_steps") or self.record.spec.base(run.arm).trainer.max_steps
         return Running(run.label, shown, int(steps))

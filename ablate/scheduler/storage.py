@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ablate.config.errors import AblateError, StoreError, SweepError, did_you_mean
-from ablate.scheduler.studies import Studies, list_studies, parse_study_name
+from ablate.scheduler.studies import Studies, list_spent_seeds, list_studies, parse_study_name
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.tracking.databases import (
     LostConnectionError,
@@ -146,6 +146,15 @@ def list_sweeps(url: str) -> dict[str, list[int]]:
         return {}
     with explain_damage(storage):
         return list_generations(storage)
+
+
+def list_spent(url: str) -> dict[str, dict[str, list[int]]]:
+    """Return sweep, as NAME@GENERATION -> the seeds that it has tuned, chosen and tested on, of the storage at `url`.
+    Creates nothing."""
+    if (storage := open_existing(url)) is None:
+        return {}
+    with explain_damage(storage):
+        return list_spent_seeds(storage)
 
 
 def list_generations(storage: BaseStorage) -> dict[str, list[int]]:

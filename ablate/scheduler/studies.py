@@ -3,6 +3,7 @@ the arm's other runs are one more, SWEEP@GENERATION/ARM/seeds. Facts about an ar
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,12 @@ from pydantic import ValidationError
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import SweepError
+from ablate.config.errors import StoreError, SweepError
 from ablate.scheduler.leases import OWNER, build_free_owner, count_losses, is_free, is_orphan, is_paused
 from ablate.scheduler.samplers import build_pruner
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.runs import FINISHED, SEARCH, STAGES, Run, RungEnd, Runs
+from ablate.sweeps.runs import CHOOSING, FINISHED, SEARCH, STAGES, Run, RungEnd, Runs
+from ablate.sweeps.seeds import SeedTable, tabulate_seeds
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.stages import CHOICE, LOOKS, Wanted, find_kept
 from ablate.training.runs import discard_checkpoint
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 
 STUDIES = "studies"  # of the search of an arm: the studies that were made for the arm, and the searches of all arms
 INPUTS = "inputs"  # of the search of an arm: what its runs read besides their settings -> SHA-256
+SPENT = "seeds"  # of the search of an arm: the seeds that the sweep keeps for itself, a `SeedTable`
 SESSION = "session"  # of the search of an arm: the number of times that a command began or continued the sweep
-RUN = "run"  # of a trial of SEEDS: stage, number, params and at of its run
+RUN = "run"  # of a trial of SEEDS: stage, number and params of its run
 ENDING = "ending"  # of a trial: how it ended
 RUNGS = "rungs"  # of a trial: the rungs that it has ended
 SEEDS = "seeds"  # the end of the name of the study of an arm's runs beside its search
@@ -52,8 +55,53 @@ def parse_study_name(study: str) -> tuple[str, int] | None:
 
 
 def list_studies(storage: BaseStorage) -> dict[str, Mapping[str, Any]]:
-    """Return study -> its attributes, except those whose process was killed before it wrote the sweep file."""
-    return {study.study_name: study.user_attrs for study in storage.get_all_studies() if "spec" in study.user_attrs}
+    """Return study -> its attributes, except those whose process was killed before it wrote the sweep file. Raises
+    StoreError where an attribute is not JSON."""
+    try:
+        studies = storage.get_all_studies()
+    except json.JSONDecodeError as error:
+        raise StoreError(
+            f"The Optuna storage is damaged: its content is not valid (an attribute of a study is not JSON: {error}). "
+            "Replace it by a backup, or move it away to start from the beginning."
+        ) from None
+    return {study.study_name: study.user_attrs for study in studies if "spec" in study.user_attrs}
+
+
+def read_seed_tables(storage: BaseStorage) -> dict[str, SeedTable]:
+    """Return sweep, with its generation -> the seeds that it keeps for itself, in the order in which they began. Raises
+    StoreError for a study without them."""
+    tables: dict[str, SeedTable] = {}
+    for study, attributes in list_studies(storage).items():
+        parsed = parse_study_name(study)
+        if parsed is None or study.count("/") > 1:
+            continue
+        try:
+            table = SeedTable.model_validate(attributes[SPENT])
+        except (KeyError, ValidationError):
+            what = "is damaged" if SPENT in attributes else "is missing"
+            raise StoreError(
+                f"The attribute {SPENT!r} of the study {study} {what}, so that nobody knows which seeds that sweep has "
+                "spent, and a new one could be tested on them again. Continue that sweep with the command that began "
+                "it, which writes them down, or begin in another store (ABLATE_STORE)."
+            ) from None
+        title = study.partition("/")[0]
+        tables[title] = max(table, tables.get(title, table), key=lambda one: (one.last, one.tests))
+    return tables
+
+
+def list_spent_seeds(storage: BaseStorage) -> dict[str, dict[str, list[int]]]:
+    """Return sweep, with its generation -> the seeds that it has tuned on, chosen on and tested on. Raises StoreError
+    for a study without its table of seeds."""
+    spent: dict[str, dict[str, set[int]]] = {}
+    for title, table in read_seed_tables(storage).items():
+        spent[title] = {"tuned": {*table.tuned}, "chosen": set(), "tested": set()}
+    for study in list_studies(storage):
+        title, arm, *rest = study.split("/")
+        if title in spent and rest:
+            for trial in storage.get_all_trials(storage.get_study_id_from_name(study), deepcopy=False):
+                run = read_trial(trial, arm)
+                spent[title]["chosen" if run.stage in CHOOSING else "tested"].add(run.seed)
+    return {title: {use: sorted(seeds) for use, seeds in uses.items()} for title, uses in spent.items()}
 
 
 def load_spec(name: str, attributes: Mapping[str, Any]) -> Sweep:
@@ -130,7 +178,7 @@ class Studies:
         """Return the last trial of a run that was begun."""
         for trial in self.list_last_attempts(self.name_of(wanted)):
             run = self.translate(self.name_of(wanted), trial)
-            is_same = (run.stage, run.number, run.at) == (wanted.stage, wanted.number, wanted.at)
+            is_same = (run.stage, run.number) == (wanted.stage, wanted.number)
             if is_same and (wanted.stage == SEARCH or run.seed == wanted.seed):
                 return trial
         return None
@@ -227,7 +275,6 @@ def read_trial(trial: FrozenTrial, arm: str, seed: int = 0) -> Run:
         items_per_update=notes.get("items_per_update", 1),
         stage=known.get("stage", SEARCH),
         seed=trial.params.get("seed", seed),
-        at=known.get("at", ""),
         facts=notes.get("facts", {}),
         costs=notes.get("costs", {}),
         layers=notes.get("layers", {}),
@@ -383,11 +430,14 @@ def end_run(run_id: str | None, status: str, reason: str) -> None:
 
 
 def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
-    """Return the study `name`, created if missing, continued with the sweep file `spec`."""
+    """Return the study `name`, created if missing, continued with the sweep file `spec`. That of a search has the seeds
+    of the sweep before it has the file, without which it does not count as begun."""
     import optuna
 
     study = optuna.create_study(
         storage=storage, study_name=name, direction=spec.objective.direction, load_if_exists=True
     )
+    if name.count("/") == 1:
+        study.set_user_attr(SPENT, tabulate_seeds(spec).model_dump(mode="json"))
     study.set_user_attr("spec", spec.to_tree())
     return study

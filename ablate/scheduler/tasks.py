@@ -57,7 +57,7 @@ class Task:
     @property
     def label(self) -> str:
         """Its name, in MLflow and on the screen."""
-        return label_run(self.arm, self.run.stage, self.run.number, self.run.seed or 0, self.run.at)
+        return label_run(self.arm, self.run.stage, self.run.number, self.run.seed or 0)
 
     @property
     def parent(self) -> str:
@@ -76,8 +76,7 @@ class Task:
         run, role = self.run, ROLES.get(self.run.stage, self.run.stage)
         tags = {"ablate.role": role, "ablate.arm": run.arm, "ablate.trial": str(run.number)}
         tags |= {} if run.seed is None else {"ablate.seed": str(run.seed)}
-        tags |= {"ablate.candidate": str(run.number)} if run.stage == SELECTION else {}
-        return {**tags, **({"ablate.settings_of": run.at} if run.at else {})}
+        return {**tags, **({"ablate.candidate": str(run.number)} if run.stage == SELECTION else {})}
 
     def build_experiment(self) -> Experiment:
         """Return the experiment that it trains."""

@@ -1,20 +1,21 @@
-"""The claims of a sweep, and the runs that they need: the compared candidates, the number of fresh seeds of each arm,
-and the crossed runs. Nothing here accesses a storage."""
+"""The claims of a sweep, and the runs that they need: the compared candidates, and the number of fresh seeds of each
+arm. Nothing here accesses a storage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablate.experiment.metrics import find_resolution
+from ablate.sweeps.budgets import read_outcomes
+from ablate.sweeps.challenges import build_valley, list_tries
 from ablate.sweeps.records import SweepRecord, count_remaining
-from ablate.sweeps.runs import FRESH, Run, Runs
+from ablate.sweeps.runs import EXTENSION, FRESH, SEARCH, Run, Runs
 from ablate.sweeps.search.rungs import rank_reached, read_standings
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.spec.validation import validate_experiment
 from ablate.verdict import comparison
-from ablate.verdict.comparison import Compared, CrossedRuns, FreshOutcomes
+from ablate.verdict.comparison import Compared, FreshOutcomes
 from ablate.verdict.effects import Effect, compare_cells
 from ablate.verdict.looks import Looks
 
@@ -25,8 +26,8 @@ class Round:
 
     seeds: dict[str, int]
     """Arm -> seeds of its chosen settings."""
-    crossed: dict[tuple[str, str], int]
-    """(loser, winner) -> seeds of the loser at the winner's settings."""
+    tries: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    """Arm -> the number and the values of further settings that it tries before anything is claimed of it."""
     is_block: bool = False
     """Whether a seed counts once all of these arms have ended it."""
 
@@ -42,7 +43,7 @@ def compare_record(record: SweepRecord) -> dict[str, Compared]:
     if not fresh and any(one.found for one in arms.values()):
         return {}
     others = len(list_earlier_pairs(record)) + record.scored
-    return compare_arms(spec, arms, _list_crossed(record), _find_resolution(record), others)
+    return compare_arms(spec, arms, _find_resolution(record), others)
 
 
 def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
@@ -50,12 +51,7 @@ def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
     for, and where none was run yet."""
     if not record.spec.contrasts or not compare_record(record):
         return {}
-    arms, crossed = collect_outcomes(record), _list_crossed(record)
-    return compare_effects(record.spec, arms, crossed, _find_resolution(record), record.scored)
-
-
-def _list_crossed(record: SweepRecord) -> CrossedRuns:
-    return {pair: runs.outcomes() for pair, runs in record.runs.list_crossed().items()}
+    return compare_effects(record.spec, collect_outcomes(record), _find_resolution(record), record.scored)
 
 
 def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
@@ -68,26 +64,24 @@ def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
 def compare_arms(
     spec: Sweep,
     arms: Mapping[str, FreshOutcomes],
-    crossed: CrossedRuns | None = None,
     resolution: float = 0.0,
     others: int = 0,
 ) -> dict[str, Compared]:
     """Return the comparisons of `arms` in the sweep `spec`; for the cells of a factorial, the figures of each alone.
     `others`: further comparisons that share the error, besides these and those of the rest of the file."""
     rules = _list_rules(spec, resolution, others)
-    compared = comparison.compare(arms, spec.baselines, crossed=crossed, **rules)
+    compared = comparison.compare(arms, spec.baselines, **rules)
     return {arm: replace(one, kind="cell") for arm, one in compared.items()} if spec.contrasts else compared
 
 
 def compare_effects(
     spec: Sweep,
     cells: Mapping[str, FreshOutcomes],
-    crossed: CrossedRuns,
     resolution: float = 0.0,
     others: int = 0,
 ) -> dict[str, Effect]:
     """Return the effects of the contrasts of `spec`; empty if it is not a factorial. `others`: as above."""
-    return compare_cells(spec.contrasts, cells, crossed, **_list_rules(spec, resolution, others))
+    return compare_cells(spec.contrasts, cells, **_list_rules(spec, resolution, others))
 
 
 def _list_rules(spec: Sweep, resolution: float, others: int) -> dict[str, Any]:
@@ -97,8 +91,7 @@ def _list_rules(spec: Sweep, resolution: float, others: int) -> dict[str, Any]:
         "maximize": spec.objective.direction == "maximize",
         "effect": spec.confirm.effect,
         "resolution": resolution,
-        "shared": tuple(spec.search),
-        "others": (spec.family or 0) + others,
+        "others": (spec.family or 0) + others + spec.count_timed(),
     }
 
 
@@ -113,12 +106,21 @@ def collect_outcomes(record: SweepRecord) -> dict[str, FreshOutcomes]:
         fresh = record.fresh(arm)
         is_tested = fresh or arm in record.chosen or arm in record.spec.cells
         arms[arm] = FreshOutcomes(
-            fresh.outcomes(),
+            read_outcomes(record, fresh),
             record.find_settings(arm) if is_tested else {},
             record.looks.get(arm),
             found=not _has_no_settings(record, arm),
+            valley=build_valley(record, arm),
+            pending=_is_pending(record, arm),
         )
     return arms
+
+
+def _is_pending(record: SweepRecord, arm: str) -> bool:
+    """Return whether the settings of `arm` were chosen anew, and seeds that were looked at are still to be run."""
+    looks, fresh = record.looks.get(arm), record.fresh(arm)
+    chosen_before = len(record.runs.select(arm, FRESH)) > len(fresh)
+    return bool(chosen_before and looks and len(fresh.outcomes()) < looks.sizes[-1])
 
 
 def _has_no_settings(record: SweepRecord, arm: str) -> bool:
@@ -136,13 +138,19 @@ def _has_no_settings(record: SweepRecord, arm: str) -> bool:
 
 def list_candidates(spec: Sweep, trials: Runs) -> list[tuple[Run, float]]:
     """Return the best completed trials of an arm that are compared on selection seeds, with different settings, the
-    best first, and the objective that each has reached; with rungs also those that came to the last rung but one."""
+    best first, and the objective that each has reached; with rungs also those that came to the last rung but one, after
+    those beyond the ranges of the search."""
     if trials and (rungs := spec.plan_rungs(trials[0].arm)):
         by_number = {trial.number: trial for trial in trials}
         maximize = spec.objective.direction == "maximize"
-        standings = read_standings(rungs, trials)
-        order = rank_reached(rungs, standings, maximize)[: spec.confirm.candidates]
-        return [(by_number[number], standings[number].ended[-1].value or 0.0) for number in order]
+        standings = read_standings(rungs, trials.select(stage=SEARCH))
+        order = rank_reached(rungs, standings, maximize)
+        found = [(by_number[number], standings[number].ended[-1].value or 0.0) for number in order]
+        beyond = [(run, run.value) for run in trials.select(stage=EXTENSION) if run.value is not None]
+        whole = {number for number in order if len(standings[number].ended) == len(rungs)}
+        ended = sorted([*beyond, *(one for one in found if one[0].number in whole)], key=lambda one: one[1])
+        rest = [one for one in found if one[0].number not in whole]
+        return [*(ended[::-1] if maximize else ended), *rest][: spec.confirm.candidates]
     done = [trial for trial in trials if trial.value is not None]
     points = [(trial.params, trial.value or 0.0) for trial in done]
     return [(done[i], points[i][1]) for i in rank_candidates(spec, points)]
@@ -159,88 +167,49 @@ def rank_candidates(spec: Sweep, points: Sequence[tuple[Mapping[str, Any], float
     return list(best.values())
 
 
-def cross_params(spec: Sweep, loser: Mapping[str, Any], winner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the `loser` at the `winner`'s values of the searched parameters that all arms share."""
-    return {**loser, **{path: winner[path] for path in spec.search if path in winner}}
-
-
 # ------------------------------------------------------------------ rounds of fresh seeds
 
 
-def plan_round(
-    spec: Sweep,
-    arms: Mapping[str, FreshOutcomes],
-    chosen: Collection[str],
-    compared: Mapping[str, Compared],
-    can_cross: Callable[[str, str], bool] = lambda loser, winner: True,
-    effects: Mapping[str, Effect] = {},
-) -> Round:
-    """Return the runs that are needed next, including those that ended.
+def plan_record(record: SweepRecord) -> Round:
+    """Return the runs on fresh seeds that are needed next in `record`, including those that ended, and what arms try;
+    none for an arm whose settings are not chosen."""
+    if not record.is_tested:
+        return Round({})
+    if "round" not in record.memo:
+        record.memo["round"] = _plan_block(record) if record.spec.contrasts else _plan_pairs(record)
+    found: Round = record.memo["round"]
+    return found
 
-    Args:
-        spec: the sweep.
-        arms: what is known of each arm.
-        chosen: those whose settings are chosen.
-        compared: their comparisons.
-        can_cross: (loser, winner) -> whether the loser can be trained at the winner's settings.
-        effects: those of the contrasts of a factorial.
-    """
-    if effects:
-        return _plan_block(spec, arms, chosen, effects, can_cross)
+
+def _plan_pairs(record: SweepRecord) -> Round:
+    spec, compared = record.spec, compare_record(record)
     confirm, baselines = spec.confirm, spec.baselines
+    chosen = [arm for arm in record.arms if arm in record.chosen]
     seeds: dict[str, int] = {}
-    crossed: dict[tuple[str, str], int] = {}
     for arm in chosen:
-        looks, baseline = arms[arm].looks, baselines[arm]
-        done = looks.sizes[-1] if looks else 0
+        done = record.looks[arm].sizes[-1] if arm in record.looks else 0
         seeds[arm] = max(done, confirm.first_seeds)
-        if arm == baseline or seeds[arm] > done:
+        if arm == baselines[arm] or seeds[arm] > done or compared[arm].kind == "figures" or compared[arm].open:
             continue
-        if wanted := [pair for pair in compared[arm].missing if can_cross(*pair)]:
-            crossed |= dict.fromkeys(wanted, done)
-        elif confirm.is_sequential and baseline in chosen and not compared[arm].decided:
+        if confirm.is_sequential and baselines[arm] in chosen and not compared[arm].decided:
             seeds[arm] = max(done, min(done + 1, confirm.most_seeds))
     for baseline in {*baselines.values()}.intersection(chosen):
         seeds[baseline] = max(count for arm, count in seeds.items() if baselines[arm] == baseline)
-    return Round(seeds, crossed)
+    return Round(seeds, list_tries(record, compared.values()))
 
 
-def _plan_block(
-    spec: Sweep,
-    cells: Mapping[str, FreshOutcomes],
-    chosen: Collection[str],
-    effects: Mapping[str, Effect],
-    can_cross: Callable[[str, str], bool],
-) -> Round:
+def _plan_block(record: SweepRecord) -> Round:
     """Return the next round of a factorial: all of its cells on the same seeds, as a seed is a block of them."""
-    done = [looks.sizes[-1] if (looks := cells[cell].looks) else 0 for cell in chosen]
-    target = max([spec.confirm.first_seeds, *done])
-    crossed: dict[tuple[str, str], int] = {}
-    if all(count == target for count in done):
-        wanted = [e.missing for e in effects.values() if all(can_cross(*pair) for pair in e.missing)]
-        crossed = {pair: target for pairs in wanted for pair in pairs}
-        if spec.confirm.is_sequential and not crossed and not all(effect.decided for effect in effects.values()):
-            target = max(target, min(target + 1, spec.confirm.most_seeds))
-    return Round(dict.fromkeys(chosen, target), crossed, is_block=True)
-
-
-def plan_record(record: SweepRecord) -> Round:
-    """Return the runs on fresh seeds that are needed next in `record`, including those that ended; none for an arm
-    whose settings are not chosen."""
-    if not record.is_tested:
-        return Round({}, {})
-    if "round" not in record.memo:
-
-        def can_cross(loser: str, winner: str) -> bool:
-            params = cross_params(record.spec, record.find_settings(loser), record.find_settings(winner))
-            return not validate_experiment(*record.spec.layers(loser), params)
-
-        arms = collect_outcomes(record)
-        chosen = [arm for arm in arms if arm in record.chosen]
-        compared, effects = compare_record(record), compare_record_effects(record)
-        record.memo["round"] = plan_round(record.spec, arms, chosen, compared, can_cross, effects)
-    found: Round = record.memo["round"]
-    return found
+    confirm, effects = record.spec.confirm, compare_record_effects(record)
+    chosen = [arm for arm in record.arms if arm in record.chosen]
+    done = [record.looks[cell].sizes[-1] if cell in record.looks else 0 for cell in chosen]
+    target = max([confirm.first_seeds, *done])
+    tries = list_tries(record, effects.values()) if all(count == target for count in done) else {}
+    is_known = not any(effect.kind == "figures" or effect.open for effect in effects.values())
+    is_decided = all(effect.decided for effect in effects.values())
+    if all(count == target for count in done) and is_known and confirm.is_sequential and not is_decided:
+        target = max(target, min(target + 1, confirm.most_seeds))
+    return Round(dict.fromkeys(chosen, target), tries, is_block=True)
 
 
 def find_due_looks(spec: Sweep, arms: Mapping[str, FreshOutcomes], wanted: Round) -> dict[str, Looks]:

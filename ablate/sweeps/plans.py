@@ -28,7 +28,7 @@ from ablate.verdict.sequential import LEAST
 
 def count_comparisons(spec: Sweep) -> int:
     """Return the comparisons of means that share the error of 5 %: of this sweep, and of the rest of its file."""
-    return len(spec.comparisons) + (spec.family or 0)
+    return len(spec.comparisons) + spec.count_timed() + (spec.family or 0)
 
 
 def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
@@ -182,7 +182,7 @@ class ArmCost:
     @property
     def runs(self) -> tuple[float, float]:
         """The least and the most whole runs."""
-        return self.left.whole, self.left.whole + self.left.more
+        return self.left.whole, self.left.whole + sum(self.left.more.values())
 
     @property
     def items(self) -> float:
@@ -222,7 +222,9 @@ class SweepPlan:
         arms = {
             cost.arm: {
                 "trials": cost.left.runs[SEARCH], SELECTION: cost.left.runs[SELECTION],
-                FRESH: cost.left.runs[FRESH], f"{FRESH}_at_most": cost.left.runs[FRESH] + cost.left.more,
+                FRESH: cost.left.runs[FRESH], **{
+                    f"{stage}_at_most": cost.left.runs[stage] + cost.left.more[stage] for stage in (SELECTION, FRESH)
+                },
                 cost.plan.unit: cost.items, "gpu_hours_at_least": cost.gpu_hours[0], "gpu_hours": cost.gpu_hours[1],
                 "trial": cost.plan.to_dict(),
             }

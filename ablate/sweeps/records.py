@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.formatting import count_noun, join_words
-from ablate.sweeps.runs import FINISHED, FRESH, SEARCH, SELECTION, Run, Runs
+from ablate.sweeps.runs import CHALLENGE, FINISHED, FRESH, SEARCH, SELECTION, TUNING, Run, Runs
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import choose_candidate
@@ -20,6 +20,8 @@ COSTS = {  # of a trial -> the fact of its run
     "flops_before": "ablate.flops_before",
     "state_bytes": "ablate.state_bytes",
     "peak_memory_bytes": "ablate.peak_memory_bytes",
+    "seconds_per_update": "ablate.seconds_per_update",
+    "company": "ablate.company",
 }
 _FIRST = ("sweep", "phase", "arm", "trial", "seed", "status", "ending", "value")
 _LAST = ("updates", "items", "seconds", "run_id", "reason")
@@ -109,13 +111,18 @@ class SweepRecord:
         """Return the runs of the search of `arm`."""
         return self.runs.select(arm, SEARCH)
 
+    def tuned(self, arm: str) -> Runs:
+        """Return the runs of the search of `arm`, and those beyond its ranges."""
+        return self.runs.select(arm, TUNING)
+
     def fresh(self, arm: str) -> Runs:
-        """Return the runs of the chosen settings of `arm` on fresh seeds."""
-        return self.runs.select(arm, FRESH)
+        """Return the runs of the chosen settings of `arm` on fresh seeds; not those of settings that were chosen
+        before."""
+        return self.runs.select(arm, FRESH, number=self.chosen.get(arm))
 
     def best(self, arm: str) -> Run | None:
-        """Return the completed run of the search of `arm` with the best objective."""
-        return self.search(arm).find_best(self.spec.objective.direction)
+        """Return the completed run of the search of `arm`, or beyond its ranges, with the best objective."""
+        return self.tuned(arm).find_best(self.spec.objective.direction)
 
     def is_stuck(self, run: Run) -> bool:
         """Return whether a run ended without learning."""
@@ -123,9 +130,10 @@ class SweepRecord:
         return outcome is not None and outcome.ending == "stuck"
 
     def settled(self, arm: str) -> Run | None:
-        """Return the run that represents `arm`: that of the search whose settings are tested, otherwise its best; for
+        """Return the run that represents `arm`: the first with the settings that are tested, otherwise its best; for
         an arm without a search, the best of its fresh seeds."""
-        tested = self.search(arm).select(number=self.chosen[arm]) if arm in self.chosen else ()
+        tried = self.runs.select(arm, (*TUNING, CHALLENGE))
+        tested = tried.select(number=self.chosen[arm]) if arm in self.chosen else ()
         return tested[0] if tested else self.best(arm) or self.fresh(arm).find_best(self.spec.objective.direction)
 
     def find_settings(self, arm: str) -> dict[str, Any]:
@@ -139,7 +147,7 @@ class SweepRecord:
         runs on selection seeds: first the settings that reached their end, then the better ones."""
         selected = self.runs.select(arm, SELECTION)
         sign = 1 if self.spec.objective.direction == "minimize" else -1
-        trials = [run for run in self.search(arm) if run.number in {other.number for other in selected}]
+        trials = [run for run in self.tuned(arm) if run.number in {other.number for other in selected}]
         trials.sort(key=lambda run: (run.value is None, sign * (run.reached or 0.0), run.number))
         return [(run, selected.select(number=run.number)) for run in trials]
 
@@ -206,12 +214,11 @@ def list_rows(record: SweepRecord) -> Iterator[dict[str, Any]]:
     for run in record.runs:
         settings = {path: value for path, value in run.params.items() if path != "seed"}
         outcome = record.runs.find_outcome(run)
-        has_trial = not run.at and run.arm not in spec.cells
         yield {
             "sweep": record.title,
             "phase": run.stage,
             "arm": run.arm,
-            "trial": run.number if has_trial else None,
+            "trial": None if run.arm in spec.cells else run.number,
             "seed": run.seed,
             "status": run.status,
             "ending": outcome.ending if outcome else None,

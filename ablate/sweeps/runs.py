@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
 FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
-StageName = Literal["search", "selection", "confirmation", "crossed"]
-"""The stages of a sweep: the search; the best of it on selection seeds; the chosen settings on fresh seeds; the loser
-of a comparison at the winner's settings."""
+StageName = Literal["search", "extension", "selection", "confirmation", "challenge"]
+"""The stages of a sweep: the search; settings beyond its ranges; the best of both on selection seeds; the chosen
+settings on fresh seeds; further settings of an arm before it is told that it lost."""
 STAGES: tuple[str, ...] = get_args(StageName)
-SEARCH, SELECTION, FRESH, CROSSED = STAGES
-CHOOSING = (SEARCH, SELECTION)  # their runs choose settings; those of the other stages are what a verdict rests on
+SEARCH, EXTENSION, SELECTION, FRESH, CHALLENGE = STAGES
+TUNING = (SEARCH, EXTENSION)  # their runs propose settings
+CHOOSING = (SEARCH, EXTENSION, SELECTION, CHALLENGE)  # their runs choose settings; a verdict rests on the others
 
 
 class RungEnd(NamedTuple):
@@ -68,8 +69,6 @@ class Run:
     """One of STAGES."""
     seed: int = 0
     """Its seed, also where that is searched."""
-    at: str = ""
-    """For a crossed run, the arm whose settings it has in what both search."""
     facts: dict[str, str] = field(default_factory=dict)
     """Corpus, hardware, precision and versions of the training; those of the last process."""
     costs: dict[str, float] = field(default_factory=dict)
@@ -84,7 +83,7 @@ class Run:
     @property
     def label(self) -> str:
         """Its name, in MLflow and on the screen."""
-        return label_run(self.arm, self.stage, self.number, self.seed, self.at)
+        return label_run(self.arm, self.stage, self.number, self.seed)
 
     @property
     def reached(self) -> float | None:
@@ -102,12 +101,11 @@ class Run:
         return self.step + sum(rung.branched for rung in self.rungs)
 
 
-def label_run(arm: str, stage: str, number: int, seed: int, at: str = "") -> str:
+def label_run(arm: str, stage: str, number: int, seed: int) -> str:
     """Return the name of a run, in MLflow and on the screen."""
-    if stage == SEARCH:
+    if stage in TUNING:
         return f"{arm} #{number}"
-    middle = f" at settings of {at}" if at else f" #{number}" if stage == SELECTION else ""
-    return f"{arm}{middle} seed {seed}"
+    return f"{arm}{f' #{number}' if stage in CHOOSING else ''} seed {seed}"
 
 
 @dataclass(frozen=True)
@@ -145,25 +143,24 @@ class Runs(Sequence[Run]):
     def select(
         self,
         arm: str | None = None,
-        stage: str | None = None,
+        stage: str | Collection[str] | None = None,
         *,
         number: int | None = None,
-        at: str | None = None,
         status: str | Collection[str] | None = None,
     ) -> Runs:
-        """Return the runs of an arm, a stage, certain settings, at the settings of another arm, with one of certain
-        statuses; None: all."""
+        """Return the runs of an arm, of one of certain stages, of certain settings, with one of certain statuses; None:
+        all."""
         rows: Iterable[Run] = self.rows
-        if arm is not None and stage is not None:
-            rows = self._parts.get((arm, stage), ())
+        stages = (stage,) if isinstance(stage, str) else stage
+        if arm is not None and stages is not None:
+            rows = [run for one in stages for run in self._parts.get((arm, one), ())]
         statuses = (status,) if isinstance(status, str) else status
         return self.replace(
             run
             for run in rows
             if (arm is None or run.arm == arm)
-            and (stage is None or run.stage == stage)
+            and (stages is None or run.stage in stages)
             and (number is None or run.number == number)
-            and (at is None or run.at == at)
             and (statuses is None or run.status in statuses)
         )
 
@@ -186,11 +183,6 @@ class Runs(Sequence[Run]):
     def find_outcome(self, run: Run) -> Outcome | None:
         """Return the outcome of `run`; None if it has not ended: it is running, or it crashed and will be retried."""
         return read_outcome(run, self.trivial_loss)
-
-    def list_crossed(self) -> dict[tuple[str, str], Runs]:
-        """Return (loser, winner) -> the runs of the loser at the settings of the winner."""
-        pairs = dict.fromkeys((run.arm, run.at) for run in self.rows if run.at)
-        return {(arm, at): self.select(arm, CROSSED, at=at) for arm, at in pairs}
 
     def outcomes(self, arm: str | None = None, stage: str | None = None) -> dict[int, Outcome]:
         """Return seed -> outcome, in the order of the seeds, of the runs that ended."""

@@ -1,6 +1,6 @@
-"""The stages of a sweep in turn: the search of each arm, the choice among its best settings, fresh seeds, and the
-losers at the winners' settings. A stage says from the table of runs alone what it still wants, so that any number of
-processes, the plan, the progress and the status agree on it. Nothing here accesses a storage.
+"""The stages of a sweep in turn: the search of each arm, steps beyond its ranges, the choice among its best settings,
+fresh seeds, and further tries of those that lost. A stage says from the table of runs alone what it still wants, so
+that any number of processes, the plan, the progress and the status agree on it. Nothing here accesses a storage.
 """
 
 from __future__ import annotations
@@ -11,15 +11,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ablate.config.errors import SweepError
-from ablate.config.formatting import count_noun
-from ablate.sweeps.comparison import collect_outcomes, cross_params, find_due_looks, list_candidates, plan_record
+from ablate.config.formatting import count_noun, join_words
+from ablate.sweeps.challenges import MOST_CHOICES, choose_again, list_extensions
+from ablate.sweeps.comparison import (
+    collect_outcomes,
+    compare_record,
+    compare_record_effects,
+    find_due_looks,
+    list_candidates,
+    plan_record,
+)
 from ablate.sweeps.records import SweepRecord, count_remaining
-from ablate.sweeps.runs import CROSSED, FINISHED, FRESH, SEARCH, SELECTION, Run, Runs
+from ablate.sweeps.runs import CHALLENGE, EXTENSION, FINISHED, FRESH, SEARCH, SELECTION, Run, Runs
 from ablate.sweeps.search.rungs import decide, read_standings
-from ablate.sweeps.search.space import list_cells
+from ablate.sweeps.search.space import Range, list_cells
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.verdict.outcomes import choose_candidate
+from ablate.verdict.comparison import Claim
+from ablate.verdict.outcomes import race
 from ablate.verdict.sequential import LEAST
 
 CHOICE, LOOKS, STOP = "choice", "looks", "stop"  # kinds of conclusions
@@ -37,8 +46,6 @@ class Wanted:
     """Its settings, but for those that a sampler chooses."""
     seed: int | None = None
     """Its seed; None: that of the arm."""
-    at: str = ""
-    """For a crossed run, the arm whose settings it has."""
     updates: int | None = None
     """The length of its rung; None: to its end."""
 
@@ -216,58 +223,116 @@ def _climb(record: SweepRecord, arm: str) -> _Climb:
     return _Climb(due, {*decisions.stop}, near, chosen if chosen in near else None)
 
 
+class Extension(Stage):
+    """Settings beyond the ends of the searched ranges: while some arm is best at an end, all arms that search the
+    parameter are run one step further, on the seed of the search."""
+
+    name, noun, purpose = EXTENSION, "extension run", "to tune beyond the ranges"
+    is_assigned = False
+
+    def describe(self, spec: Sweep) -> Iterator[str]:
+        if count := self.count_unassigned(spec):
+            steps = count_noun(spec.challenge.extend, "step")
+            yield (
+                f"where an arm is best at an end of a range: up to {steps} beyond it, for all arms that search it, at "
+                f"most {count} more"
+            )
+
+    def count_unassigned(self, spec: Sweep) -> int:
+        """Return the maximum number of its runs, if all ranges are extended at both ends."""
+        if not spec.confirm.most_seeds or spec.cells:
+            return 0
+        axes = [axis for arm in spec.all_arms for axis in spec.axes(arm).values() if not axis.is_pair]
+        return sum(axis.before + axis.beyond for axis in axes)
+
+    def lanes(self, record: SweepRecord) -> list[Lane]:
+        if not record.is_tested or record.spec.cells:
+            return []
+        provisional = {
+            arm: best for arm in record.arms if arm not in record.chosen and (best := self._find(record, arm))
+        }
+        return [
+            _build_lane(record, Wanted(arm, EXTENSION, number, params), [record.spec.base(arm).seed])
+            for arm, own in list_extensions(record, provisional).items()
+            for number, params in own
+        ]
+
+    def _find(self, record: SweepRecord, arm: str) -> dict[str, Any]:
+        """Return the settings of `arm` that are its best so far."""
+        number = _race(record, arm)[1]
+        best = record.tuned(arm).select(number=number)[0] if number is not None else record.best(arm)
+        return best.params if best else {}
+
+    def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
+        return 0, 0  # which arm is best at an end is not known
+
+    def expect(self, record: SweepRecord, arm: str) -> int:
+        if self.name not in record.memo:
+            is_searched = all(lane.is_done for lane in Search().lanes(record))
+            record.memo[self.name] = self.lanes(record) if is_searched else []
+        left = sum(lane.running + lane.open for lane in record.memo[self.name] if lane.arm == arm)
+        return record.runs.select(arm, EXTENSION).finished + left
+
+
+def _race(record: SweepRecord, arm: str) -> tuple[dict[int, list[int]], int | None]:
+    """Return candidate -> its selection seeds, and the one that is chosen; None while some of the runs are missing."""
+    spec, ranked = record.spec, list_candidates(record.spec, record.tuned(arm))
+    if len(ranked) < 2:
+        return {}, ranked[0][0].number if ranked else None
+    seeds = spec.selection_seeds(spec.confirm.most_selection_seeds)
+    selected = record.runs.select(arm, SELECTION)
+    outcomes = [selected.select(number=run.number).outcomes() for run, _ in ranked]
+    maximize = spec.objective.direction == "maximize"
+    values, least = [run.value for run, _ in ranked], spec.confirm.selection_seeds
+    counts, best = race(values, outcomes, seeds, least, maximize, spec.confirm.effect)
+    needed = {run.number: seeds[:count] for (run, _), count in zip(ranked, counts, strict=True)}
+    return needed, None if best is None else ranked[best][0].number
+
+
 class Selection(Stage):
-    """The best settings of each arm on selection seeds, of which one is chosen. A choice is final."""
+    """The best settings of each arm on selection seeds, of which one is chosen."""
 
     name, noun, purpose = SELECTION, "selection run", "to choose among its candidates"
 
     def describe(self, spec: Sweep) -> Iterator[str]:
-        counts = {spec.count_selection_runs(arm) // spec.confirm.selection_seeds for arm in spec.all_arms}
+        counts = {spec.count_candidates(arm) for arm in spec.all_arms}
         if any(counts):
             seeds, most = _format_seeds(spec.selection_seeds()), max(counts)
             told = f"{most}" if len(counts) == 1 else f"{most} or fewer"
-            yield f"then the best {told} settings of each arm on the selection {seeds}"
+            further = spec.confirm.most_selection_seeds - spec.confirm.selection_seeds
+            more = f", and up to {further} more while two are within their noise" if further else ""
+            yield f"then the best {told} settings of each arm on the selection {seeds}{more}"
 
     def lanes(self, record: SweepRecord) -> list[Lane]:
-        seeds = record.spec.selection_seeds()
+        if not record.is_tested or not all(lane.is_done for lane in Extension().lanes(record)):
+            return []
         return [
-            _build_lane(record, Wanted(arm, SELECTION, run.number, run.params), seeds)
+            _build_lane(
+                record, Wanted(arm, SELECTION, number, record.tuned(arm).select(number=number)[0].params), seeds
+            )
             for arm in record.arms
-            if record.is_tested and arm not in record.chosen and len(ranked := self._rank(record, arm)) > 1
-            for run, _ in ranked
+            if arm not in record.chosen
+            for number, seeds in _race(record, arm)[0].items()
         ]
 
-    def _rank(self, record: SweepRecord, arm: str) -> list[tuple[Run, float]]:
-        return list_candidates(record.spec, record.search(arm))
-
     def decide(self, record: SweepRecord) -> list[Decision]:
-        choices = []
-        for arm in record.arms if record.is_tested else ():
-            if arm not in record.chosen and (best := self._choose(record, arm)) is not None:
-                choices.append(Decision(arm, CHOICE, {"trial": best}))
-        return choices
-
-    def _choose(self, record: SweepRecord, arm: str) -> int | None:
-        """Return the settings to be tested; None while some of the candidates' runs are missing."""
-        ranked, seeds = self._rank(record, arm), record.spec.selection_seeds()
-        if len(ranked) < 2:
-            return ranked[0][0].number if ranked else None
-        selected = record.runs.select(arm, SELECTION)
-        ended = [selected.select(number=run.number).outcomes() for run, _ in ranked]
-        outcomes = [{seed: own[seed] for seed in seeds if seed in own} for own in ended]
-        if any(len(own) < len(seeds) for own in outcomes):
-            return None
-        maximize = record.spec.objective.direction == "maximize"
-        return ranked[choose_candidate([reached for _, reached in ranked], outcomes, maximize)][0].number
+        if not record.is_tested:
+            return []
+        best = {arm: _race(record, arm)[1] for arm in record.arms if arm not in record.chosen}
+        return [Decision(arm, CHOICE, {"trial": number}) for arm, number in best.items() if number is not None]
 
     def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
+        spec, count = record.spec, record.spec.count_candidates(arm)
         if arm in record.chosen:
             return 0, 0
-        return max(0, record.spec.count_selection_runs(arm) - record.runs.select(arm, SELECTION).finished), 0
+        done = record.runs.select(arm, SELECTION).finished
+        least, most = (count * seeds for seeds in (spec.confirm.selection_seeds, spec.confirm.most_selection_seeds))
+        return max(0, least - done), max(0, most - max(done, least))
 
     def expect(self, record: SweepRecord, arm: str) -> int:
         done = record.runs.select(arm, SELECTION).finished
-        return done if arm in record.chosen else record.spec.count_selection_runs(arm)
+        planned = record.spec.count_candidates(arm) * record.spec.confirm.selection_seeds
+        return done if arm in record.chosen else max(done, planned)
 
 
 class Fresh(Stage):
@@ -302,46 +367,6 @@ class Fresh(Stage):
             for arm, count in plan_record(record).seeds.items()
         ]
 
-    def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
-        confirm, done = record.spec.confirm, record.fresh(arm).finished
-        return max(0, confirm.first_seeds - done), max(0, confirm.most_seeds - max(done, confirm.first_seeds))
-
-    def expect(self, record: SweepRecord, arm: str) -> int:
-        planned = plan_record(record).seeds.get(arm, record.spec.confirm.first_seeds)
-        return max(record.fresh(arm).finished, planned)
-
-
-class Crossed(Stage):
-    """The losers of comparisons at the winners' settings, on the seeds that were looked at."""
-
-    name, noun, purpose = CROSSED, "crossed run", "at the settings of another arm"
-    is_assigned = False
-
-    def describe(self, spec: Sweep) -> Iterator[str]:
-        if count := self.count_unassigned(spec):
-            who = "the loser of a comparison at the winner's"
-            if any(one.levels for one in spec.comparisons):
-                who = "cells that are behind in an effect at their partners'"
-            paths = ", ".join(spec.search)
-            yield f"at each other's settings: at most {count} more, {who} {paths}, where these differ"
-
-    def count_unassigned(self, spec: Sweep) -> int:
-        """Return the maximum number of its runs: in each pair the loser's, on every fresh seed. Two cells of a
-        factorial may be behind each other in different effects."""
-        if spec.confirm.most_seeds < LEAST or not spec.search or spec.cells:
-            return 0
-        pairs = {pair for one in spec.comparisons for pair in one.list_pairs()}
-        both = any(one.kind == "interaction" for one in spec.comparisons)
-        return len(pairs) // (1 if both else 2) * spec.confirm.most_seeds
-
-    def lanes(self, record: SweepRecord) -> list[Lane]:
-        lanes = []
-        for (loser, winner), count in plan_record(record).crossed.items():
-            params = cross_params(record.spec, record.find_settings(loser), record.find_settings(winner))
-            wanted = Wanted(loser, CROSSED, record.chosen[loser], params, at=winner)
-            lanes.append(_build_lane(record, wanted, record.spec.fresh_seeds(count)))
-        return lanes
-
     def decide(self, record: SweepRecord) -> list[Decision]:
         """Return the looks that are due. With the first look at an arm the difference that matters is noted, and with
         each the arm that it is compared with: both could be changed with knowledge of the outcome."""
@@ -360,16 +385,86 @@ class Crossed(Stage):
         return decisions
 
     def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
+        confirm, done = record.spec.confirm, record.fresh(arm).finished
+        return max(0, confirm.first_seeds - done), max(0, confirm.most_seeds - max(done, confirm.first_seeds))
+
+    def expect(self, record: SweepRecord, arm: str) -> int:
+        planned = plan_record(record).seeds.get(arm, record.spec.confirm.first_seeds)
+        done, in_all = record.fresh(arm).finished, record.runs.select(arm, FRESH).finished
+        return in_all - done + max(done, planned)  # with the settings that were chosen before
+
+
+class Challenge(Stage):
+    """Further settings of an arm before it is told that it lost: those of the winner, then wherever it may still win.
+    If it finds better ones, they are tested in the place of its choice."""
+
+    name, noun, purpose = CHALLENGE, "challenge run", "to challenge a loss"
+    is_assigned = False
+
+    def describe(self, spec: Sweep) -> Iterator[str]:
+        if count := self.count_unassigned(spec):
+            trials = count_noun(spec.challenge.trials, "further setting")
+            yield (
+                f"before an arm is told that it lost: up to {trials}, at the winner's and around its best, and fresh "
+                f"seeds again for a better one, at most {count} more"
+            )
+        if not spec.challenge.trials or spec.cells:
+            return
+        spaces = {arm: spec.space(arm) for arm in spec.all_arms}
+        alone = [
+            path
+            for own in spaces.values()
+            for path, entry in own.items()
+            if not isinstance(entry, Range) and len(entry) == 1
+        ]
+        if alone:
+            yield f"{join_words(dict.fromkeys(alone))}: one value, so it is not tuned"
+        fixed = [path for arm, own in spaces.items() for path in own if path not in (*spec.axes(arm), *alone)]
+        if fixed:
+            paths = join_words(dict.fromkeys(fixed))
+            yield f"{paths}: the values have no order, so they are tried in the search alone"
+
+    def count_unassigned(self, spec: Sweep) -> int:
+        """Return the maximum number of its runs, if every arm is challenged to the last (both of an equivalence, or one
+        after the other), and of the fresh seeds of new choices."""
+        if spec.confirm.most_seeds < LEAST or not spec.challenge.trials or spec.cells or not spec.comparisons:
+            return 0
+        arms = [arm for arm in spec.all_arms if spec.space(arm)]
+        each = spec.challenge.trials * len(spec.choosing_seeds(arms[0])) if arms else 0
+        return len(arms) * (each + MOST_CHOICES * spec.confirm.most_seeds)
+
+    def lanes(self, record: SweepRecord) -> list[Lane]:
+        return [
+            _build_lane(record, Wanted(arm, CHALLENGE, number, params), record.spec.choosing_seeds(arm))
+            for arm, (number, params) in plan_record(record).tries.items()
+        ]
+
+    def settle(self, record: SweepRecord) -> list[Decision]:
+        """Return the new choices of arms that were challenged."""
+        if not record.is_tested:
+            return []
+        return [Decision(arm, CHOICE, {"trial": number}) for arm, number in _choose_again(record).items()]
+
+    def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
         return 0, 0  # which arm loses is not known
 
     def expect(self, record: SweepRecord, arm: str) -> int:
-        planned = sum(count for (loser, _), count in plan_record(record).crossed.items() if loser == arm)
-        return max(record.runs.select(arm, CROSSED).finished, planned)
+        runs, tries = record.runs.select(arm, CHALLENGE), plan_record(record).tries
+        if arm not in tries:
+            return runs.finished
+        number, _ = tries[arm]
+        return runs.finished - runs.select(number=number).finished + len(record.spec.choosing_seeds(arm))
+
+
+def _choose_again(record: SweepRecord) -> dict[str, int]:
+    """Return arm -> the number of its new choice."""
+    claims: dict[str, Claim] = {**compare_record_effects(record)} or {**compare_record(record)}
+    return choose_again(record, claims.values())
 
 
 def _build_lane(record: SweepRecord, wanted: Wanted, seeds: Sequence[int]) -> Lane:
     """Return the runs of certain settings on `seeds`."""
-    known = record.runs.select(wanted.arm, wanted.stage, number=wanted.number, at=wanted.at)
+    known = record.runs.select(wanted.arm, wanted.stage, number=wanted.number)
     running = len(known.select(status="running"))
     tried = {run.seed for run in known.select(status=(*FINISHED, "running", "failed"))}
     left = [seed for seed in seeds if seed not in tried]
@@ -378,7 +473,7 @@ def _build_lane(record: SweepRecord, wanted: Wanted, seeds: Sequence[int]) -> La
     )
 
 
-STEPS: tuple[tuple[Stage, ...], ...] = ((Search(),), (Selection(),), (Fresh(), Crossed()))
+STEPS: tuple[tuple[Stage, ...], ...] = ((Search(),), (Extension(), Selection()), (Fresh(), Challenge()))
 """The stages in their order; those of one step go on side by side."""
 ALL: tuple[Stage, ...] = tuple(stage for stages in STEPS for stage in stages)
 
@@ -439,12 +534,16 @@ def count_runs(record: SweepRecord) -> tuple[int, int]:
 
 def find_kept(record: SweepRecord, arm: str) -> set[str]:
     """Return the runs of `arm` in MLflow whose checkpoints are kept if those of the best are: until settings are
-    chosen, all that may be chosen; then the run that represents the arm, and the best on a fresh seed."""
+    chosen, all that may be chosen; then the run that represents the arm, and the best on a fresh seed, with those of
+    a challenge that goes on."""
     kept: list[Run | None]
     if record.is_tested and arm not in record.chosen:
-        kept = [run for run, _ in list_candidates(record.spec, record.search(arm))]
+        kept = [run for run, _ in list_candidates(record.spec, record.tuned(arm))]
     else:
         kept = [record.settled(arm), record.fresh(arm).find_best(record.spec.objective.direction)]
+        tries = record.runs.select(arm, CHALLENGE)
+        if tries and (arm in plan_record(record).tries or arm in _choose_again(record)):
+            kept += tries
     return {run.run_id for run in kept if run is not None and run.run_id}
 
 
@@ -454,8 +553,8 @@ class Left:
 
     runs: dict[str, int]
     """Stage -> the number of certain runs; of those on fresh seeds up to the first look."""
-    more: int
-    """Further runs that it may need."""
+    more: dict[str, int]
+    """Stage -> further runs that it may need."""
     share: float = 1.0
     """The average share of a whole run that a trial of the search takes."""
 
@@ -465,8 +564,13 @@ class Left:
         return sum(self.runs.values())
 
     @property
+    def at_most(self) -> int:
+        """Number of all runs that it may need."""
+        return self.sure + sum(self.more.values())
+
+    @property
     def whole(self) -> float:
-        """Their cost, in whole runs."""
+        """The cost of the certain runs, in whole runs."""
         return sum(count * (self.share if stage == SEARCH else 1) for stage, count in self.runs.items())
 
 
@@ -477,7 +581,7 @@ def count_left(spec: Sweep, record: SweepRecord | None = None) -> dict[str, Left
     for arm in spec.all_arms:
         counts = {stage.name: stage.plan(known, arm) for stage in ALL}
         sure, more = ({name: both[i] for name, both in counts.items()} for i in (0, 1))
-        left[arm] = Left(sure, sum(more.values()), spec.find_share(arm))
+        left[arm] = Left(sure, more, spec.find_share(arm))
     return left
 
 

@@ -71,7 +71,7 @@ def summarise_verdict(record: SweepRecord) -> str:
         if not record.spec.confirm.most_seeds:
             return "No verdict: this sweep has no fresh seeds (confirm.seeds)."
         return "No verdict yet: no fresh seed has ended."
-    head = f"Verdict{' so far' if is_open(record) else ''}"
+    head = f"Verdict{' so far' if is_open(record) else ''} {record.spec.equal_cost}".rstrip()
     if effects := compare_record_effects(record):
         return _summarise_design(record, compared, effects, head)
     others = {arm: c for arm, c in compared.items() if c.kind != "baseline"}
@@ -169,4 +169,4 @@ def is_open(record: SweepRecord) -> bool:
     wanted = plan_record(record).seeds
     done = {arm: len(record.fresh(arm).outcomes()) for arm in wanted}
     claims = [*compare_record(record).values(), *compare_record_effects(record).values()]
-    return any(claim.missing for claim in claims) or any(done[arm] < count for arm, count in wanted.items())
+    return any(claim.open for claim in claims) or any(done[arm] < count for arm, count in wanted.items())

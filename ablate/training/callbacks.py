@@ -67,27 +67,35 @@ class Curves(Callback):
         self._losses: list[torch.Tensor] = []  # of the batches accumulated so far
         self._lr = 0.0
         self._last = (0.0, 0)  # training seconds, updates at the last point
+        self._first_seconds = 0.0  # of the first update, which compiles
 
     def state_dict(self) -> dict[str, Any]:
-        return {"first_loss": self.first_loss, "training_seconds": self._clock()}
+        seconds = {"training_seconds": self._clock(), "first_seconds": self._first_seconds}
+        return {"first_loss": self.first_loss, **seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.first_loss = state_dict["first_loss"]
         self.training_seconds = state_dict["training_seconds"]
+        self._first_seconds = state_dict["first_seconds"]
 
     def _clock(self) -> float:
-        """Return the seconds spent in training, without validation."""
+        """Return the seconds spent in training, without validation and what follows it."""
         return self.training_seconds + (time.perf_counter() - self._since if self._since else 0.0)
 
+    def find_seconds_per_update(self, updates: int) -> float | None:
+        """Return the mean seconds of an update after the first; None before the second."""
+        return (self._clock() - self._first_seconds) / (updates - 1) if updates > 1 else None
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._since = time.perf_counter()
         self._last = (self._clock(), trainer.global_step)
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.training_seconds, self._since = self._clock(), 0.0
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self._since = self._since or time.perf_counter()
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._since = time.perf_counter()
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if pl_module.device.type != "cpu":  # which has launched work that is not done yet
+            torch.get_device_module(pl_module.device.type).synchronize()
+        self.training_seconds, self._since = self._clock(), 0.0
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         if self._due(trainer, pl_module, trainer.global_step + 1):
@@ -107,6 +115,8 @@ class Curves(Callback):
         norm = self._norm.item()
         self._norm = None
         now = self._clock()
+        if step == 1:
+            self._first_seconds = now
         seconds, steps = now - self._last[0], step - self._last[1]
         self._last = (now, step)
         items = steps * pl_module.experiment.trainer.batch_size * pl_module.per_item

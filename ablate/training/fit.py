@@ -92,12 +92,14 @@ def fit(
         except StoreError as error:  # a store that refuses it does not end the run
             logger.warning(f"\nThe profile stays in {folder / PROFILE}. {error}")
     own = prepared.trainer.global_step * costs["ablate.flops_per_update"]
+    seconds = prepared.validations.curves.find_seconds_per_update(prepared.trainer.global_step)
     facts = {
         "ablate.parameters": parameters,
         "ablate.checkpoint": str(folder / CHECKPOINT),
         **speed.list_facts(),
         **costs,
         "ablate.flops": own + costs["ablate.flops_before"],  # of all stages
+        **({} if seconds is None else {"ablate.seconds_per_update": seconds}),
     }
     if torch.cuda.is_available():  # of this process, since the run began
         facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()

@@ -24,6 +24,7 @@ from ablate.parallel.sharing import validate_sharing
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.provenance import log_facts, pick_shown, read_texts
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
+from ablate.training.company import watch_company
 from ablate.training.named import check_named
 from ablate.training.precision import Speed, choose_speed
 from ablate.training.procedures import Hooks, Place, Procedure, Result, Run
@@ -80,7 +81,10 @@ def train(
             stack.enter_context(lock_run(folder))
         try:
             run = procedure.load_run()
+            met = stack.enter_context(watch_company())
             status, reason, step, metrics, facts, layers = run(experiment, corpus, speed, tracker, hooks)
+            company = None if place.run_id else met()  # what an earlier process of the run met is not known
+            facts |= {} if company is None else {"ablate.company": company}
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
                 tracker.set_tags({"ablate.copy": copy_run(experiment, tracker.run_id)})
         except TakenOverError:  # the run is another process's now

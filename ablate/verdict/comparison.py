@@ -3,6 +3,7 @@ trains."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -10,10 +11,18 @@ from typing import Any, Literal
 
 from ablate.config.formatting import count_noun
 from ablate.verdict.failures import ALPHA, FailureShare, compare_failures, count_failures, count_family
-from ablate.verdict.intervals import Estimate, bound_mean, least_sd_of_difference, least_sd_of_value
+from ablate.verdict.intervals import (
+    Estimate,
+    bound_mean,
+    find_t_limit,
+    least_sd_of_difference,
+    least_sd_of_value,
+)
 from ablate.verdict.looks import Looks, find_last_level, nominal_levels, sign_levels
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.sequential import LEAST
+from ablate.verdict.tails import Typical, describe_typical
+from ablate.verdict.valley import NOTHING, Rival, Valley
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,13 @@ class Pairing:
         level = level if self.pairs >= LEAST else 0.0
         return bound_mean(self.differences, level, least_sd_of_difference(resolution), self.scale)
 
+    def describe_typical(self, alpha: float, resolution: float = 0.0) -> Typical | None:
+        """Return what the pairs show of their median, with an error of `alpha` over all looks; None where there is no
+        verdict on them."""
+        if not (self.looks and self.ready and self.pairs >= LEAST):
+            return None
+        return describe_typical(self.differences, self.looks, self.pairs_at, alpha, least_sd_of_difference(resolution))
+
 
 def pair_outcomes(arm: Mapping[int, Outcome], other: Mapping[int, Outcome], looks: Looks | None) -> Pairing:
     """Return `arm` and `other` (seed -> outcome, in the order of the seeds) on the seeds that both have. Seeds after
@@ -128,6 +144,9 @@ Kind = Literal[
     "better",
     "worse",
     "equivalent",
+    "better on most seeds",
+    "worse on most seeds",
+    "equivalent on most seeds",
     "undecided",
     "mixed",
     "fails more often",
@@ -138,6 +157,7 @@ Kind = Literal[
     "could not be trained",
     "figures",
 ]
+"""The verdicts. `on most seeds`: of the typical seed, and not on average, as a tail shows."""
 UNCOMPARED: tuple[Kind, ...] = ("baseline", "cell")
 """Kinds of arms that are compared with none: a baseline, and the cells of a factorial, whose contrasts are compared."""
 DECIDED = frozenset(
@@ -145,6 +165,9 @@ DECIDED = frozenset(
         "better",
         "worse",
         "equivalent",
+        "better on most seeds",
+        "worse on most seeds",
+        "equivalent on most seeds",
         "fails on all seeds",
         "baseline fails on all seeds",
         "could not be trained",
@@ -152,11 +175,6 @@ DECIDED = frozenset(
     )
 )
 """Kinds of verdict for which no further seeds are run."""
-
-
-CrossedRuns = Mapping[tuple[str, str], Mapping[int, Outcome]]
-"""(loser, winner) -> seed -> outcome, in the order of the seeds, of the loser at the winner's values of the searched
-parameters that both have."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +189,10 @@ class FreshOutcomes:
     """The rounds that are complete; None: no round is."""
     found: bool = True
     """Whether a trial of its search completed."""
+    valley: Valley = NOTHING
+    """What its other settings promise; of an arm that searches nothing, nothing."""
+    pending: bool = False
+    """Whether the settings were chosen anew, and some seeds that were looked at are still to be run at them."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +213,8 @@ class Versus:
     """Number of seeds that are not in the difference, because one or both failed."""
     level: float
     """Level of the interval of the difference; 0: there is none."""
+    typical: Typical | None = None
+    """The median of the same pairs, with the exact sign test; None for fewer than three pairs."""
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -199,9 +223,34 @@ class Versus:
 
     @property
     def side(self) -> int:
-        """-1: the difference is shown to be below 0; 1: above; 0: neither."""
-        ends = self.interval
-        return 0 if ends is None else (ends[0] > 0) - (ends[1] < 0)
+        """-1: the typical difference is shown to be below 0; 1: above; 0: neither. The interval of the mean shows it
+        where the pairs agree, and the sign test alone where a tail shows."""
+        if self.typical is None:
+            return 0
+        mean = self.difference.sign if self.difference else 0
+        return mean if mean and self.typical.agrees(mean) else self.typical.side
+
+    @property
+    def on_average(self) -> bool:
+        """Whether the side that is shown of the typical pair is shown of the mean as well: the interval shows it, and
+        no tail reaches across 0."""
+        side = self.side
+        if not side or self.typical is None or self.difference is None or self.difference.sign != side:
+            return False
+        return self.typical.tail != -side or self.typical.is_unanimous
+
+    def list_conclusions(self) -> dict[str, Any]:
+        """Return what follows from the figures, for JSON."""
+        return {"interval": self.interval, "side": self.side, "on_average": self.on_average}
+
+    def count_majority(self) -> str:
+        """Return '9 of 10 seeds': on how many pairs the sign of the typical difference was seen; ties are named."""
+        if self.typical is None:
+            return count_noun(0, "seed")
+        above, below = self.typical.above, self.typical.below
+        n = self.seeds - self.left_out
+        ties = f" ({n - above - below} tied)" if n > above + below else ""
+        return f"{max(above, below)} of {count_noun(n, 'seed')}{ties}"
 
     @property
     def failure_side(self) -> int:
@@ -211,24 +260,43 @@ class Versus:
         return 1 if self.failed > self.other_failed else -1
 
     def lies_within(self, effect: float | None) -> bool:
-        """Whether the whole interval lies within +-`effect`."""
-        ends = self.interval
-        return effect is not None and ends is not None and -effect < ends[0] and ends[1] < effect
+        """Whether the typical difference is shown to lie within +-`effect`: the mean is or, where a tail shows, the
+        interval of the median lies there."""
+        t = self.typical
+        shown = t is not None and t.tail != 0 and _is_within(t.interval, effect)
+        return shown or self.mean_lies_within(effect)
+
+    def mean_lies_within(self, effect: float | None) -> bool:
+        """Whether the mean is shown to lie within +-`effect`: its interval does, the pairs agree, and no tail reaches
+        out of it."""
+        t = self.typical
+        if t is None or not _is_within(self.interval, effect) or not _is_within(t.agreeing, effect):
+            return False
+        return not t.tail or _is_within(t.range, effect)
+
+
+def _is_within(ends: tuple[float, float] | None, effect: float | None) -> bool:
+    """Return whether an interval lies within +-`effect`."""
+    return effect is not None and ends is not None and -effect < ends[0] and ends[1] < effect
 
 
 @dataclass(frozen=True)
-class Crossing:
-    """The same comparison with the losers at the winners' settings: if the settings differ, only what also holds there
-    is claimed."""
+class Challenge:
+    """The same comparison with the losers at any other settings: an arm has lost only if none of them can be expected
+    to win. Of an equivalence both arms are challenged."""
 
-    pairs: tuple[tuple[str, str], ...]
-    """(loser, winner): those that are behind, and those at whose settings they are trained."""
-    missing: tuple[tuple[str, str], ...]
-    """The `pairs` that are still to be trained on some seed before anything is claimed."""
-    versus: Versus | None = None
-    """The figures over the seeds so far; None: there are none, or they leave nothing to compare."""
-    agrees: bool = False
-    """Whether it is complete and shows the same."""
+    arms: tuple[str, ...]
+    """The arms of the comparison."""
+    rivals: Mapping[str, Rival]
+    """Challenged arm -> of its other settings those that endanger the claim most. Arms without others are left out."""
+    held: bool
+    """Whether the claim stands at all other settings."""
+    unheld: tuple[str, ...]
+    """Challenged arms whose other settings may overturn it."""
+    open: tuple[str, ...]
+    """Those of them that may try further settings before anything is said."""
+    edges: Mapping[str, str]
+    """Arm -> the end of its range at which it stands; nothing is claimed of such an arm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,8 +314,8 @@ class Claim:
     """The smallest difference that matters; None: not given."""
     versus: Versus | None = None
     """The figures at the chosen settings; None where nothing is compared."""
-    crossing: Crossing | None = None
-    """None where none is needed: no difference is shown, or the settings are the same."""
+    challenge: Challenge | None = None
+    """None where nothing is to be claimed at the chosen settings."""
 
     @property
     def decided(self) -> bool:
@@ -260,37 +328,42 @@ class Claim:
         return self.versus.difference if self.versus else None
 
     @property
-    def difference_there(self) -> Estimate | None:
-        """The same with the losers at the winners' settings."""
-        return self.crossing.versus.difference if self.crossing and self.crossing.versus else None
-
-    @property
-    def missing(self) -> tuple[tuple[str, str], ...]:
-        """(loser, winner): losers that are still to be trained at the winner's settings before anything is claimed."""
-        return self.crossing.missing if self.crossing else ()
+    def open(self) -> tuple[str, ...]:
+        """Arms that may still try other settings before anything is claimed."""
+        return self.challenge.open if self.challenge and not self.challenge.held else ()
 
     def name_kind(self) -> str:
         """Return the kind in a word or two, with its open requirements."""
         v = self.versus
         if self.kind == "figures":
             return "no verdict yet"
+        word, typical, _ = self.kind.partition(" on most seeds")
+        if typical and v is not None and v.typical is not None:
+            if word in ("equivalent", "additive"):
+                return f"{word} within {self.effect:.2g} on a typical seed; on average not shown"
+            return f"{word} on {v.count_majority()}; on average not shown"
         if self.kind in ("equivalent", "additive"):
             return f"{self.kind} within {self.effect:.2g}"
         if self.kind == "undecided" and v is not None:
-            if v.side:
-                return "inconclusive, not yet crossed" if self.missing else "inconclusive, as settings differ"
+            if self.challenge and not self.challenge.held:
+                return self._name_unheld(self.challenge)
             return f"inconclusive with {count_noun(v.seeds, 'seed')}"
         if self.kind in ("better", "worse") and v is not None and v.lies_within(self.effect):
             return f"{self.kind}, by less than matters"
         return self.kind
 
+    def _name_unheld(self, challenge: Challenge) -> str:
+        if challenge.edges:
+            return "inconclusive, not tuned"
+        if challenge.open:
+            return "inconclusive, not yet challenged"
+        return "inconclusive, as the tuning was not exhausted"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         plain = {**asdict(self), "decided": self.decided}
         if self.versus:
-            plain["versus"]["interval"] = self.versus.interval
-        if self.crossing and self.crossing.versus:
-            plain["crossing"]["versus"]["interval"] = self.crossing.versus.interval
+            plain["versus"] |= self.versus.list_conclusions()
         return plain
 
 
@@ -322,8 +395,6 @@ def compare(
     maximize: bool = False,
     effect: float | None = None,
     resolution: float = 0.0,
-    shared: Collection[str] = (),
-    crossed: CrossedRuns | None = None,
     others: int = 0,
 ) -> dict[str, Compared]:
     """Return the comparison of each arm with its baseline.
@@ -334,9 +405,6 @@ def compare(
         planned: the planned number of seeds of each arm. maximize: whether a higher objective is better.
         effect: the smallest difference that matters; None: nothing is called equivalent.
         resolution: 1/N for a metric that counts N items, such as accuracy; 0: it does not count.
-        shared: paths of the searched parameters that the arms share; if an arm and the baseline differ in one, a
-            difference is claimed only if it also holds at the winner's settings.
-        crossed: the runs there.
         others: number of further comparisons that share the error: of other sizes, tasks, earlier baselines.
     """
     against = dict.fromkeys(arms, baselines) if isinstance(baselines, str) else baselines
@@ -359,15 +427,9 @@ def compare(
         if settled is not None:
             compared[arm] = Compared(kind=settled, **facts, versus=versus)
             continue
-        crossing = None
-        if versus.side and differ(fresh, base, shared):
-            pair = (baseline, arm) if _wins(versus, maximize) else (arm, baseline)
-            there, own = (crossed or {}).get(pair), pair[0] == arm
-            outcomes = (there or {}, base.outcomes) if own else (fresh.outcomes, there or {})
-            again = pair_outcomes(*outcomes, fresh.looks) if there else None
-            crossing = _cross(pair, own, versus, again, ALPHA / size, resolution)
-        kind = _decide(versus, maximize, effect, crossing)
-        compared[arm] = Compared(kind=kind, **facts, versus=versus, crossing=crossing)
+        challenge = challenge_claim({arm: 1.0, baseline: -1.0}, {**arms, baseline: base}, versus, maximize, effect)
+        kind = _decide(versus, maximize, effect, challenge)
+        compared[arm] = Compared(kind=kind, **facts, versus=versus, challenge=challenge)
     return compared
 
 
@@ -403,6 +465,7 @@ def measure_pair(pairing: Pairing, alpha: float, resolution: float = 0.0) -> Ver
         pairing.estimate(level, resolution),
         pairing.left_out,
         level,
+        pairing.describe_typical(alpha, resolution),
     )
 
 
@@ -412,7 +475,7 @@ def _find_settled(arm: FreshOutcomes, base: FreshOutcomes, pairing: Pairing, ver
         return "could not be trained"
     if not base.found:
         return "baseline could not be trained"
-    if not pairing.ready:
+    if not pairing.ready or arm.pending or base.pending:
         return "figures"
     if versus.failed == versus.seeds > versus.other_failed:
         return "fails on all seeds"
@@ -426,46 +489,82 @@ def _wins(versus: Versus, maximize: bool) -> bool:
     return versus.side == (1 if maximize else -1)
 
 
-def differ(one: FreshOutcomes, other: FreshOutcomes, shared: Collection[str]) -> bool:
-    """Return whether two arms have different values of a parameter that both share."""
-    return any(one.params.get(path) != other.params.get(path) for path in shared)
-
-
-def _cross(
-    pair: tuple[str, str], own: bool, versus: Versus, pairing: Pairing | None, alpha: float, resolution: float
-) -> Crossing:
-    """Return the comparison at the winner's settings. Both comparisons must claim the same, so that neither needs a
-    correction for the other (an intersection-union test).
+def challenge_claim(
+    weights: Mapping[str, float],
+    arms: Mapping[str, FreshOutcomes],
+    versus: Versus,
+    maximize: bool,
+    effect: float | None,
+) -> Challenge | None:
+    """Return whether the claim of `versus` stands at all other settings of the arms that it is about; None if there is
+    no claim. It must stand at each of them, so that none needs a correction for the others (an intersection-union test,
+    Berger 1982, Technometrics 24, 295-300).
 
     Args:
-        pair: loser and winner.
-        own: whether the arm is the loser, not the baseline.
-        versus: the comparison of both at their own settings.
-        pairing: the arm and the baseline, one of them at the other's settings; None: that was not run.
-        alpha: the error of the comparison over all looks.
-        resolution: of the metric.
+        weights: arm -> its weight in the difference.
+        arms: the arms, with what their other settings promise.
+        versus: the figures at the chosen settings.
+        maximize: whether more of the objective is better.
+        effect: the smallest difference that matters; None: not given.
     """
-    if pairing is None:
-        return Crossing((pair,), (pair,))
-    there = measure_pair(pairing, alpha, resolution)
-    lost, won = (there.failed, there.other_failed) if own else (there.other_failed, there.failed)
-    # of equal settings that fail with the same probability, one fails on all of n seeds and the other on none in at
-    # most 0.25^n: no further test is needed where nothing is left to compare
-    beaten = there.side == versus.side or (there.seeds >= LEAST and lost == there.seeds and won == 0)
-    complete = there.seeds >= versus.seeds
-    return Crossing((pair,), () if complete else (pair,), there, complete and beaten)
+    if versus.difference is None or not (versus.side or versus.lies_within(effect)):
+        return None
+    floors = {versus.side: 0.0} if versus.side else {1: -(effect or 0.0), -1: -(effect or 0.0)}
+    of_mean = versus.difference.sign == versus.side if versus.side else versus.mean_lies_within(effect)
+    rivals: dict[str, Rival] = {}
+    unheld: list[str] = []
+    for side, floor in floors.items():
+        losers = [arm for arm, weight in weights.items() if (weight * side > 0) != maximize and arms[arm].valley.rivals]
+        worst = {arm: _find_worst(versus, of_mean, abs(weights[arm]), arms[arm].valley.rivals) for arm in losers}
+        stands = (
+            _find_near_end(versus, of_mean, side, [(abs(weights[arm]), rival) for arm, rival in worst.items()]) > floor
+        )
+        rivals |= {arm: rival for arm, rival in worst.items() if arm not in rivals or not stands}
+        unheld += [] if stands else losers
+    edges = {arm: edge for arm in weights if (edge := arms[arm].valley.edge)}
+    may_try = tuple(arm for arm in unheld if arms[arm].valley.open)
+    return Challenge(tuple(weights), rivals, not unheld and not edges, tuple(unheld), may_try, edges)
 
 
-def _decide(versus: Versus, maximize: bool, effect: float | None, crossing: Crossing | None) -> Kind:
+def _find_worst(versus: Versus, of_mean: bool, weight: float, rivals: Collection[Rival]) -> Rival:
+    """Return the settings of a loser at which least is left of the difference."""
+    return min(rivals, key=lambda rival: (_find_near_end(versus, of_mean, 0, [(weight, rival)]), -rival.gain))
+
+
+def _find_near_end(versus: Versus, of_mean: bool, side: int, rivals: Collection[tuple[float, Rival]]) -> float:
+    """Return how much of the difference is sure to be left with the losers at `rivals` (weight, settings). The
+    variances add up, with the degrees of freedom of Satterthwaite (1946, Biometrics 2, 110-114). Of a claim that is not
+    about the mean, the interval of the median is taken instead, less what the losers may gain.
+
+    side: the sign of the difference that is claimed; 0: that of its mean."""
+    d, typical = versus.difference, versus.typical
+    assert d is not None
+    parts = [(weight**2 * rival.variance, rival.freedom) for weight, rival in rivals]
+    gain = math.fsum(weight * rival.gain for weight, rival in rivals)
+    if of_mean and d.half_width is not None:
+        parts.append(((d.half_width / find_t_limit(versus.level, d.n)) ** 2, d.n - 1.0))
+        left = (side * d.mean if side else abs(d.mean)) - gain
+    elif typical is not None and typical.interval is not None:
+        left = min(side * end for end in typical.interval) - gain if side else -gain
+    else:
+        return -math.inf
+    variance = math.fsum(part for part, _ in parts)
+    if math.isinf(variance):
+        return -math.inf
+    freedom = variance**2 / math.fsum(part**2 / free for part, free in parts if part) if variance else 1.0
+    return left - find_t_limit(versus.level, freedom + 1) * math.sqrt(variance)
+
+
+def _decide(versus: Versus, maximize: bool, effect: float | None, challenge: Challenge | None) -> Kind:
     """Return the kind of verdict for two arms that both trained on some seeds."""
     more, fewer = versus.failed > versus.other_failed, versus.failed < versus.other_failed
-    claimed = versus.side and (crossing is None or crossing.agrees)
-    if claimed and _wins(versus, maximize):
-        return "mixed" if more else "better"
-    if claimed:
-        return "mixed" if fewer else "worse"
+    held = challenge is not None and challenge.held
+    if versus.side and held and _wins(versus, maximize):
+        return "mixed" if more else "better" if versus.on_average else "better on most seeds"
+    if versus.side and held:
+        return "mixed" if fewer else "worse" if versus.on_average else "worse on most seeds"
     if versus.failure_side:
         return "fails more often" if versus.failure_side > 0 else "fails less often"
-    if versus.lies_within(effect) and not more and not fewer:
-        return "equivalent"
+    if not versus.side and held and not more and not fewer:
+        return "equivalent" if versus.mean_lies_within(effect) else "equivalent on most seeds"
     return "undecided"

@@ -8,19 +8,18 @@ test on the seeds on which more cells failed at one level than at the other."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ablate.verdict.comparison import (
     DECIDED,
+    Challenge,
     Claim,
-    CrossedRuns,
-    Crossing,
     FreshOutcomes,
     Pairing,
     Versus,
-    differ,
+    challenge_claim,
     measure_pair,
     pair_weighted,
 )
@@ -59,9 +58,6 @@ class Contrast:
     """One, or two of different components; none of an arm and its baseline, which are cells of no design."""
     weights: Mapping[str, float]
     """Cell -> weight; they sum to 0."""
-    partners: tuple[Mapping[str, str], ...]
-    """For each of its components: cell -> the one that differs from it in that component alone. It has the opposite
-    weight."""
     where: str = ""
     """The level of another component that its cells have, 'norm=mix'; "": they have all levels."""
 
@@ -86,10 +82,6 @@ class Contrast:
         """'comparison' of two arms, 'main effect' or 'interaction'."""
         return ("comparison", "main effect", "interaction")[len(self.levels)]
 
-    def list_pairs(self) -> set[tuple[str, str]]:
-        """Return all cells with each of their partners."""
-        return {pair for partners in self.partners for pair in partners.items()}
-
     def describe(self) -> str:
         """Return 'norm=lns against norm=pre', 'warmup=0.01 against warmup=0.1 at norm=mix'; for an interaction its
         name."""
@@ -102,7 +94,7 @@ class Contrast:
 
 def contrast_pair(arm: str, baseline: str) -> Contrast:
     """Return the contrast of an arm with its baseline."""
-    return Contrast((), {arm: 1.0, baseline: -1.0}, ({arm: baseline, baseline: arm},))
+    return Contrast((), {arm: 1.0, baseline: -1.0})
 
 
 EffectKind = Literal[
@@ -115,14 +107,22 @@ EffectKind = Literal[
     "better together",
     "worse together",
     "additive",
+    "better on most seeds",
+    "worse on most seeds",
+    "equivalent on most seeds",
+    "better together on most seeds",
+    "worse together on most seeds",
+    "additive on most seeds",
     "undecided",
     "cannot be stated",
     "figures",
 ]
 CLAIMS: tuple[EffectKind, ...] = (
     "better", "worse", "mixed", "fails more often", "fails less often", "better together", "worse together",
+    "better on most seeds", "worse on most seeds", "better together on most seeds", "worse together on most seeds",
 )  # fmt: skip
-_DECIDED = {*DECIDED, "better together", "worse together", "additive"}
+_TOGETHER = {"better together", "worse together", "additive"}
+_DECIDED = {*DECIDED, *_TOGETHER, *(f"{kind} on most seeds" for kind in _TOGETHER)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +158,11 @@ class Effect(Claim):
 def compare_cells(
     contrasts: Mapping[str, Contrast],
     cells: Mapping[str, FreshOutcomes],
-    crossed: CrossedRuns,
     *,
     planned: int,
     maximize: bool = False,
     effect: float | None = None,
     resolution: float = 0.0,
-    shared: Collection[str] = (),
     others: int = 0,
 ) -> dict[str, Effect]:
     """Return the effect of each of `contrasts`.
@@ -172,13 +170,10 @@ def compare_cells(
     Args:
         contrasts: those of the design.
         cells: the outcomes of each cell.
-        crossed: the runs at another cell's settings.
         planned: the number of seeds that each is to have.
         maximize: whether more of the objective is better.
         effect: the smallest difference that matters; None: nothing is called equivalent.
         resolution: 1/N for a metric that counts N items, such as accuracy; 0: it does not count.
-        shared: paths of the searched parameters; where cells that are compared differ in one, an effect is claimed only
-            if it stands with those that are behind at the others' settings.
         others: comparisons that share the error besides these.
     """
     pairings = {
@@ -202,11 +197,12 @@ def compare_cells(
             "untrained": _list_untrained(contrast, cells),
             "failure_side": side if contrast.is_main and versus.failure_side else 0,
         }
-        crossing = None
-        if versus.side and pairing.ready:
-            crossing = _cross(contrast, cells, crossed, versus, maximize, tuple(shared), ALPHA / family, share)
-        kind = _decide(contrast, pairing, facts, maximize, crossing)
-        effects[name] = Effect(contrast=contrast, kind=kind, **facts, crossing=crossing)
+        pending = any(cells[cell].pending for cell in contrast.weights)
+        challenge = None
+        if pairing.ready and not pending:
+            challenge = challenge_claim(contrast.weights, cells, versus, maximize, effect)
+        kind = "figures" if pending else _decide(contrast, pairing, facts, maximize, challenge)
+        effects[name] = Effect(contrast=contrast, kind=kind, **facts, challenge=challenge)
     return effects
 
 
@@ -229,68 +225,8 @@ def _list_untrained(contrast: Contrast, cells: Mapping[str, FreshOutcomes]) -> t
     )
 
 
-def _cross(
-    contrast: Contrast,
-    cells: Mapping[str, FreshOutcomes],
-    crossed: CrossedRuns,
-    versus: Versus,
-    maximize: bool,
-    shared: tuple[str, ...],
-    alpha: float,
-    resolution: float,
-) -> Crossing | None:
-    """Return the comparison with the cells that are behind at the settings of their partners; None if all partners have
-    the same settings. An interaction has to stand with the partners in either component. All of these comparisons must
-    claim the same, so that none needs a correction for the others (an intersection-union test)."""
-    behind = -versus.side if maximize else versus.side  # the sign of the weights of the cells that are behind
-    losers = [cell for cell, weight in contrast.weights.items() if weight * behind > 0]
-    differing = [
-        {loser: partners[loser] for loser in losers if differ(cells[loser], cells[partners[loser]], shared)}
-        for partners in contrast.partners
-    ]
-    outcomes = _list_outcomes(contrast, cells)
-    seeds = [*next(iter(outcomes.values()))][: versus.seeds]
-    pairs = tuple(pair for own in differing for pair in own.items())
-    if missing := tuple(pair for pair in pairs if any(seed not in crossed.get(pair, {}) for seed in seeds)):
-        return Crossing(pairs, missing)
-    if not pairs:
-        return None
-    measured = [_measure_crossed(contrast, cells, crossed, own, seeds, alpha, resolution) for own in differing if own]
-    told = [one for one in measured if one is not None]
-    nearest = min(told, key=lambda one: one.side * versus.side, default=None)
-    return Crossing(pairs, (), nearest, all(one.side == versus.side for one in told))
-
-
-def _measure_crossed(
-    contrast: Contrast,
-    cells: Mapping[str, FreshOutcomes],
-    crossed: CrossedRuns,
-    pairs: Mapping[str, str],
-    seeds: list[int],
-    alpha: float,
-    resolution: float,
-) -> Versus | None:
-    """Return the figures of a contrast with each loser of `pairs` at the settings of the winner; None where every loser
-    of a main effect fails there on all seeds, and its winner on none."""
-    outcomes = _list_outcomes(contrast, cells)
-    there = {**outcomes, **{loser: crossed[loser, winner] for loser, winner in pairs.items()}}
-    # of equal settings that fail with the same probability, one fails on all of n seeds and the other on none in at
-    # most 0.25^n: such a pair is beaten, and the others have to show the rest
-    beaten = {
-        loser
-        for loser, winner in pairs.items()
-        if contrast.is_main
-        and len(seeds) >= LEAST
-        and not any(there[loser][seed].trained for seed in seeds)
-        and all(outcomes[winner][seed].trained for seed in seeds)
-    }
-    out = beaten | {pairs[loser] for loser in beaten}
-    left = {cell: weight for cell, weight in contrast.weights.items() if cell not in out}
-    return measure_pair(pair_weighted(left, there, _find_looks(left, cells)), alpha, resolution) if left else None
-
-
 def _decide(
-    contrast: Contrast, pairing: Pairing, facts: Mapping[str, Any], maximize: bool, crossing: Crossing | None
+    contrast: Contrast, pairing: Pairing, facts: Mapping[str, Any], maximize: bool, challenge: Challenge | None
 ) -> EffectKind:
     """Return the kind of verdict of a contrast."""
     versus: Versus = facts["versus"]
@@ -298,17 +234,22 @@ def _decide(
     more, fewer = versus.failed > versus.other_failed, versus.failed < versus.other_failed
     if not pairing.ready:
         return "cannot be stated" if untrained and not pairing.seeds else "figures"
-    if versus.side and (crossing is None or crossing.agrees):
-        wins = versus.side == (1 if maximize else -1)
+    held = challenge is not None and challenge.held
+    if versus.side and held:
+        wins, sure = versus.side == (1 if maximize else -1), versus.on_average
+        if not contrast.is_main and wins:
+            return "better together" if sure else "better together on most seeds"
         if not contrast.is_main:
-            return "better together" if wins else "worse together"
+            return "worse together" if sure else "worse together on most seeds"
         if wins:
-            return "mixed" if more else "better"
-        return "mixed" if fewer else "worse"
+            return "mixed" if more else "better" if sure else "better on most seeds"
+        return "mixed" if fewer else "worse" if sure else "worse on most seeds"
     if facts["failure_side"]:
         return "fails more often" if facts["failure_side"] > 0 else "fails less often"
     if pairing.pairs < LEAST:
         return "cannot be stated"
-    if versus.lies_within(facts["effect"]) and not more and not fewer:
-        return "equivalent" if contrast.is_main else "additive"
+    if not versus.side and held and not more and not fewer:
+        if versus.mean_lies_within(facts["effect"]):
+            return "equivalent" if contrast.is_main else "additive"
+        return "equivalent on most seeds" if contrast.is_main else "additive on most seeds"
     return "undecided"

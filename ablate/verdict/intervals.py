@@ -35,7 +35,7 @@ class Estimate:
 
 
 @lru_cache(maxsize=65536)
-def find_t_limit(level: float, n: int) -> float:
+def find_t_limit(level: float, n: float) -> float:
     """Return the limit that |t| over `n` values exceeds with the probability `level`."""
     from scipy.special import stdtrit
 

@@ -60,6 +60,66 @@ def state_rule(trivial_loss: float | None) -> str:
     )
 
 
+def race(
+    values: Sequence[float | None],
+    outcomes: Sequence[Mapping[int, Outcome]],
+    seeds: Sequence[int],
+    least: int,
+    maximize: bool = False,
+    effect: float | None = None,
+) -> tuple[list[int], int | None]:
+    """Return on how many of `seeds` each candidate is to be run, and the index of the one that is chosen; None while
+    runs are missing.
+
+    All candidates are run on `least` seeds, and further ones, up to all, while they failed on as few as the best and
+    are within two standard errors of it, if that may cost half of `effect`. Each candidate's run of the search counts
+    as one more seed: given the values of all candidates, being the best of them adds nothing (a posterior mean under
+    one normal prior for all, which shrinks them alike, ranks them by their means).
+
+    Args:
+        values: the objective of each candidate in the search; None: it did not run to its end there.
+        outcomes: of each candidate: selection seed -> outcome.
+        seeds: the selection seeds, in their order.
+        least: seeds of every candidate.
+        maximize: whether more of the objective is better.
+        effect: the smallest difference that matters; None: every difference may.
+    """
+    sign, needed, racing = -1 if maximize else 1, [least] * len(values), [*range(len(values))]
+    for count in range(least, len(seeds) + 1):
+        used = seeds[:count]
+        if any(seed not in outcomes[i] for i in racing for seed in used):
+            return needed, None
+        failures = [sum(not outcomes[i][seed].trained for seed in used) for i in racing]
+        racing = [i for i, failed in zip(racing, failures, strict=True) if failed == min(failures)]
+        whole = [seed for seed in used if all(outcomes[i][seed].trained for i in racing)]
+        rows = [[sign * (outcomes[i][seed].value or 0.0) for seed in whole] for i in racing]
+        if all(values[i] is not None for i in racing):
+            rows = [[*row, sign * (values[i] or 0.0)] for i, row in zip(racing, rows, strict=True)]
+        means = [math.fsum(row) / len(row) if row else math.inf for row in rows]
+        best = min(range(len(racing)), key=lambda k: (means[k], sign * (values[racing[k]] or 0.0)))
+        margin = 2 * math.sqrt(2 * _find_noise(rows, means) / max(len(rows[0]), 1))
+        close = [i for i, mean in zip(racing, means, strict=True) if mean - means[best] <= margin]
+        if len(close) < 2 or count == len(seeds) or (effect is not None and margin < effect / 2):
+            return needed, racing[best]
+        racing = close
+        for i in racing:
+            needed[i] = count + 1
+    raise ValueError(f"{least} seeds are needed, and there are {len(seeds)}")
+
+
+def _find_noise(rows: Sequence[Sequence[float]], means: Sequence[float]) -> float:
+    """Return the variance of a run's own noise, from candidates (rows) on the same seeds (columns)."""
+    columns = len(rows[0])
+    if columns < 2 or len(rows) < 2:
+        return 0.0
+    middles = [math.fsum(row[j] for row in rows) / len(rows) for j in range(columns)]
+    grand = math.fsum(means) / len(means)
+    rest = [
+        (row[j] - mean - middles[j] + grand) ** 2 for row, mean in zip(rows, means, strict=True) for j in range(columns)
+    ]
+    return math.fsum(rest) / ((columns - 1) * (len(rows) - 1))
+
+
 def choose_candidate(values: Sequence[float], outcomes: Sequence[Mapping[int, Outcome]], maximize: bool = False) -> int:
     """Return the index of the candidate that failed on the fewest selection seeds; among equals, the one with the best
     mean over the seeds on which it trained; then the one with the better objective in the search.

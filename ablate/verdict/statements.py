@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ablate.config.formatting import UNBOUNDED, count_decimals, count_noun, format_uncertain, join_words
-from ablate.verdict.comparison import Claim, Compared, Crossing, Kind, Versus
+from ablate.verdict.comparison import Challenge, Claim, Compared, Kind, Versus
 from ablate.verdict.effects import CLAIMS, Effect, EffectKind
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.sequential import LEAST
 
+_ON_AVERAGE = ("better", "worse", "equivalent", "better together", "worse together", "additive")
 _FEW = 3  # effects whose amounts are all given, whatever the verdict
-INTERACTING: tuple[EffectKind, ...] = ("better together", "worse together")
+INTERACTING: tuple[EffectKind, ...] = (
+    *("better together", "worse together"),
+    *("better together on most seeds", "worse together on most seeds"),
+)
 
 
 def format_estimate(figure: Estimate, sign: bool = False, bounds: tuple[float, float] = UNBOUNDED) -> str:
@@ -86,7 +90,15 @@ def state_basis(compared: Iterable[Claim]) -> list[str]:
         if left < sizes[-1]:  # seeds were deleted from the storage
             plan = f", of which {left} are left ({planned} were planned)"
         told.append(f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} seeds{plan}")
-    return [f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {join_words(told)}."]
+    basis = [
+        f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {join_words(told)}."
+    ]
+    if any(c.kind in _ON_AVERAGE for c in tested):
+        basis.append(
+            "What is claimed is claimed of a typical seed; that it holds on average assumes that no seeds too rare to "
+            "show here end far off."
+        )
+    return basis
 
 
 class _Wording:
@@ -110,15 +122,47 @@ class _Wording:
             return f"n = {n}"
         return f"over the {n} of {count_noun(v.seeds, 'seed')} {self.together}; {v.left_out} left out"
 
-    def is_better(self, d: Estimate) -> bool:
-        """Return whether a difference is an improvement."""
-        return d.mean * self.better > 0
+    def is_better(self, v: Versus) -> bool:
+        """Return whether the side that is shown is an improvement."""
+        return v.side * self.better > 0
+
+    def tell_tail(self, v: Versus) -> str:
+        """Return why a claim is about the typical seed alone, as a clause."""
+        assert v.difference is not None
+        assert v.typical is not None
+        middle = f"{v.typical.median:+.{count_decimals(v.difference.half_width or 0.0)}f}"
+        return (
+            f"on average not shown, as a tail shows in the differences: their median is {middle}, their mean "
+            f"{self.amount(v.difference, sign=True)} ({self.over(v)})"
+        )
+
+    def tell_disagreement(self, v: Versus, subject: str) -> str:
+        """Return how the pairs disagree with an interval of the mean that excludes 0, as a clause with a comma before
+        it; empty if it does not, or they agree."""
+        side = v.difference.sign if v.difference else 0
+        if not side or v.side or v.typical is None:
+            return ""
+        word = "better" if side * self.better > 0 else "worse"
+        seeds = v.typical.above if side > 0 else v.typical.below
+        told = f", but {subject} is {word} on {seeds} of {count_noun(v.seeds - v.left_out, 'seed')}"
+        if not v.typical.agrees_at:
+            return f"{told}, too few while more are planned"
+        return f"{told}: a tail carries the mean" if v.typical.tail == side else f"{told}: not on enough of them"
 
     def tell_small(self, v: Versus) -> str:
         """Return a clause that a claimed difference is less than matters; empty if it is not."""
         if not v.lies_within(self.claim.effect):
             return ""
         return f"; that is less than the {self.claim.effect:.2g} {self.unit} that matter"
+
+    def tell_unheld(self, challenge: Challenge) -> str:
+        """Return why nothing is claimed of a difference that was shown at the chosen settings, as a clause."""
+        if challenge.edges:
+            return join_words(f"{arm} is {edge}" for arm, edge in challenge.edges.items()) + ": it was not tuned"
+        if challenge.open:
+            return f"{join_words(challenge.open)} may still try other settings"
+        arms = join_words(f"{arm}'s" for arm in challenge.rivals)
+        return f"{arms} tuning was not exhausted: other settings may make up for it"
 
 
 class _ArmWording(_Wording):
@@ -137,6 +181,9 @@ class _ArmWording(_Wording):
             "worse": self._claim,
             "mixed": self._claim,
             "equivalent": self._equivalent,
+            "better on most seeds": self._claim,
+            "worse on most seeds": self._claim,
+            "equivalent on most seeds": self._equivalent,
             "undecided": self._undecided,
             "fails more often": self._fails,
             "fails less often": self._fails,
@@ -163,36 +210,28 @@ class _ArmWording(_Wording):
         d = v.difference
         assert d is not None
         amount = self.amount(d)
-        if v.failed or v.other_failed:
-            word = "is better than" if self.is_better(d) else "is worse than"
+        if not v.on_average:
+            word = "better" if self.is_better(v) else "worse"
+            text = f"{self.arm} is {word} than {self.baseline} on {v.count_majority()}; {self.tell_tail(v)}"
+            if v.failed or v.other_failed:
+                text += f"; it {self._failures(v)}{self._weigh(v)}"
+        elif v.failed or v.other_failed:
+            word = "is better than" if self.is_better(v) else "is worse than"
             text = f"{self.arm} {word} {self.baseline} by {amount} when it trains ({self.over(v)})"
             text += f"; it {self._failures(v)}{self._weigh(v)}"
         else:
-            word = "beats" if self.is_better(d) else "is worse than"
+            word = "beats" if self.is_better(v) else "is worse than"
             text = f"{self.arm} {word} {self.baseline} by {amount} ({self.over(v)})"
-        there = f", and {self._tell_crossing(self.c.crossing)}" if self.c.crossing else ""
-        return f"{text}{self.tell_small(v)}{there}."
-
-    def _tell_crossing(self, crossing: Crossing) -> str:
-        """Return the result of the loser at the winner's settings, as a clause."""
-        ((loser, winner),), v = crossing.pairs, crossing.versus
-        if crossing.missing or v is None:
-            return f"{loser} has not been trained at {winner}'s settings"
-        failed = v.failed if loser == self.arm else v.other_failed
-        if v.difference is None or v.difference.n < LEAST:
-            return f"at {winner}'s settings {loser} failed on {failed} of {count_noun(v.seeds, 'seed')}"
-        return (
-            f"with {loser} at {winner}'s settings the difference of {self.arm} to {self.baseline} is "
-            f"{self.amount(v.difference, sign=True)} ({self.over(v)})"
-        )
+        return f"{text}{self.tell_small(v)}."
 
     def _equivalent(self, v: Versus) -> str:
         assert v.difference is not None
         low, high = format_ends(v.difference)
-        text = (
-            f"{self.arm} and {self.baseline} differ by less than the {self.c.effect:.2g} {self.unit} that matter: "
-            f"{low} to {high} ({self.over(v)})"
-        )
+        text = f"{self.arm} and {self.baseline} differ by less than the {self.c.effect:.2g} {self.unit} that matter"
+        if self.c.kind == "equivalent":
+            text += f": {low} to {high} ({self.over(v)})"
+        else:
+            text += f" on a typical seed; {self.tell_tail(v)}"
         return f"{text}; it {self._failures(v)}." if v.failed else f"{text}."
 
     def _undecided(self, v: Versus) -> str:
@@ -202,18 +241,17 @@ class _ArmWording(_Wording):
             return f"{pair}: neither trained on any of {count_noun(v.seeds, 'seed')}."
         failures = f" {self.arm} {self._failures(v)}{self._weigh(v)}." if v.failed or v.other_failed else ""
         if v.side and d is not None:
-            word = "better" if self.is_better(d) else "worse"
-            text = f"{pair}: inconclusive. At their own settings {self.arm} is {word} by {self.amount(d)}"
-            text += f" ({self.over(v)})"
-            assert self.c.crossing is not None
-            due = "" if self.c.missing else ": the difference may be due to the settings"
-            return f"{text}, but {self._tell_crossing(self.c.crossing)}{due}.{failures}"
+            word = "better" if self.is_better(v) else "worse"
+            text = f"{pair}: inconclusive. At the chosen settings {self.arm} is {word} by {self.amount(d)}"
+            assert self.c.challenge is not None
+            return f"{text} ({self.over(v)}), but {self.tell_unheld(self.c.challenge)}.{failures}"
         if v.lies_within(self.c.effect):
-            return (
-                f"{pair}: inconclusive. When both train {self._limits(v)}, which is less than the difference that "
-                f"matters.{failures}"
-            )
-        return f"{pair}: inconclusive with {count_noun(v.seeds, 'seed')}; {self._limits(v)}.{failures}"
+            text = f"{pair}: inconclusive. When both train {self._limits(v)}, less than the difference that matters"
+            if self.c.challenge and not self.c.challenge.held:
+                text += f", but {self.tell_unheld(self.c.challenge)}"
+            return f"{text}.{failures}"
+        limits = f"{self._limits(v)}{self.tell_disagreement(v, self.arm)}"
+        return f"{pair}: inconclusive with {count_noun(v.seeds, 'seed')}; {limits}.{failures}"
 
     def _limits(self, v: Versus) -> str:
         """Return the limits of the mean difference, as a clause, if nothing is claimed."""
@@ -349,6 +387,12 @@ class _EffectWording(_Wording):
             "additive": self._equivalent,
             "better together": self._interact,
             "worse together": self._interact,
+            "better on most seeds": self._claim,
+            "worse on most seeds": self._claim,
+            "equivalent on most seeds": self._equivalent,
+            "additive on most seeds": self._equivalent,
+            "better together on most seeds": self._interact,
+            "worse together on most seeds": self._interact,
             "fails more often": self._fails,
             "fails less often": self._fails,
             "undecided": self._undecided,
@@ -377,33 +421,34 @@ class _EffectWording(_Wording):
     def _claim(self) -> str:
         d = self.v.difference
         assert d is not None
-        word = "better" if self.is_better(d) else "worse"
+        word = "better" if self.is_better(self.v) else "worse"
         when = " when all cells train" if self.v.left_out else ""
         text = f"{self.level} is {word} than {self.reference} by {self.amount(d)}{when} ({self.over()})"
-        return f"{text}{self.tell_small(self.v)}{self._tell_crossing()}.{self._failures()}"
-
-    def _tell_crossing(self) -> str:
-        """Return the result with the cells that are behind at the others' settings, as a clause."""
-        if self.e.crossing is None:
-            return ""
-        if (d := self.e.difference_there) is None:
-            return ", and the cells that are behind train on no seed at the settings of the others"
-        return f", and by {self.amount(d, sign=True)} with the cells that are behind at the settings of the others"
+        if not self.v.on_average:
+            text = (
+                f"{self.level} is {word} than {self.reference} on {self.v.count_majority()}; {self.tell_tail(self.v)}"
+            )
+        return f"{text}{self.tell_small(self.v)}.{self._failures()}"
 
     def _interact(self) -> str:
         d = self.v.difference
         assert d is not None
-        word = "better" if self.is_better(d) else "worse"
-        text = (
-            f"{self.subject} are {word} together than the sum of their effects by {self.amount(d)} ({self.over()})"
-            f"{self._tell_crossing()}"
-        )
+        word = "better" if self.is_better(self.v) else "worse"
+        told = f"by {self.amount(d)} ({self.over()})"
+        if not self.v.on_average:
+            told = f"on {self.v.count_majority()}; {self.tell_tail(self.v)}"
+        text = f"{self.subject} are {word} together than the sum of their effects {told}"
         return f"{text}.{self._failures()}"
 
     def _equivalent(self) -> str:
         assert self.v.difference is not None
         low, high = format_ends(self.v.difference)
-        ends = f"by less than the {self.e.effect:.2g} {self.unit} that matter: {low} to {high} ({self.over()})"
+        ends = f"by less than the {self.e.effect:.2g} {self.unit} that matter"
+        ends += (
+            f": {low} to {high} ({self.over()})"
+            if self.v.on_average
+            else f" on a typical seed; {self.tell_tail(self.v)}"
+        )
         if self.e.contrast.is_main:
             return f"{self.level} and {self.reference} differ {ends}.{self._failures()}"
         return f"What {self.subject} do together differs from the sum of their effects {ends}.{self._failures()}"
@@ -415,17 +460,11 @@ class _EffectWording(_Wording):
     def _undecided(self) -> str:
         d, name = self.v.difference, self._name()
         if self.v.side and d is not None:
-            text = f"{name}: inconclusive. At their own settings it is {self.amount(d, sign=True)} ({self.over()})"
-            if self.e.missing:
-                cells = join_words(loser for loser, _ in self.e.missing)
-                return f"{text}, but {cells} have not been trained at the settings of the others.{self._failures()}"
-            there = self.e.difference_there
-            seen = f"it is {self.amount(there, sign=True)}" if there else "it cannot be measured"
-            return (
-                f"{text}, but with the cells that are behind at the settings of the others {seen}: the settings may be "
-                f"what differs.{self._failures()}"
-            )
-        return f"{name}: inconclusive with {count_noun(self.v.seeds, 'seed')}; {self._limits()}.{self._failures()}"
+            assert self.e.challenge is not None
+            text = f"{name}: inconclusive. At the chosen settings it is {self.amount(d, sign=True)} ({self.over()})"
+            return f"{text}, but {self.tell_unheld(self.e.challenge)}.{self._failures()}"
+        limits = f"{self._limits()}{self.tell_disagreement(self.v, 'it')}"
+        return f"{name}: inconclusive with {count_noun(self.v.seeds, 'seed')}; {limits}.{self._failures()}"
 
     def _name(self) -> str:
         return f"The {'effect' if self.e.contrast.is_main else 'interaction'} of {self.subject}"

@@ -75,6 +75,14 @@ _WORDS = {
     "better, failed more": ("is better than BASELINE when it trains", "are better than BASELINE when they train"),
     "worse": ("is worse than BASELINE", "are worse than BASELINE"),
     "worse, failed less": ("is worse than BASELINE when it trains", "are worse than BASELINE when they train"),
+    "better on most seeds": (
+        "is better than BASELINE on most seeds (on average not shown)",
+        "are better than BASELINE on most seeds (on average not shown)",
+    ),
+    "worse on most seeds": (
+        "is worse than BASELINE on most seeds (on average not shown)",
+        "are worse than BASELINE on most seeds (on average not shown)",
+    ),
     "fails more often": ("fails more often than BASELINE", "fail more often than BASELINE"),
     "fails less often": ("fails less often than BASELINE", "fail less often than BASELINE"),
     "trained on no seed": ("trained on no seed", "trained on no seed"),
@@ -83,6 +91,10 @@ _WORDS = {
         ("trained although BASELINE trained on no seed"),
     ),
     "equivalent": ("is equivalent to BASELINE", "are equivalent to BASELINE"),
+    "equivalent on most seeds": (
+        "is equivalent to BASELINE on a typical seed (on average not shown)",
+        "are equivalent to BASELINE on a typical seed (on average not shown)",
+    ),
     "undecided": ("is inconclusive", "are inconclusive"),
     "could not be trained": ("could not be trained", "could not be trained"),
     "baseline could not be trained": (
@@ -92,7 +104,10 @@ _WORDS = {
     "figures": ("has no verdict yet", "have no verdict yet"),
 }
 """Group -> its wording for one arm and for several, in this order."""
-_WITH_AMOUNT = ("better", "better, failed more", "worse", "worse, failed less")
+_WITH_AMOUNT = (
+    *("better", "better, failed more", "better on most seeds"),
+    *("worse", "worse, failed less", "worse on most seeds"),
+)
 
 
 def _name_group(c: Compared, maximize: bool) -> str:
@@ -109,5 +124,7 @@ def _format_amount(c: Compared, unit: str) -> str:
     d, v = c.difference, c.versus
     if d is None or v is None:
         return ""
+    if not v.on_average:
+        return f" ({v.count_majority()})"
     n = f", n = {d.n}" if v.left_out else ""
     return f" (by {format_uncertain(abs(d.mean), d.half_width)} {unit}{n})"

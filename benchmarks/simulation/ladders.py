@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ import numpy as np
 
 from ablate.addons.scaling.comparison import Comparison, compare_sizes
 from ablate.addons.scaling.fits import Interval, SeedDraws
+from ablate.addons.scaling.speedup import find_speedups
 from ablate.verdict.comparison import FreshOutcomes
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome
@@ -19,6 +21,11 @@ SIZES = (1e6, 4e6, 1.6e7, 6.4e7)
 BASELINE, ARM = "pre", "post"
 Loss = Callable[[float], float]
 """Number of parameters -> expected loss."""
+
+
+def compute(parameters: float) -> float:
+    """Return the FLOPs of a training on twenty tokens for each parameter."""
+    return 120 * parameters**2
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,19 @@ class Truth:
         """Return the expected difference of the second arm from the baseline."""
         baseline, arm = list(self.losses.values())[:2]
         return arm(parameters) - baseline(parameters)
+
+    def speed_up(self, parameters: float) -> float:
+        """Return the compute with which the first arm would reach the loss of the second at a size, over the compute
+        there."""
+        baseline, arm = list(self.losses.values())[:2]
+        goal = arm(parameters)
+        low, high = 1e-6, 1e18
+        if baseline(high) >= goal:
+            return math.inf
+        for _ in range(200):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if baseline(middle) > goal else (low, middle)
+        return compute(high) / compute(parameters)
 
     def draw(self, seeds: int, generator: np.random.Generator) -> dict[str, list[FreshOutcomes]]:
         """Return arm -> for each size, the outcomes of its fresh seeds."""
@@ -94,6 +114,12 @@ def measure_coverage(truth: Truth, seeds: int, target: float, ladders: int, draw
             count("difference at the largest size", pair.gap.at(largest), truth.difference(largest))
         if pair.prediction:
             count("error of the prediction", pair.prediction.error, 0.0)
+        computes = {arm: [compute(n) for n in truth.sizes] for arm in truth.losses}
+        losses = {arm: one.losses for arm, one in found.arms.items()}
+        speedups = find_speedups(computes, losses, BASELINE, drawn).get(ARM, [])
+        for k, speedup in enumerate(speedups):
+            place = "largest" if k == len(speedups) - 1 else "other"
+            count(f"speed-up at the {place} size", speedup, truth.speed_up(truth.sizes[k]))
         if pair.trend:
             count("change", pair.trend.change, truth.difference(largest) - truth.difference(truth.sizes[0]))
     return held

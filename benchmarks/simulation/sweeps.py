@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ablate.experiment.metrics import find_resolution
+from ablate.scheduler.preparation import pick_generation
 from ablate.scheduler.queue import Queue
-from ablate.scheduler.storage import read_generation
+from ablate.scheduler.storage import do_locked, read_generation
 from ablate.scheduler.studies import create_study, name_study
-from ablate.sweeps.comparison import (
-    compare_arms,
-    compare_effects,
-    cross_params,
-    find_due_looks,
-    plan_round,
-    rank_candidates,
-)
+from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.search.rungs import climb, rank_reached
+from ablate.sweeps.runs import SEARCH, Run, RungEnd, Runs
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import CHOICE, LOOKS, Decision, Wanted, find_step
 from ablate.training.procedures import Result
-from ablate.verdict.comparison import Compared, FreshOutcomes
+from ablate.verdict.comparison import Compared
 from ablate.verdict.effects import Effect
-from ablate.verdict.outcomes import LOSS, Outcome, choose_candidate, classify
+from ablate.verdict.looks import Looks
 
 from .losses import Objective, Staged
 
@@ -48,6 +42,7 @@ def simulate(
     *,
     trivial_loss: float | None = None,
     validation_items: int | None = None,
+    fresh: bool = False,
 ) -> SweepRecord:
     """Run `spec` with `objective` instead of training, and return the sweep's record. Any number of processes may do so
     on one storage; a trial whose process has ended is retried.
@@ -59,14 +54,20 @@ def simulate(
         trials: after how many of its own this process ends; None: when there is nothing left.
         trivial_loss: of the data; a val/loss of 98 % of it or more is stuck. None: it is not known.
         validation_items: of the data; 1 over it is the resolution of an accuracy. None: it is not known.
+        fresh: begin a new generation.
     """
     notes = {"trivial_loss": trivial_loss, "validation_items": validation_items}
-    for arm in spec.all_arms:
-        study = create_study(storage, name_study(spec.name, 1, arm), spec)
-        for key, note in notes.items():
-            if note is not None:
-                study.set_user_attr(key, note)
-    queue = Queue(storage, spec.name, 1, spec)
+
+    def begin() -> Queue:
+        generation, drawn = pick_generation(spec, storage, fresh, {})
+        for arm in drawn.all_arms:
+            study = create_study(storage, name_study(drawn.name, generation, arm), drawn)
+            for key, note in notes.items():
+                if note is not None:
+                    study.set_user_attr(key, note)
+        return Queue(storage, drawn.name, generation, drawn)
+
+    queue = do_locked(storage, begin)
     queue.begin_session()
     finished = 0
     while trials is None or finished < trials:
@@ -83,7 +84,7 @@ def simulate(
         status = "diverged" if not math.isfinite(value) else "paused" if length else "completed"
         task.record_result(Result(status, {spec.objective.metric: value}, step=1, run_id=None, seconds=0.0))
         finished += 1
-    return read_generation(storage, spec.name, 1)
+    return read_generation(storage, spec.name, queue.studies.generation)
 
 
 def replay(
@@ -121,6 +122,8 @@ class Conclusions:
     """Arm -> what may be said of it."""
     effects: dict[str, Effect]
     """Of a factorial: contrast -> what may be said of it."""
+    record: SweepRecord
+    """The sweep with all of its runs."""
 
 
 def replay_design(
@@ -133,33 +136,86 @@ def replay_design(
     then: Callable[[Sweep, Conclusions], Sweep | None] = lambda spec, ends: None,
 ) -> Conclusions:
     """Return what may be said of the arms, and of the effects of a factorial; the arguments are those of `replay`."""
-    resolution = find_resolution(spec.objective.metric, {}, validation_items)
-    run = _Trainer(spec, objective, trivial_loss)
-    found: Mapping[str, dict[str, Any] | None] = {arm: dict(cell.point) for arm, cell in spec.cells.items()} or {
-        arm: _choose(spec, arm, run, list(tried)) for arm, tried in points.items()
-    }
-    chosen = {arm: params for arm, params in found.items() if params is not None}
-    arms = {arm: FreshOutcomes({}, params or {}, found=params is not None) for arm, params in found.items()}
-    crossed: dict[tuple[str, str], Mapping[int, Outcome]] = {}
+    record = SweepRecord(spec.name, 1, spec, Runs((), trivial_loss), validation_items=validation_items)
+    if spec.cells:
+        record = replace(record, chosen=dict.fromkeys(spec.cells, 0))
+    tried = {arm: list(own) for arm, own in points.items()}
     while True:
-        compared = compare_arms(spec, arms, crossed, resolution)
-        effects = compare_effects(spec, arms, crossed, resolution)
-        wanted = plan_round(spec, arms, chosen, compared, effects=effects)
-        for arm, count in wanted.seeds.items():
-            outcomes = run.add(arm, chosen[arm], arms[arm].outcomes, spec.fresh_seeds(count))
-            arms[arm] = replace(arms[arm], outcomes=outcomes)
-        for pair, count in wanted.crossed.items():
-            loser, winner = pair
-            params = cross_params(spec, chosen[loser], chosen[winner])
-            crossed[pair] = run.add(loser, params, crossed.get(pair, {}), spec.fresh_seeds(count))
-        due = find_due_looks(spec, arms, wanted)
-        for arm, looks in due.items():
-            arms[arm] = replace(arms[arm], looks=looks)
-        if not due and not wanted.crossed:
-            later = then(spec, Conclusions(compared, effects))
-            if later is None:
-                return Conclusions(compared, effects)
-            spec = later
+        step = find_step(record)
+        if step.decisions:
+            record = _note(record, step.decisions)
+            continue
+        wanted = [one for lane in step.lanes for one in lane.wanted]
+        if wanted:
+            rows = {(run.arm, run.stage, run.number, run.seed): run for run in record.runs}
+            for one in wanted:
+                run = _train(record, objective, one, tried)
+                rows[run.arm, run.stage, run.number, run.seed] = run
+            record = replace(record, runs=record.runs.replace(rows.values()))
+            continue
+        ends = Conclusions(compare_record(record), compare_record_effects(record), record)
+        later = then(record.spec, ends)
+        if later is None:
+            return ends
+        record = replace(record, spec=later)
+
+
+def _note(record: SweepRecord, decisions: Iterable[Decision]) -> SweepRecord:
+    """Return the record with conclusions that are to be written down."""
+    for decision in decisions:
+        arm, content = decision.arm, decision.content
+        if decision.kind == CHOICE:
+            record = replace(record, chosen={**record.chosen, arm: content["trial"]})
+        elif decision.kind == LOOKS:
+            looks = {**record.looks, arm: Looks(tuple(content["sizes"]), content["planned"])}
+            against = {**record.against, arm: content["against"]}
+            effects = {**record.first_effects, arm: content["effect"]}
+            record = replace(record, looks=looks, against=against, first_effects=effects)
+        else:
+            rows = [
+                replace(run, status="pruned")
+                if (run.arm, run.stage, run.number) == (arm, SEARCH, content["number"])
+                else run
+                for run in record.runs
+            ]
+            record = replace(record, runs=record.runs.replace(rows))
+    return record
+
+
+def _train(
+    record: SweepRecord, objective: Objective, wanted: Wanted, tried: Mapping[str, Sequence[dict[str, Any]]]
+) -> Run:
+    """Return the run that is wanted, ended or at its rung."""
+    spec, arm = record.spec, wanted.arm
+    is_search = wanted.stage == SEARCH
+    params = dict(tried[arm][wanted.number]) if is_search else wanted.params
+    seed = spec.base(arm).seed if wanted.seed is None else wanted.seed
+    share = wanted.updates / spec.base(arm).trainer.max_steps if wanted.updates else 1.0
+    value = _call(spec, objective, arm, params, seed, share)
+    is_finite = math.isfinite(value)
+    status = "diverged" if not is_finite else "waiting" if wanted.updates else "completed"
+    metrics = {spec.objective.metric: value} if is_finite else {}
+    before = record.search(arm).select(number=wanted.number) if is_search else ()
+    rungs = before[0].rungs if before else ()
+    if status == "waiting":
+        rungs = (*rungs, RungEnd(wanted.updates or 0, value, metrics, 0))
+    ended = value if status == "completed" else None
+    return Run(
+        arm,
+        wanted.number,
+        status,
+        params,
+        ended,
+        metrics,
+        {},
+        1,
+        0.0,
+        None,
+        "",
+        stage=wanted.stage,
+        seed=seed,
+        rungs=rungs,
+    )
 
 
 def _call(
@@ -175,56 +231,3 @@ def _call(
         return objective(arm, params, seed)
     cell = spec.cells[arm]
     return objective(cell.arm, {**params, **cell.point}, seed)
-
-
-@dataclass(frozen=True)
-class _Trainer:
-    """Outcomes instead of training."""
-
-    spec: Sweep
-    objective: Objective
-    trivial_loss: float | None
-
-    def run(self, arm: str, params: Mapping[str, Any], seed: int, share: float = 1.0) -> Outcome:
-        """Return the outcome of one seed, after a share of its updates."""
-        value = _call(self.spec, self.objective, arm, params, seed, share)
-        if not math.isfinite(value):
-            return Outcome("diverged")
-        return Outcome(classify(value if self.spec.objective.metric == LOSS else None, self.trivial_loss), value)
-
-    def add(
-        self, arm: str, params: Mapping[str, Any], before: Mapping[int, Outcome], seeds: Iterable[int]
-    ) -> dict[int, Outcome]:
-        """Return the outcomes `before` with those of `seeds` that are missing."""
-        return {**before, **{seed: self.run(arm, params, seed) for seed in seeds if seed not in before}}
-
-
-def _search(
-    spec: Sweep, arm: str, trainer: _Trainer, tried: list[dict[str, Any]]
-) -> list[tuple[dict[str, Any], float]]:
-    """Return the candidates that the search of an arm ends with, and the objective that each reached in it; the best
-    first."""
-    base, rungs = spec.base(arm), spec.plan_rungs(arm)
-    if not rungs:
-        searched = [(params, trainer.objective(arm, params, base.seed)) for params in tried]
-        done = [(params, value) for params, value in searched if math.isfinite(value)]
-        return [done[i] for i in rank_candidates(spec, done)]
-
-    def train(number: int, rung: int) -> Outcome:
-        return trainer.run(arm, tried[number], base.seed, rungs[rung].updates / base.trainer.max_steps)
-
-    maximize = spec.objective.direction == "maximize"
-    standings = climb(rungs, train, maximize)
-    best = rank_reached(rungs, standings, maximize)[: spec.confirm.candidates]
-    return [(tried[number], standings[number].ended[-1].value or 0.0) for number in best]
-
-
-def _choose(spec: Sweep, arm: str, trainer: _Trainer, tried: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the settings that an arm is tested at; None where no trial of it completed."""
-    candidates = _search(spec, arm, trainer, tried)
-    if len(candidates) < 2:
-        return candidates[0][0] if candidates else None
-    seeds = spec.selection_seeds()
-    outcomes = [trainer.add(arm, params, {}, seeds) for params, _ in candidates]
-    maximize = spec.objective.direction == "maximize"
-    return candidates[choose_candidate([value for _, value in candidates], outcomes, maximize)][0]

@@ -115,6 +115,6 @@ def test_an_arm_that_diverged_on_all_fresh_seeds_has_no_model(monkeypatch, caplo
     monkeypatch.setattr(donors, "read_sweep", lambda name, url: record)
     assert list(resolve_models("sweep:t", None)) == [("sweep:t/pre", "pre-1")]
     assert "sweep:t/post diverged on all of its 2 fresh seeds: there is no model." in caplog.text
-    record = put(record, confirmed={"post": lost, "pre": [run("pre", 0, None, 7)]})
+    record = put(record, confirmed={"post": lost, "pre": [run("pre", 1, None, 7)]})
     assert main(["evaluate", "sweep:t", "--tasks", "piqa"]) == 2
     assert "sweep:t: there is no model to evaluate." in capsys.readouterr().err

@@ -15,7 +15,8 @@ from ablate.sweeps.spec.sweep import Sweep
 def small(store, tiny_settings, tmp_path, monkeypatch):
     """The store has the sweep `small`, and the current folder is empty."""
     monkeypatch.chdir(tmp_path)
-    return run_here(Sweep.from_tree(spec_tree(tiny_settings, sampler="random", confirm={"seeds": 3, "candidates": 1})))
+    more = {"confirm": {"seeds": 3, "candidates": 1}, "challenge": {"trials": 0, "extend": 0}}  # ten runs everywhere
+    return run_here(Sweep.from_tree(spec_tree(tiny_settings, sampler="random", **more)))
 
 
 def test_a_sweep_is_published_verified_damaged_and_compared(small, tmp_path, capsys):

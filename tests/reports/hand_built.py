@@ -9,13 +9,15 @@ from typing import Any
 from run_table import by_arm, join, put
 
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.runs import CROSSED, FRESH, SEARCH, SELECTION, Run
+from ablate.sweeps.runs import CHALLENGE, FRESH, SEARCH, SELECTION, Run
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
 
 TRIVIAL = 3.3
 STUCK = 3.29
 LR = "optimizer.lr"
+SEED, SELECTING = 7, 1008
+"""The seed of the search, and the first one of the selection."""
 Values = Sequence["float | str | None"]
 
 
@@ -26,7 +28,7 @@ def run(arm: str, number: int, params: Mapping[str, Any], value: float | str | N
     metrics = {"val/loss": reached} if reached is not None else {}
     return Run(
         arm, number, status, dict(params), reached, metrics, {100: reached} if reached is not None else {}, 100, 60.0,
-        f"run-{arm}-{number}", "out of memory" if status == "failed" else "", 1024,
+        f"run-{arm}-{number}", "out of memory" if status == "failed" else "", 1024, seed=SEED,
     )  # fmt: skip
 
 
@@ -46,7 +48,7 @@ def build_record(
     trivial_loss: float | None = TRIVIAL,
     tried: int = 1,
     selected: Mapping[str, Mapping[int, Values]] | None = None,
-    crossed: Mapping[str, tuple[str, Values]] | None = None,
+    tries: Mapping[str, Mapping[float, Values]] | None = None,
     promised_all: float = 2.0,
     **more: Any,
 ) -> SweepRecord:
@@ -62,7 +64,8 @@ def build_record(
         tried: trials of each search, of which the first is the best.
         selected: arm -> number of a candidate -> its values on selection seeds; the first is the chosen one.
         promised_all: what candidates came to in the search, the first of them.
-        crossed: arm -> who was trained at the other's settings, and its values there.
+        tries: arm -> a further learning rate that it was challenged at -> its values there, on the seed of the search
+            and then on the selection seeds.
         more: of the sweep file.
     """
     seeds = max(len(values) for values in fresh.values())
@@ -71,13 +74,13 @@ def build_record(
             "name": "judged",
             "experiment": {"model": "llama", "data": "topics", "seed": 7},
             "arms": {arm: {"norm.kind": kind} for arm, kind in zip(fresh, ("pre", "post", "mix"), strict=False)},
-            "search": {LR: {"low": 1e-4, "high": 1e-1, "log": True}},
+            "search": {LR: {"low": 1e-4, "high": 1e-1, "log": True, "num": 7}},
             "budget": {"trials": tried},
             "confirm": confirm or {"seeds": seeds},
             **more,
         }
     )
-    rates, promised, selected, crossed = rates or {}, promised or {}, selected or {}, crossed or {}
+    rates, promised, selected, tries = rates or {}, promised or {}, selected or {}, tries or {}
     trials = {
         arm: [
             run(arm, 0, {LR: rates.get(arm, 1e-3)}, promised.get(arm, 2.0)),
@@ -90,21 +93,20 @@ def build_record(
         searched = [run(arm, n, params, promised_all + n / 10) for n, params in own.items()]
         trials[arm] = [*searched, *(one for one in trials[arm] if one.number not in own)]
     moved = {arm: rates.get(arm, 1e-3) for arm in fresh}
-    base = next(iter(fresh))
     given = Looks((seeds,), seeds) if looks == "one" else looks
-    crossed_runs: dict[str, list[Run]] = {}
-    for arm, (loser, values) in crossed.items():
-        winner = base if loser == arm else arm
-        runs = on_seeds(loser, values, {LR: moved[winner]})
-        crossed_runs.setdefault(loser, []).extend(replace(one, at=winner) for one in runs)
+    challenged: dict[str, list[Run]] = {}
+    for arm, own in tries.items():
+        for number, (rate, values) in enumerate(own.items(), 1 + max(one.number for one in trials[arm])):
+            runs = on_seeds(arm, values, {LR: rate}, SELECTING - 1, number)
+            challenged.setdefault(arm, []).extend([replace(runs[0], seed=SEED), *runs[1:]])
     stages = {
         SEARCH: trials,
         SELECTION: {
-            arm: [one for n, values in own.items() for one in on_seeds(arm, values, candidates[arm][n], 900, n)]
+            arm: [one for n, values in own.items() for one in on_seeds(arm, values, candidates[arm][n], SELECTING, n)]
             for arm, own in selected.items()
         },
         FRESH: {arm: on_seeds(arm, values, {LR: moved[arm]}) for arm, values in fresh.items() if values},
-        CROSSED: crossed_runs,
+        CHALLENGE: challenged,
     }
     return SweepRecord(
         "judged",

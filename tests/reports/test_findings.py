@@ -27,6 +27,8 @@ from .hand_built import TRIVIAL, build_record
 
 PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
 BETTER = [2.05, 2.10, 2.06, 2.12, 2.07]
+FURTHER = {3e-4: [2.4, 2.5, 2.5], 4e-3: [2.3, 2.4, 2.4], 1e-2: [2.6, 2.7, 2.7]}
+"""Learning rate -> values of an arm that is best in between."""
 UP_TO_12 = {"seeds": {"min": 3, "max": 12}, "effect": 0.01}
 
 
@@ -78,12 +80,15 @@ def test_a_seed_that_was_deleted_after_a_look_is_missed():
     )
 
 
-def test_missing_crossed_runs_are_counted():
-    record = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [2.2, 2.1])})
+def test_an_arm_that_may_still_try_other_settings_is_named():
+    selected = {"pre": {0: [2.1, 2.12]}}
+    record = build_record({"pre": PRE, "post": BETTER}, selected=selected)
     assert list(describe_open_verdict(record)) == [
-        "pre is still to be trained at the settings of post: 2 of 5 seeds are done. Until then nothing is claimed "
-        "about the two."
+        "pre may still try other settings. Until then nothing is claimed of post."
     ]
+    tries = {"pre": {3e-3: [2.0, 2.13, 2.13]}}
+    ended = build_record({"pre": PRE, "post": BETTER}, selected=selected, tries=tries, challenge={"trials": 1})
+    assert list(describe_open_verdict(ended)) == []
 
 
 def test_crashes_are_told_from_failures():
@@ -104,21 +109,27 @@ def test_crashes_are_told_from_failures():
         ([None] * 5, {"post": 1e-2}, "Their verdict (fails on all seeds) holds only for these settings"),
         ([None] * 5, {}, ""),
         (PRE[::-1], {"post": 1e-2}, ""),  # undecided: nothing is claimed
-        (BETTER, {"post": 1e-2}, ""),  # crossed
+        (BETTER, {"post": 1e-2}, "Their verdict (better) holds only for these settings"),
     ],
 )
-def test_claims_that_were_not_crossed_are_told(values, rates, told):
+def test_claims_that_were_not_challenged_are_told(values, rates, told):
     notes = list(describe_luck(build_record({"pre": PRE, "post": values}, rates=rates)))
     assert len(notes) == bool(told)
     assert told in " ".join(notes)
     assert all("at different settings (optimizer.lr 0.01 and 0.001)" in note for note in notes)
 
 
-def test_an_equivalence_at_different_settings_was_not_crossed():
-    even = [2.11, 2.13, 2.115, 2.155, 2.125]
-    record = build_record({"pre": PRE, "post": even}, rates={"post": 1e-2}, confirm={"seeds": 5, "effect": 0.05})
-    (note,) = describe_luck(record)
+def test_an_equivalence_at_different_settings_holds_there_unless_both_were_challenged():
+    values = {"pre": PRE, "post": [2.11, 2.13, 2.115, 2.155, 2.125]}
+    more = {"rates": {"post": 2e-3}, "confirm": {"seeds": 5, "effect": 0.05}}
+    (note,) = describe_luck(build_record(values, **more))
     assert "(equivalent)" in note
+    worse = {10**-0.5: [2.1, 2.199, 2.221], 10: [2.4, 2.502, 2.519], 10**1.5: [2.901, 3.0, 3.02]}  # a parabola
+    tries = {arm: {own * rate: there for rate, there in worse.items()} for arm, own in (("pre", 1e-3), ("post", 2e-3))}
+    selected = {arm: {0: [2.10, 2.12]} for arm in values}
+    record = build_record(values, selected=selected, tries=tries, **more)
+    assert compare_record(record)["post"].kind == "equivalent"
+    assert list(describe_luck(record)) == []
 
 
 @pytest.mark.parametrize(
@@ -132,11 +143,17 @@ def test_an_equivalence_at_different_settings_was_not_crossed():
         ),
         (BETTER, [2.06, 2.3], {}, ""),  # which one fresh seed of post is ahead of
         (PRE[::-1], [2.0, 2.3], {}, ""),  # undecided: nothing is claimed
-        (BETTER, [2.0], {"rates": {"post": 2e-3}, "crossed": {"post": ("pre", PRE)}}, ""),  # tested there by crossing
+        (
+            BETTER,
+            [2.0, 2.3],
+            {"challenge": {}, "tries": {"pre": FURTHER}},
+            "",
+        ),  # which the challenge takes into account
         ([v + 0.1 for v in PRE], [2.0, 2.3], {}, ""),  # the winner's own choice
     ],
 )
 def test_a_loser_with_a_run_ahead_of_all_fresh_seeds_of_the_winner_may_have_better_settings(post, selected, more, told):
+    more = {"challenge": {"trials": 0}, **more}
     record = build_record({"pre": PRE, "post": post}, selected={"pre": {0: [2.1], 1: selected}}, **more)
     notes = [note for note in describe_luck(record) if "may not be its best" in note]
     assert len(notes) == bool(told)
@@ -151,6 +168,7 @@ def test_where_more_is_better_a_loser_may_have_better_settings_too():
         "objective": objective,
         "experiment": {"model": "vit", "data": "digits", "seed": 7},
         "promised": {"pre": 0.5},
+        "challenge": {"trials": 0},
     }
     for run, told in ((0.64, 1), (0.62, 0)):
         record = build_record(

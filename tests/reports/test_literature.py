@@ -166,7 +166,7 @@ def test_without_a_scored_fresh_seed_it_is_the_chosen_trial(quote):
 
     def rename(record):  # by hand, those of the search are called as the fresh ones are
         trials = {arm: [replace(own[0], run_id=f"searched-{arm}")] for arm, own in by_arm(record).items()}
-        return put(record, trials=trials, chosen={arm: own[0] for arm, own in trials.items()})
+        return put(record, trials=trials, chosen={arm: own[0].number for arm, own in trials.items()})
 
     (_, both), _ = quote({"pre": [2.1, 2.2, 2.15], "post": [2.0, 2.05, None]}, runs, rename)
     assert [(row.kind, row.ours.mean, row.ours.n) for row in both.rows] == [("chosen trial", 0.4, 1)] * 2

@@ -71,7 +71,7 @@ def page(made):
 
 
 def test_the_page_needs_nothing_beside_it(made, page):
-    assert page.tags.count("svg") == len(made.figures) == 5
+    assert page.tags.count("svg") == len(made.figures) == 6
     assert page.links == []
     assert not {"script", "link", "iframe", "object", "img"} & set(page.tags)
     text = made.page().replace("http://www.w3.org/", "")

@@ -8,11 +8,11 @@ from run_table import by_arm, join, put
 from ablate.estimate.flops import count_by_formula
 from ablate.estimate.inputs import build_skeleton
 from ablate.experiment.tree import Experiment
-from ablate.reports.tokens_to_baseline import compare_tokens
-from ablate.reports.usage import compute_savings, tabulate_savings
+from ablate.reports.usage import compute_costs, tabulate_costs
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH, Run
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.speed import compare_speeds
 
 REUSE = {"warm_start": {"from": "sweep:first/one", "copy": ["embedding", "head"], "freeze": ["embedding", "head"]}}
 SPEC = {
@@ -45,62 +45,32 @@ def record():
     return SweepRecord("reuse", 1, spec, join({"search": trials, FRESH: confirmed}))
 
 
-def test_the_saving_is_of_both_stages_paired_by_seed(record):
-    found = compute_savings(record)
-    assert (found["baseline"].flops, found["baseline"].saved) == (1000, None)
-    reuse = found["reuse"]
-    assert (reuse.flops_before, reuse.flops, reuse.state_bytes) == (200, 500, 1200)
-    saved = [1 - (200 + 5 * at) / 1000 for at in (50, 60, 60)]
-    assert reuse.saved.mean == pytest.approx(sum(saved) / 3)
-    spread = (sum((s - sum(saved) / 3) ** 2 for s in saved) / 2) ** 0.5
-    assert reuse.saved.half_width == pytest.approx(4.302653 * spread / 3**0.5, rel=1e-6)  # t of 2 degrees, 97.5 %
-    needed = compare_tokens(record)["reuse"]
-    assert (needed.reached, needed.seeds) == (3, 3)
-    assert needed.updates.mean == pytest.approx(170 / 3)
+def test_the_cost_is_of_a_training_to_its_end(record):
+    found = compute_costs(record)
+    assert (found["baseline"].flops, found["baseline"].flops_before) == (1000, 0)
+    assert (found["reuse"].flops_before, found["reuse"].flops, found["reuse"].state_bytes) == (200, 500, 1200)
+    failed = replace(record.fresh("reuse")[0], status="diverged", value=None, step=3)
+    changed = put(record, confirmed={**by_arm(record, FRESH), "reuse": [failed, *record.fresh("reuse")[1:]]})
+    assert compute_costs(changed)["reuse"].flops == 500
 
 
-def test_no_mean_is_given_where_a_seed_does_not_get_there(record):
-    needed = compare_tokens(record)
-    worse = needed["worse"]
-    assert (worse.reached, worse.seeds, compute_savings(record)["worse"].saved, worse.updates) == (1, 3, None, None)
-    assert (worse.at_first, needed["reuse"].at_first) == (1, 0)  # its first validation is its last
-
-
-def test_seeds_that_failed_do_not_get_there(record):
-    failed = replace(record.fresh("reuse")[0], status="diverged", value=None, costs={})
-    reuse = [failed, *record.fresh("reuse")[1:]]
-    changed = put(record, confirmed={**by_arm(record, FRESH), "reuse": reuse})
-    found, needed = compute_savings(changed)["reuse"], compare_tokens(changed)["reuse"]
-    assert (needed.reached, needed.seeds, found.saved, found.flops) == (2, 3, None, 500)
-    gone = [replace(t, status="diverged", value=None) for t in record.fresh("reuse")]
-    changed = put(record, confirmed={**by_arm(record, FRESH), "reuse": gone})
-    found, needed = compute_savings(changed)["reuse"], compare_tokens(changed)["reuse"]
-    assert (needed.reached, needed.seeds, found.saved) == (0, 3, None)  # and not its best trial of the search
-
-
-def test_where_the_baseline_failed_there_is_nothing_to_reach(record):
-    stuck = replace(record.fresh("baseline")[0], metrics={"val/loss": 4.0}, value=4.0)
-    baseline = [stuck, *record.fresh("baseline")[1:]]
-    changed = put(record, confirmed={**by_arm(record, FRESH), "baseline": baseline}, trivial_loss=4.0)
-    needed = compare_tokens(changed)["reuse"]
-    assert (needed.reached, needed.seeds, needed.left_out) == (2, 2, 1)
-    assert compute_savings(changed)["reuse"].saved.n == 2
+def test_flops_to_the_baselines_result_include_those_of_the_source(record):
+    speed = compare_speeds(record)["reuse"]
+    assert speed.updates.at == pytest.approx(80)  # from 3 at 40 to 1.5 at 100, the validations that all seeds have
+    assert speed.shares["flops"].value == pytest.approx((200 + 5 * speed.updates.at) / 1000)
+    assert speed.shares["tokens"].value == pytest.approx(speed.updates.at / 100)
 
 
 def test_a_sweep_without_warm_starts_says_nothing(record):
     arms = {"baseline": {}, "reuse": {"norm": "post"}, "worse": {"norm": "mix"}}
-    assert compute_savings(replace(record, spec=Sweep.from_tree({**SPEC, "arms": arms}))) == {}
+    assert compute_costs(replace(record, spec=Sweep.from_tree({**SPEC, "arms": arms}))) == {}
 
 
 def test_the_report_shows_it(record):
-    baseline = record.spec.compared_with
-    (section,) = tabulate_savings(compute_savings(record), compare_tokens(record), baseline, "val/loss")
+    (section,) = tabulate_costs(compute_costs(record), record.spec.compared_with)
     rows = {row[0]: dict(zip(section.table.header, row, strict=True)) for row in section.table.rows}
-    assert rows["reuse"]["FLOPs saved"].startswith("+51.7 % ± ")
-    assert rows["reuse"]["saved"] == "25.0 %"
-    assert rows["worse"]["reached"] == "1/3"
+    assert (rows["reuse"]["FLOPs before"], rows["reuse"]["FLOPs"], rows["reuse"]["saved"]) == ("200", "500", "25.0 %")
     assert any("All seeds of an arm start from the same model" in text for text in section.sentences)
-    assert any("Reached at the first validation: worse 1 of 3." in text for text in section.sentences)
 
 
 # ---------------------------------------------------------------------------------------------------- the formulas

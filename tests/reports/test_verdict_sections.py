@@ -14,8 +14,8 @@ from ablate.reports.verdict_sections import (
     describe_verdict,
     explain_comparison,
     format_share,
+    tabulate_challenges,
     tabulate_confirmed,
-    tabulate_crossed,
     tabulate_selection,
 )
 from ablate.sweeps.comparison import compare_record
@@ -31,6 +31,15 @@ PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
 BETTER = [2.05, 2.10, 2.06, 2.12, 2.07]
 WORSE = [2.15, 2.21, 2.16, 2.22, 2.18]
 EVEN = [2.11, 2.13, 2.115, 2.155, 2.125]
+WORSE_TRIES = {3e-4: [2.21, 2.31, 2.335], 2e-3: [2.05, 2.16, 2.18], 8e-3: [2.4, 2.51, 2.53]}
+"""Learning rate -> values of pre, worse the further it is from the chosen 1e-3."""
+
+
+def build_challenged(tries, challenge):
+    """A loser that tried other learning rates than the one that was chosen."""
+    selected = {"pre": {0: [2.10, 2.12]}}
+    more = {"selected": selected, "tries": {"pre": tries} if tries else {}, "challenge": challenge}
+    return build_record({"pre": PRE, "post": BETTER}, **more)
 
 
 def judge(record):
@@ -161,19 +170,32 @@ def test_two_seeds_are_figures():
     assert "joint error of 5 %" not in told
 
 
-def test_undecided_by_crossed_settings():
-    crossed = {"post": ("pre", [2.04, 2.11, 2.07, 2.11, 2.08])}
-    record = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed=crossed)
+@pytest.mark.parametrize(
+    ("tries", "trials", "word", "told"),
+    [
+        (
+            {},
+            6,
+            "inconclusive, not yet challenged",
+            "post is better by 0.0460 ± 0.0073 nats (n = 5), but pre may still",
+        ),
+        ({3e-3: [2.0, 2.13, 2.13]}, 1, "inconclusive, as the tuning was not exhausted", "pre's tuning was not exhaust"),
+        (WORSE_TRIES, 3, "better", "post beats pre by 0.0460 ± 0.0073 nats (n = 5)."),
+        ({}, 0, "better", "On fresh seeds, each arm at its chosen settings: post beats pre"),
+    ],
+)
+def test_a_loser_is_challenged(tries, trials, word, told):
+    record = build_challenged(tries, {"trials": trials})
     found, text = judge(record)
-    assert name_verdict(record, "post", found) == "inconclusive, as settings differ"
-    assert "with pre at post's settings the difference of post to pre is -0.002" in text
-    assert "the difference may be due to the settings" in text
-    before = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2})
-    found, text = judge(before)
-    assert name_verdict(before, "post", found) == "inconclusive, not yet crossed"
-    assert "pre has not been trained at post's settings" in text
-    stands = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", WORSE)})
-    assert judge(stands)[0]["post"].kind == "better"
+    assert name_verdict(record, "post", found) == word
+    assert told in text
+
+
+def test_nothing_is_claimed_of_an_arm_at_the_end_of_its_range():
+    record = build_record({"pre": PRE, "post": BETTER}, rates={"pre": 1e-4}, selected={"pre": {0: [2.1, 2.12]}})
+    found, text = judge(record)
+    assert name_verdict(record, "post", found) == "inconclusive, not tuned"
+    assert "but pre is at the lower end of its range of optimizer.lr: it was not tuned." in text
 
 
 def test_looks_are_counted():
@@ -232,11 +254,7 @@ SELECTED = build_record(
     {"pre": PRE, "post": BETTER},
     selected={"pre": {0: [2.1, 2.12], 3: [2.2, None]}, "post": {0: [2.0, 2.02], 1: [STUCK, 2.4], 2: [2.1, "failed"]}},
 )
-CROSSED = build_record(
-    {"pre": PRE, "post": BETTER},
-    rates={"post": 1e-2},
-    crossed={"post": ("pre", [2.04, 2.11, 2.07, None, 2.08])},
-)
+CHALLENGED = build_challenged({**WORSE_TRIES, 1e-2: [2.6, None, "failed"]}, {"trials": 4})
 
 
 def rows(sections):
@@ -311,42 +329,48 @@ def test_all_candidates_are_shown(make):
     assert tabulate_selection(make(ALL_FAIL).record) == []
 
 
-def test_crossed_settings_are_shown(make):
-    (row,) = rows(tabulate_crossed(*parts(make(CROSSED))))
-    assert (row["arms"], row["trained at the other's settings"], row["lr"]) == ("post, pre", "pre", "0.01")
-    assert row["claimed"] == "no, it does not hold there"
-    assert row["failed there"] == "0 of 5, pre 1 of 5"
-    assert row["crossed: difference to pre"].endswith("(n=4, 1 left out)")
-    crossed = CROSSED.runs.select(stage="crossed")
-    earlier = [
-        replace(run, arm="post", at="pre", params={"optimizer.lr": 3e-3}) for run in crossed
-    ]  # when post was behind
-    both = replace(CROSSED, runs=CROSSED.runs.replace((*earlier, replace(earlier[0], seed=99), *CROSSED.runs)))
-    assert rows(tabulate_crossed(*parts(make(both)))) == [row]
-    open_one = replace(CROSSED, runs=CROSSED.runs.replace(run for run in CROSSED.runs if run.stage != "crossed"))
-    assert rows(tabulate_crossed(*parts(make(open_one))))[0]["claimed"] == "not yet: not run"
-    short = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [2.2, 2.21])})
-    assert rows(tabulate_crossed(*parts(make(short))))[0]["claimed"] == "not yet: seeds are missing"
-    lost = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [None] * 5)})
-    assert rows(tabulate_crossed(*parts(make(lost))))[0]["claimed"] == "yes, it holds at both"
-    unused = build_record({"pre": PRE, "post": PRE[::-1]}, rates={"post": 1e-2}, crossed={"post": ("pre", PRE)})
-    (section,) = tabulate_crossed(*parts(make(unused)))
-    assert "do not affect the verdict" in section.sentences[0]
-    assert tabulate_crossed(*parts(make(ALL_FAIL))) == []
+def test_other_settings_of_a_loser_are_shown(make):
+    (section,) = tabulate_challenges(*parts(make(CHALLENGED)))
+    first, *_, last = rows([section])
+    assert section.title == "Other settings of the arms that lost"
+    assert (first["arm"], first["trial"], first["lr"]) == ("pre", "1", "0.0003")
+    assert (first["seeds"], first["failed"], first["mean"], first["chosen"]) == ("3", "0 of 3", "2.285 (3)", "no")
+    assert (last["seeds"], last["failed"], last["mean"]) == ("2", "1 of 2", "2.600 (1)")
+    assert section.sentences[1].startswith(
+        "post: the comparison stands at all other settings; nearest to overturn it, "
+    )
+    assert "is expected to gain -0.0" in section.sentences[1]
+    again = replace(CHALLENGED, chosen={"pre": 2})
+    chosen = [row["chosen"] for row in rows(tabulate_challenges(*parts(make(again))))]
+    assert chosen == ["no", "yes", "no", "no"]
+    (section,) = tabulate_challenges(*parts(make(build_challenged({}, {}))))  # before the first of them
+    assert section.table is None
+    assert section.sentences == [
+        "post: the comparison does not stand at all other settings; nearest to overturn it, nothing is known of some "
+        "settings of pre."
+    ]
+    assert tabulate_challenges(*parts(make(build_challenged({}, {"trials": 0})))) == []
+    assert tabulate_challenges(*parts(make(ALL_FAIL))) == []
 
 
-def test_json_has_the_candidates_and_the_crossed_runs(make):
+def test_json_has_the_candidates_and_the_further_settings(make):
     arms = make(SELECTED).to_dict()["arms"]
     first, _, third = arms["post"]["candidates"]
     assert (first["trial"], first["chosen"], third["chosen"]) == (0, True, False)
-    assert first["outcomes"]["900"] == {"ending": "trained", "value": 2.0}
+    assert first["outcomes"]["1008"] == {"ending": "trained", "value": 2.0}
     assert [run["status"] for run in third["runs"]] == ["completed", "failed"]
-    assert (arms["post"]["selection_cost"]["trials"], arms["post"]["crossed"]) == (6, None)
-    arms = make(CROSSED).to_dict()["arms"]
-    assert (arms["post"]["crossed"]["loser"], len(arms["post"]["crossed"]["runs"])) == ("pre", 5)
-    assert (arms["pre"]["crossed_cost"]["trials"], arms["post"]["crossed_cost"]["trials"]) == (5, 0)
-    assert arms["post"]["confirmed"]["crossing"]["versus"]["left_out"] == 1
-    assert arms["post"]["confirmed"]["crossing"]["agrees"] is False
+    assert (arms["post"]["selection_cost"]["trials"], arms["post"]["challenge"]) == (6, [])
+    arms = make(CHALLENGED).to_dict()["arms"]
+    tries = [(one["trial"], one["params"], len(one["runs"])) for one in arms["pre"]["challenge"]]
+    assert tries == [(i, {"optimizer.lr": lr}, 3) for i, lr in enumerate((3e-4, 2e-3, 8e-3, 1e-2), 1)]
+    assert (arms["pre"]["challenge_cost"]["trials"], arms["post"]["challenge_cost"]["trials"]) == (12, 0)
+    challenge = arms["post"]["confirmed"]["challenge"]
+    assert (challenge["held"], challenge["open"], challenge["unheld"], [*challenge["rivals"]]) == (
+        True,
+        [],
+        [],
+        ["pre"],
+    )
 
 
 def test_what_every_run_took_is_counted(make):
@@ -359,7 +383,7 @@ def test_what_every_run_took_is_counted(make):
     ]
     row = dict(zip(section.table.header, section.table.rows[1], strict=True))
     assert [row[kind].split(", ")[0] for kind in ("search", "selection", "confirmation")] == ["3", "6", "5"]
-    assert "crossed" not in row
+    assert "challenge" not in row
     assert section.sentences == ["selection: to choose among its candidates; confirmation: on fresh seeds."]
 
 
@@ -369,7 +393,8 @@ def test_what_every_run_took_is_counted(make):
     [
         ALL_FAIL,
         SELECTED,
-        CROSSED,
+        CHALLENGED,
+        build_challenged({}, {}),
         build_record({"pre": PRE}),
         build_record({"pre": PRE[:2], "post": BETTER[:2]}),
         build_record({"pre": [None] * 3, "post": [None] * 3, "mix": BETTER[:3]}),

@@ -133,10 +133,13 @@ def test_the_outline_of_a_sweep_whose_source_is_elsewhere(store, write_sweep, tm
     assert "to do: 6 trials" in capsys.readouterr().out
 
 
-def test_settings_that_were_taken_over_are_taken_over_again_and_those_of_a_grid_are_its_best_point(small, store):
+def test_settings_that_were_taken_over_are_taken_over_again(small):
     run(LARGE)
     third = take_over(Sweep.from_tree({**LARGE, "name": "third", "settings_from": "large"}), storage_url())
     assert third.taken_over.model_dump() == {"sweep": "large@1", "settings": BEST, "seeds": [0, 1001]}
+
+
+def test_settings_of_a_grid_are_those_of_its_best_point(store):
     run({**SMALL, "name": "grid", "confirm": {"at": "grid", "seeds": 3}})
     spec = take_over(Sweep.from_tree({**LARGE, "settings_from": "grid@1"}), storage_url())
     assert spec.taken_over.model_dump() == {"sweep": "grid@1", "settings": BEST, "seeds": [1, 2, 3]}

@@ -120,7 +120,8 @@ def test_the_plan_says_what_is_compared_and_what_else_differs(store, tiny_settin
     assert "on the fresh seeds 1, 2" in text
     assert "two seeds give figures but no verdict" in text
     assert "to do: 26 trials, 39,936 tokens" in text
-    assert text.endswith("; 12 of them to choose among candidates")
+    assert "; 12 of them to choose among candidates\n" in text
+    assert text.endswith("\nat most 16 more: 4 extension runs, 12 further selection runs")
 
 
 def test_without_its_data_the_plan_says_what_it_can_and_what_is_missing(store, tiny_settings, tmp_path, capsys):
@@ -168,9 +169,11 @@ def test_the_plan_says_what_its_seeds_can_show_and_what_they_cannot(tiny_setting
     assert ["post" in line for line in warnings[1:]] == [False, False]
     assert "the difference of mix and pre in Table 2, 0.01," in warnings[1]
     assert "in Table 3 (perplexities, in nats), 0.01," in warnings[2]
-    crossed = "at each other's settings: at most 10 more, the loser of a comparison at the winner's optimizer.lr, "
-    assert f"{crossed}where these differ" in lines
-    assert "at most 10 more: 10 crossed" in lines
+    challenge = (
+        "before an arm is told that it lost: up to 6 further settings, at the winner's and around its best, and "
+    )
+    assert f"{challenge}fresh seeds again for a better one, at most 84 more" in lines  # 3 x (6 x 3 + 2 x 5)
+    assert "at most 96 more: 12 further selection runs, 84 challenge runs" in lines
 
 
 def test_at_a_scale_the_plan_claims_nothing_by_the_standard_deviation_and_the_gaps_of_full_runs(
@@ -208,7 +211,8 @@ def test_seeds_that_are_added_are_told_with_the_most_there_may_be(tiny_settings)
     assert fresh.endswith("until each arm is better, worse or within 0.05 of the baseline")
     assert any(line.startswith("12 seeds, 2 comparisons") for line in lines)
     assert any(line.startswith("to do: 27 trials, ") for line in lines)  # 3 x (2 of a search, 4 of candidates, 3 seeds)
-    assert "at most 51 more: 27 further fresh seeds, 24 crossed" in lines
+    more = "12 further selection runs, 27 further fresh seeds, 126 challenge runs"  # 3 x (6 x 3 + 2 x 12)
+    assert f"at most 165 more: {more}" in lines
 
 
 def test_one_or_two_seeds_give_figures(tiny_settings):
@@ -227,10 +231,14 @@ def test_the_plan_of_gpus_counts_the_runs_after_the_search(tiny_settings):
         "confirm": {"seeds": {"min": 3, "max": 5}, "effect": 0.1},
     }
     found = plan_sweep(Sweep.from_tree(tree), Assumed(find_gpu("h100-80gb")))
-    assert [([*c.left.runs.values()], c.left.more) for c in found.arms] == [([2, 4, 3, 0], 2)] * 2
-    assert found.items == 2 * (2 + 4 + 5) * 12 * 4 * 32
-    assert found.gpu_hours[0] == pytest.approx(found.gpu_hours[1] * (2 + 4 + 3) / (2 + 4 + 5))
-    assert found.unassigned == {"crossed": 5}
+    sure, more = {"search": 2, "selection": 4, "confirmation": 3}, {"selection": 4, "confirmation": 2}
+    for cost in found.arms:
+        assert {stage: count for stage, count in cost.left.runs.items() if count} == sure
+        assert {stage: count for stage, count in cost.left.more.items() if count} == more
+        assert (cost.left.sure, cost.left.at_most) == (9, 15)
+    assert found.items == 2 * (2 + 8 + 5) * 12 * 4 * 32
+    assert found.gpu_hours[0] == pytest.approx(found.gpu_hours[1] * (2 + 4 + 3) / (2 + 8 + 5))
+    assert found.unassigned == {"extension": 0, "challenge": 2 * (6 * 3 + 2 * 5)}
     assert found.to_dict()["power"] == list(found.power)
     assert any("selection seeds" in line for line in found.power)
 

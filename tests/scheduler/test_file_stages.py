@@ -179,7 +179,7 @@ def test_a_judge_of_the_same_sweep_is_refused(file):
 
 def test_editors_are_told_of_stages():
     schema = json_schema(Sweep)
-    parts = {"arms", "search", "fixed", "budget", "confirm", "objective", "published"}
+    parts = {"arms", "search", "fixed", "budget", "confirm", "objective", "compare", "target", "published"}
     assert set(schema["$defs"]["Division"]["properties"]) == parts
 
 

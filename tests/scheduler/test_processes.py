@@ -19,7 +19,7 @@ from ablate.config.errors import StoreError
 from ablate.scheduler import leases
 from ablate.scheduler.storage import do_locked, open_storage, read_sweep, storage_url, translate_storage_errors
 from ablate.sweeps.comparison import compare_record
-from ablate.sweeps.runs import CROSSED
+from ablate.sweeps.runs import CHALLENGE, CHOOSING, EXTENSION, FRESH
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking import databases
 from benchmarks.simulation.losses import Valley
@@ -95,9 +95,9 @@ def together(spec, url, folder, processes, killed=0, dying=(2, 0), meanwhile=Non
 
 
 def check(spec, url, asked, lost=0):
-    """Nothing lost, nothing doubled: of each arm the trials 0 to n - 1, its candidates on the selection seeds, the
-    chosen one on the fresh seeds, and the loser at the winner's settings, each finished once; in all as many as the
-    processes say that they ran, but for the `lost` that were cut off."""
+    """Nothing lost, nothing doubled: of each arm the trials 0 to n - 1, as many steps beyond the range as of the other,
+    its candidates on the selection seeds, the chosen ones on the fresh seeds, and what it was challenged with, each
+    finished once; in all as many as the processes say that they ran, but for the `lost` that were cut off."""
     storage = open_storage(url)
     record = read_sweep("many", url)
     again, studies = 0, optuna.get_all_study_names(storage)
@@ -115,16 +115,27 @@ def check(spec, url, asked, lost=0):
         assert sorted(t.number for t in record.search(arm)) == list(range(spec.trials(arm)))
         finished += [f"{arm} {t.params['optimizer.lr']!r} None" for t in record.search(arm)]
         candidates = record.list_candidates(arm)
-        assert [run.value for run, _ in candidates] == sorted(t.value for t in record.search(arm))[:3]
+        assert [run.value for run, _ in candidates] == sorted(t.value for t in record.tuned(arm))[:3]
+        counts = sorted(len(selected) for _, selected in candidates)
+        assert counts[0] >= spec.confirm.selection_seeds
+        assert counts[-2] == counts[-1] <= spec.confirm.most_selection_seeds  # at least two raced
         for run, selected in candidates:
-            add(arm, selected, run.params, spec.selection_seeds())
-        assert record.settled(arm) in [run for run, _ in candidates]
-        add(arm, record.fresh(arm), record.find_settings(arm), spec.fresh_seeds())
+            add(arm, selected, run.params, spec.selection_seeds(len(selected)))
+        assert record.settled(arm).number in {run.number for run in record.runs.select(arm, CHOOSING)}
+        for number in dict.fromkeys(
+            run.number for run in record.runs.select(arm, FRESH)
+        ):  # a challenge may choose anew
+            tested = record.runs.select(arm, FRESH, number=number)
+            add(arm, tested, tested[0].params, spec.fresh_seeds())
         assert record.looks[arm].sizes == (len(spec.fresh_seeds()),)
-    pairs = {(run.arm, run.at) for run in record.runs.select(stage=CROSSED)}
-    for loser, winner in pairs:
-        crossed = record.runs.select(loser, CROSSED, at=winner)
-        add(loser, crossed, crossed[0].params, spec.fresh_seeds())
+        for run in record.runs.select(arm, EXTENSION):
+            add(arm, [run], run.params, [spec.base(arm).seed])
+        challenges = record.runs.select(arm, CHALLENGE)
+        for number in {run.number for run in challenges}:  # that goes on until the claim is sure
+            tries = challenges.select(number=number)
+            assert {run.seed for run in tries} <= {*spec.choosing_seeds(arm)}
+            add(arm, tries, tries[0].params, sorted(run.seed for run in tries))
+    assert len({len(record.runs.select(arm, EXTENSION)) for arm in spec.all_arms}) == 1
     assert len(studies) == 2 * (1 + 1)
     told = Counter(line for lines in asked for line in lines)
     assert again == lost
@@ -148,7 +159,7 @@ def on_sqlite(tmp_path):
     [pytest.param("on_postgres", 16, 8, marks=pytest.mark.chaos), ("on_sqlite", 8, 4)],
 )
 def test_processes_that_share_a_storage_run_every_trial_once(kind, trials, processes, tmp_path, request):
-    """On PostgreSQL 8 processes run 32 trials and 20 runs on further seeds."""
+    """On PostgreSQL 8 processes run 32 trials and as many runs after them."""
     url, spec = request.getfixturevalue(kind), spec_of(trials)
     asked = together(spec, url, tmp_path, processes)
     check(spec, url, asked)
@@ -289,7 +300,7 @@ def test_processes_that_are_killed_in_the_selection_lose_nothing(on_sqlite, tmp_
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """A sweep with crossed runs, the storage in which it went to its end, and what it was asked."""
+    """A sweep with a challenge, the storage in which it went to its end, and what it was asked."""
     folder = tmp_path_factory.mktemp("undisturbed")
     other = {"optimizer.lr": {"low": 1e-3, "high": 1e-1, "log": True}}  # so that the arms end at different rates
     spec = spec_of(3, arms={"a": {"norm": "pre"}, "b": {"norm": "post", "search": other}}, confounds="optimizer.lr")
@@ -302,19 +313,19 @@ def undisturbed(tmp_path_factory):
     [
         pytest.param(3, id="search", marks=pytest.mark.chaos),
         pytest.param(10, id="selection"),
-        pytest.param(20, id="confirmation", marks=pytest.mark.chaos),
-        pytest.param(28, id="crossed", marks=pytest.mark.chaos),
+        pytest.param(25, id="confirmation", marks=pytest.mark.chaos),
+        pytest.param(31, id="challenge", marks=pytest.mark.chaos),
     ],
 )
 def test_a_sweep_killed_in_any_part_goes_on_as_if_it_had_not_been(run, undisturbed, tmp_path):
-    """The 6 trials, 12 runs of candidates, 8 on fresh seeds and 4 crossed ones are those of an undisturbed sweep."""
+    """The 6 trials, 16 runs of candidates, 8 on fresh seeds and the challenge are those of an undisturbed sweep."""
     spec, plain, asked = undisturbed
     check(spec, plain, asked)
     url = f"sqlite:///{tmp_path}/killed.db"
     first = together(spec, url, tmp_path, 1, killed=1, dying=(run - 1, 0))
     assert [len(lines) for lines in first] == [run]
     check(spec, url, [*first, *together(spec, url, tmp_path, 1)], lost=1)
-    assert read_sweep("many", url).runs.select(stage=CROSSED)
+    assert read_sweep("many", url).runs.select(stage=CHALLENGE)
     for part in ("runs", "chosen", "looks"):
         assert plain_of(getattr(read_sweep("many", url), part)) == plain_of(getattr(read_sweep("many", plain), part))
 
@@ -359,6 +370,7 @@ def test_two_commands_at_once_share_one_sweep(store, tiny_settings, tmp_path):
         "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
         "budget": {"trials": 2},
         "confirm": {"seeds": 2, "selection_seeds": 1},
+        "challenge": {"extend": 1},
     }
     file = tmp_path / "shared.yaml"
     file.write_text(yaml.safe_dump(tree))
@@ -372,7 +384,10 @@ def test_two_commands_at_once_share_one_sweep(store, tiny_settings, tmp_path):
     for arm in ("pre", "mix"):
         assert [(t.number, t.status) for t in record.search(arm)] == [(i, "completed") for i in range(2)]
         assert sorted(t.seed for t in record.fresh(arm)) == [1, 2]
-        assert [len(runs) for _, runs in record.list_candidates(arm)] == [1, 1]
+        candidates = record.list_candidates(arm)
+        assert len(candidates) == len(record.tuned(arm)) in (2, 3)  # perhaps with one beyond the range
+        for _, selected in candidates:
+            assert sorted(run.seed for run in selected) == record.spec.selection_seeds(len(selected))
     studies = [optuna.load_study(study_name=name, storage=open_storage(storage_url())) for name in every_study()]
     owners = [trial.user_attrs["owner"] for study in studies for trial in study.trials]
     assert {owner["claim"] for owner in owners} == {1}

@@ -70,6 +70,7 @@ def follow():
             "search": {"optimizer.lr": [1e-3, 1e-2]},
             "sampler": "grid",
             "confirm": {"seeds": 3, "candidates": 1},
+            "challenge": {"trials": 0},
         }
     )
     storage, valley = InMemoryStorage(), Valley({"pre": 2.1, "post": 2.5}, shared=0.01, own=0.001)

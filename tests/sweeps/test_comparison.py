@@ -1,19 +1,21 @@
 """What a record claims, and which runs it still needs."""
 
+from dataclasses import replace
+
 import optuna
 import pytest
 from run_table import by_arm, put
 
 from ablate.sweeps.comparison import (
-    compare_arms,
+    Round,
+    collect_outcomes,
     compare_record,
-    cross_params,
     find_due_looks,
     list_candidates,
     plan_record,
-    plan_round,
 )
-from ablate.sweeps.runs import Run, Runs
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import FRESH, SEARCH, Run, Runs
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.comparison import FreshOutcomes
 from ablate.verdict.looks import Looks
@@ -49,19 +51,21 @@ def test_candidates_are_the_best_settings_each_once():
     assert list_candidates(sweep(), Runs(tuple(trials[4:]))) == []
 
 
-def test_the_loser_takes_the_shared_values_of_the_winner_alone():
-    loser = {"optimizer.lr": 1e-3, "norm.alpha": 0.5}
-    assert cross_params(sweep(), loser, {"optimizer.lr": 3e-3, "other": 1}) == {"optimizer.lr": 3e-3, "norm.alpha": 0.5}
+def fresh(values, looks=None):
+    return {seed: Outcome("trained", value) for seed, value in enumerate(values, 1)}, looks
 
 
-def fresh(values, looks=None, lr=1e-3, **more):
-    outcomes = {seed: Outcome("trained", value) for seed, value in enumerate(values, 1)}
-    return FreshOutcomes(outcomes, {"optimizer.lr": lr}, looks and Looks(tuple(looks), looks[-1]), **more)
+def build(spec, arms):
+    """A record of arms with outcomes on fresh seeds, and looks at them; one trial was run of each."""
+    rows = [replace(trial(0, 2.0), arm=arm, stage=SEARCH) for arm in arms]
+    for arm, (outcomes, _) in arms.items():
+        rows += [replace(trial(0, one.value), arm=arm, stage=FRESH, seed=seed) for seed, one in outcomes.items()]
+    looks = {arm: Looks(tuple(own), own[-1]) for arm, (_, own) in arms.items() if own}
+    return SweepRecord("t", 1, spec, Runs(tuple(rows)), chosen=dict.fromkeys(arms, 0), looks=looks)
 
 
 def plan(spec, arms):
-    found = plan_round(spec, arms, list(arms), compare_arms(spec, arms))
-    return found.seeds, found.crossed
+    return plan_record(build(spec, arms)).seeds
 
 
 NOISE = (0.0, 0.02, -0.02, 0.01, -0.01, 0.015)
@@ -80,36 +84,42 @@ NOISE = (0.0, 0.02, -0.02, 0.01, -0.01, 0.015)
     ],
 )
 def test_the_seeds_of_the_next_round(seeds, pre, post, expected):
-    assert plan(sweep(seeds), {"pre": pre, "post": post}) == (expected, {})
+    assert plan(sweep(seeds), {"pre": pre, "post": post}) == expected
 
 
 def test_decided_pairs_get_no_more_seeds_and_the_baseline_goes_on():
     spec = sweep({"min": 3, "max": 6}, arms={**ARMS, "mix": {"norm": "mix"}})
     arms = {"pre": fresh([0.0] * 3, [3]), "post": fresh([1.0, 1.001, 1.002], [3]), "mix": fresh(NOISE[:3], [3])}
-    assert plan(spec, arms) == ({"pre": 4, "post": 3, "mix": 4}, {})
+    assert plan(spec, arms) == {"pre": 4, "post": 3, "mix": 4}
 
 
-def test_crossed_runs_come_before_further_seeds():
+def test_a_challenge_comes_before_further_seeds():
+    """In the first round of a search of one point nothing is known of others, so the loser tries some."""
     for seeds in (3, {"min": 3, "max": 6}):
-        worse = {"pre": fresh([0.0] * 3, [3]), "post": fresh([1.0, 1.001, 1.002], [3], lr=1e-2)}
-        assert plan(sweep(seeds), worse) == ({"pre": 3, "post": 3}, {("post", "pre"): 3})
-        better = {"pre": fresh([2.0] * 3, [3]), "post": fresh([1.0, 1.001, 1.002], [3], lr=1e-2)}
-        assert plan(sweep(seeds), better) == ({"pre": 3, "post": 3}, {("pre", "post"): 3})
+        lost = {"pre": fresh([0.0] * 3, [3]), "post": fresh([1.0, 1.001, 1.002], [3])}
+        found = plan_record(build(sweep(seeds, challenge={"trials": 2}), lost))
+        assert found.seeds == {"pre": 3, "post": 3}
+        ((arm, (number, params)),) = found.tries.items()
+        assert (arm, number) == ("post", 1)
+        assert params["optimizer.lr"] != 1e-3
+    assert plan_record(build(sweep(3), {"pre": fresh([0.0] * 3, [3]), "post": fresh(NOISE[:3], [3])})).tries == {}
 
 
 def test_a_look_is_due_when_both_have_all_seeds_of_the_round():
-    spec = sweep(3)
-    arms = {"pre": fresh([1.0] * 3), "post": fresh([1.0] * 2)}
-    found = plan_round(spec, arms, list(arms), {})
-    assert find_due_looks(spec, arms, found) == {"pre": Looks((3,), 3)}
-    arms["post"] = fresh([1.0] * 3)
-    assert find_due_looks(spec, arms, found) == dict.fromkeys(arms, Looks((3,), 3))
-    gap = {seed: outcome for seed, outcome in fresh([1.0] * 5).outcomes.items() if seed != 2}
-    assert find_due_looks(spec, {**arms, "post": FreshOutcomes(gap)}, found) == {"pre": Looks((3,), 3)}
-    more = {"pre": fresh([1.0] * 5), "post": fresh([1.0] * 4)}  # five were wanted, and some of them run
-    assert find_due_looks(spec, more, found) == {"pre": Looks((5,), 5), "post": Looks((4,), 4)}
-    without = {"pre": FreshOutcomes({}, found=False), "post": fresh([1.0] * 3)}
-    assert find_due_looks(spec, without, plan_round(spec, without, ["post"], {})) == {"post": Looks((3,), 3)}
+    spec, found = sweep(3), Round({"pre": 3, "post": 3})
+
+    def look(wanted=found, **arms):
+        return find_due_looks(spec, collect_outcomes(build(spec, arms)), wanted)
+
+    assert look(pre=fresh([1.0] * 3), post=fresh([1.0] * 2)) == {"pre": Looks((3,), 3)}
+    assert look(pre=fresh([1.0] * 3), post=fresh([1.0] * 3)) == dict.fromkeys(("pre", "post"), Looks((3,), 3))
+    gap = {seed: outcome for seed, outcome in fresh([1.0] * 5)[0].items() if seed != 2}
+    assert look(pre=fresh([1.0] * 3), post=(gap, None)) == {"pre": Looks((3,), 3)}
+    # five were wanted, and some of them run
+    more = {"pre": Looks((5,), 5), "post": Looks((4,), 4)}
+    assert look(pre=fresh([1.0] * 5), post=fresh([1.0] * 4)) == more
+    without = {"pre": FreshOutcomes({}, found=False), "post": FreshOutcomes(fresh([1.0] * 3)[0])}
+    assert find_due_looks(spec, without, Round({"post": 3})) == {"post": Looks((3,), 3)}
 
 
 # ------------------------------------------------------------------ stores

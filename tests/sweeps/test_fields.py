@@ -10,7 +10,7 @@ from ablate.config.building import json_schema
 from ablate.config.yaml import read_yaml
 
 ROOT = Path(__file__).parents[2]
-MOST = 45
+MOST = 49
 
 
 def list_fields():

@@ -12,7 +12,7 @@ from sweeps.searchers import PRUNERS, SAMPLERS
 
 from ablate.reports.verdict_sections import explain_comparison
 from ablate.sweeps.comparison import compare_record, list_candidates, list_earlier_pairs
-from ablate.sweeps.runs import CROSSED, FRESH, SEARCH, SELECTION
+from ablate.sweeps.runs import CHALLENGE, EXTENSION, FRESH, SEARCH, SELECTION
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.stages import find_kept
 from ablate.training.procedures import Result
@@ -82,7 +82,7 @@ def points():
 
 def describe(compared):
     """What differs between two conclusions, for the message of a failed test."""
-    return {arm: (c.kind, c.looks, len(c.outcomes), c.crossing) for arm, c in compared.items()}
+    return {arm: (c.kind, c.looks, len(c.outcomes), c.challenge) for arm, c in compared.items()}
 
 
 @pytest.mark.parametrize("name", [name for name in SPECS if name != "accuracy"])
@@ -100,11 +100,11 @@ def test_the_engine_concludes_what_the_replay_does(name, failing, points):
         assert compare_record(record) == concluded
         assert ("post" in record.chosen) == (failing != "all" and "post" in spec.all_arms)
         for arm, trial in ((arm, record.settled(arm)) for arm in record.chosen):
-            assert trial.value == objective(arm, trial.params, spec.base(arm).seed)
+            assert trial.value == objective(arm, trial.params, trial.seed)
             runs = record.fresh(arm)
             assert [r.seed for r in runs] == spec.fresh_seeds(len(runs))
             used = {r.seed for r in record.runs.select(arm, SELECTION)}
-            assert used in (set(), set(spec.selection_seeds()))
+            assert not used or {*spec.selection_seeds()} <= used <= {*spec.selection_seeds(4)}
 
 
 def test_a_search_that_learns_is_replayed_from_what_it_tried():
@@ -162,7 +162,10 @@ def conclude_many(name, points, count, build):
     return said
 
 
-CLAIMS = ("better", "worse", "mixed", "fails more often", "fails less often")  # that all seeds failed is a fact
+CLAIMS = (  # that all seeds failed is a fact
+    *("better", "worse", "mixed", "fails more often", "fails less often"),
+    *("better on most seeds", "worse on most seeds"),
+)
 
 
 @pytest.mark.parametrize("name", ["grid", "random", "sequential"])
@@ -228,26 +231,18 @@ def test_an_arm_that_fails_more_often_never_beats_one_that_does_not(points):
     assert any(c["post"].kind == "mixed" for c, _ in said)
 
 
-def test_settings_that_a_search_got_wrong_are_no_difference_of_arms(points):
-    """Post-LN is tuned badly, by one seed that flatters a rate at which it is worse: the claim needs the same rate."""
+def test_a_rate_that_one_seed_flatters_is_not_what_an_arm_is_judged_by():
+    """Post-LN seems best at a rate at which it is worse, by luck on the seed of the search."""
     spec = SPECS["grid"]
 
     def objective(arm, params, seed):
-        tuned = seed in (spec.base(arm).seed, *spec.selection_seeds())
-        lucky = arm == "post" and params["optimizer.lr"] == 3e-2 and tuned
+        lucky = arm == "post" and params["optimizer.lr"] == 3e-2 and seed == spec.base(arm).seed
         return 1.5 if lucky else Valley(EQUAL, own=0.002)(arm, params, seed)
 
     record = run(spec, objective)
-    compared = compare_record(record)["post"]
-    assert record.find_settings("post") == {"optimizer.lr": 3e-2}
-    assert compared.difference.mean > 0.3
-    assert (compared.kind, compared.crossing.pairs, compared.crossing.agrees) == (
-        "undecided",
-        (("post", "pre"),),
-        False,
-    )
-    assert record.runs.list_crossed()["post", "pre"][0].params == record.find_settings("pre")
-    assert [t.seed for t in record.runs.list_crossed()["post", "pre"]] == spec.fresh_seeds()
+    assert record.best("post").params == {"optimizer.lr": 3e-2}
+    assert record.find_settings("post") == {"optimizer.lr": 3e-3}
+    assert compare_record(record)["post"].kind == "undecided"
 
 
 def test_the_best_of_a_search_flatters_and_fresh_seeds_do_not(points):
@@ -298,7 +293,7 @@ def test_a_sweep_that_is_stopped_at_any_trial_proposes_what_an_undisturbed_one_w
             break
     assert broken == plain
     assert simulate(spec, valley, storage) == plain  # the same command again runs nothing
-    assert plain.runs.select(stage=CROSSED) or kind != "tpe"  # the arms of others may end at the same settings
+    assert plain.runs.select(stage=(EXTENSION, CHALLENGE))  # what was stopped holds these too
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
@@ -321,7 +316,9 @@ def test_what_is_interrupted_or_diverges_does_not_move_the_later_points(kind):
 
 
 def test_a_stopped_sweep_has_compared_the_arms_evenly():
-    spec = sweep(sampler="random", budget={"trials": 6}, confirm={"seeds": 3})
+    spec = sweep(
+        sampler="random", budget={"trials": 6}, confirm={"seeds": 3, "effect": 9}
+    )  # no luck of a choice matters
     for trials in range(1, 31, 2):
         record = run(spec, trials=trials)
         counts = [len(t) for t in by_arm(record).values()]

@@ -125,7 +125,9 @@ def test_editors_are_told_of_sizes():
     schema = json_schema(Sweep)
     assert "sizes" in schema["properties"]
     fields = schema["$defs"]["Division"]["properties"]
-    assert set(fields) == {"arms", "search", "fixed", "budget", "confirm", "objective", "published"}
+    assert set(fields) == {
+        "arms", "search", "fixed", "budget", "confirm", "objective", "compare", "target", "published",
+    }  # fmt: skip
     assert fields["confirm"]["$ref"] == "#/properties/confirm"
 
 

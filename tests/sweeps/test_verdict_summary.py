@@ -34,7 +34,7 @@ def run(floors, trials=None, seeds=3, objective=None):
 
 def test_each_arm_is_told_with_its_difference():
     record = run({"pre": 2.1, "post": 2.5, "mix": 2.1})
-    assert summarise_verdict(record).startswith("Verdict against pre: post worse (+0.39")
+    assert summarise_verdict(record).startswith("Verdict against pre: post worse (+0.3")
     assert "; mix inconclusive with 3 seeds (" in summarise_verdict(record)
     assert not is_open(record)
 

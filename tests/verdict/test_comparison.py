@@ -1,6 +1,8 @@
-"""What is said of arms on fresh seeds: each kind, crossed settings, looks, and false claims by simulation."""
+"""What is said of arms on fresh seeds: each kind, challenges, looks, and false claims by simulation."""
 
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from scipy import stats
 from ablate.verdict.comparison import FreshOutcomes, compare
 from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.outcomes import Outcome
+from ablate.verdict.valley import Rival, Valley
 
 STUCK, DIVERGED = Outcome("stuck", 3.3), Outcome("diverged")
 NOISE = (0.00, 0.02, -0.01, 0.01, -0.02, 0.015, -0.015, 0.005, 0.012, -0.004)
@@ -105,29 +108,52 @@ def test_seeds_that_failed_are_left_out_and_counted():
     assert compared["pre"].estimate.n == 4
 
 
-def cross(loser, crossed, arm=None, base=None):
+def challenge(gain, se, arm=None, base=None, may_try=False, freedom=6, effect=None, **more):
+    """post against pre, of which the loser may gain `gain` elsewhere."""
     arm, base = arm or seeds(1.9), base or flat()
-    arm = FreshOutcomes(arm.outcomes, {"lr": 1e-2, "alpha": 0.2}, arm.looks)
-    base = FreshOutcomes(base.outcomes, {"lr": 1e-3}, base.looks)
-    there = {(loser, "pre" if loser == "post" else "post"): crossed.outcomes} if crossed else {}
-    return compare({"pre": base, "post": arm}, "pre", planned=5, shared=["lr"], crossed=there)["post"]
+    valley = Valley((Rival((1.0,), gain, se**2, freedom, False),), may_try)
+    arms = {"pre": replace(base, valley=valley), "post": replace(arm, valley=valley)}
+    return compare(arms, "pre", planned=5, effect=effect, **more)["post"]
 
 
-def test_a_claim_must_stand_at_the_winners_settings_too():
-    missing = cross("pre", None)
-    assert (missing.kind, missing.missing, missing.crossing.agrees) == ("undecided", (("pre", "post"),), False)
-    assert cross("pre", flat()).kind == "better"
-    equal = cross("pre", seeds(1.9, noise=NOISE[::-1]))
-    assert (equal.kind, equal.missing, equal.crossing.agrees) == ("undecided", (), False)
-    assert cross("post", flat()).missing == (("pre", "post"),)  # what was run is of the other loser
-    assert cross("pre", flat(3)).missing == (("pre", "post"),)  # not yet on all seeds
-    assert cross("pre", flat(fail=[0, 1, 2])).kind == "undecided"  # failures of some seeds are no claim
-    assert cross("pre", flat(fail=range(5))).kind == "better"  # it fails on all seeds there
-    worse = cross("post", seeds(2.1), seeds(2.1))
-    assert (worse.kind, worse.crossing.pairs) == ("worse", (("post", "pre"),))
-    assert cross("post", seeds(2.0), seeds(2.1)).kind == "undecided"
-    assert cross("post", seeds(2.0, fail=range(5)), seeds(2.1)).kind == "worse"
-    assert cross("pre", None, seeds(2.0)).crossing is None  # nothing is claimed
+def test_a_loser_has_lost_only_if_no_other_settings_of_it_may_win():
+    own = np.array(NOISE[:5]).std(ddof=1) ** 2 / 5
+    for gain, se in ((0.05, 0.005), (0.075, 0.002), (0.0, 0.03), (-0.1, 0.05)):
+        freedom = (own + se**2) ** 2 / (own**2 / 4 + se**4 / 6)  # Satterthwaite's
+        left = 0.1 - gain - stats.t.ppf(1 - 0.04 / 2, freedom) * math.sqrt(own + se**2)
+        found = challenge(gain, se)
+        assert found.kind == ("better" if left > 0 else "undecided")
+        assert found.challenge.held == (left > 0)
+        assert (found.challenge.unheld, found.open) == ((), ()) if left > 0 else (("pre",), ())
+    assert challenge(0.09, 0.01, may_try=True).open == ("pre",)
+    assert challenge(0.09, 0.01, arm=seeds(2.1), may_try=True).open == ("post",)
+    assert challenge(0.09, 0.01, maximize=True, may_try=True).open == ("post",)
+    assert challenge(-1.0, math.inf).kind == "undecided"  # nothing is known of it
+    assert challenge(0.5, 0.01, arm=seeds(2.0)).challenge is None  # nothing is claimed
+
+
+def test_of_an_equivalence_both_arms_are_challenged():
+    near = {"arm": seeds(2.0), "effect": 0.06}
+    assert challenge(0.0, 0.001, **near).kind == "equivalent"
+    found = challenge(0.05, 0.001, **near, may_try=True)
+    assert (found.kind, set(found.open)) == ("undecided", {"pre", "post"})
+    one = compare({"pre": flat(), "post": replace(near["arm"], valley=Valley((Rival((1.0,), 0.05, 0.0, 6, True),)))},
+                  "pre", planned=5, effect=0.06)["post"]  # fmt: skip
+    assert one.challenge.unheld == ("post",)
+
+
+def test_nothing_is_claimed_of_an_arm_at_the_end_of_its_range():
+    edge = Valley(edge="at the upper end of its range of lr")
+    for arm, base in ((seeds(1.9, valley=edge), flat()), (seeds(1.9), flat(valley=edge))):
+        found = compare({"pre": base, "post": arm}, "pre", planned=5)["post"]
+        assert (found.kind, found.name_kind()) == ("undecided", "inconclusive, not tuned")
+    assert kind(seeds(2.0, valley=edge), flat(), effect=0.05) == "undecided"
+    assert kind(flat(10, fail=range(8), valley=edge), flat(10)) == "fails more often"  # of the chosen settings
+
+
+def test_settings_that_were_chosen_anew_say_nothing_before_all_seeds_are_run():
+    assert kind(seeds(1.9, 4, looks=Looks((5,), 5), pending=True), flat()) == "figures"
+    assert kind(seeds(1.9), flat(4, looks=Looks((5,), 5), pending=True)) == "figures"
 
 
 def test_one_arm_or_none():
@@ -146,7 +172,15 @@ def test_plain_values():
     assert content["looks"] == {"sizes": [5], "planned": 5}
 
 
-CLAIMS = {"better", "worse", "mixed", "fails more often", "fails less often"}
+CLAIMS = {
+    "better",
+    "worse",
+    "mixed",
+    "fails more often",
+    "fails less often",
+    "better on most seeds",
+    "worse on most seeds",
+}
 
 
 @pytest.mark.parametrize("failing", [0.0, 0.3])

@@ -109,11 +109,15 @@ def list_other_kinds(
 def _put_values(record: SweepRecord, trained: Sequence[tuple[Rerun, Trained]]) -> SweepRecord:
     """Return the record with the values of fresh seeds that were found here."""
     own = {
-        (rerun.arm, rerun.seed): one for rerun, one in trained if rerun.record is record and rerun.run.stage == FRESH
+        (rerun.arm, rerun.run.number, rerun.seed): one
+        for rerun, one in trained
+        if rerun.record is record and rerun.run.stage == FRESH
     }
     rows = [
         replace(run, status=one.status, value=one.value, metrics=one.metrics, curve=one.curve) if one else run
-        for run, one in ((run, own.get((run.arm, run.seed)) if run.stage == FRESH else None) for run in record.runs)
+        for run, one in (
+            (run, own.get((run.arm, run.number, run.seed)) if run.stage == FRESH else None) for run in record.runs
+        )
     ]
     return replace(record, runs=record.runs.replace(rows))
 

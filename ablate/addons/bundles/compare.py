@@ -191,7 +191,10 @@ def compare_sides(sides: Sequence[Side]) -> Comparison:
     if any(path.startswith("data.") for path in settings):
         notes.append("The sides differ in their data: losses on different data say nothing about the arms.")
     if not pairs:
-        notes.append("No arm has a seed in the first side and in another, so there are no pairs.")
+        notes.append(
+            "No arm has a seed in the first side and in another, so there are no pairs: of the same model and data, "
+            "each sweep in a store has seeds of its own. Arms of one sweep are compared in pairs."
+        )
     return Comparison(named, settings, arms, pairs, notes)
 
 

@@ -53,7 +53,7 @@ class Rerun:
         run, runs = self.run, self.record.runs
         if run.stage == SEARCH:
             return runs.replace(())
-        those = runs.select(run.arm, run.stage, number=run.number, at=run.at)
+        those = runs.select(run.arm, run.stage, number=run.number)
         return runs.replace(other for other in those if other is not run)
 
     @property

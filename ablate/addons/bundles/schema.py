@@ -53,8 +53,6 @@ class Run(Config):
     number: int
     """The number of its settings among those that the arm has searched: in the search each run has its own."""
     seed: int
-    at: str = ""
-    """For a crossed run, the arm whose settings it has in what both search."""
     params: dict[str, Any]
     """Dotted path -> value, over the settings of its arm."""
     status: str

@@ -52,7 +52,6 @@ class Downstream(RunCallback):
         self.last = step
         self.curves.on_validation_start(trainer, pl_module)
         self.scores = ranks.run_on_first(lambda: self._score(trainer, pl_module), slow=True)
-        self.curves.on_validation_end(trainer, pl_module)
         if step % pl_module.experiment.validation.interval and step < pl_module.experiment.trainer.max_steps:
             self.curves.record(trainer, self.scores)  # after other updates they are recorded with the validation
 

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ablate.addons.scaling.comparison import Comparison, compare_sizes
+from ablate.addons.scaling.fits import Interval
 from ablate.addons.scaling.sizes import Size, count_parameters
+from ablate.addons.scaling.speedup import find_speedups
 from ablate.config.errors import SweepError
 from ablate.config.formatting import join_words
 from ablate.reports.fairness import describe_sizes
+from ablate.sweeps.budgets import FLOPS, find_cost
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search_edges import describe_edges
 from ablate.verdict.comparison import FreshOutcomes
@@ -32,6 +35,10 @@ class Ladder:
     """The origin of settings that were not tuned at a size: sentences, each with the sizes that it holds for."""
     surroundings: list[str]
     """Differences between the sizes in what they were computed on."""
+    computes: dict[str, list[float]]
+    """Arm -> FLOPs of a training at each size; empty if they are not known."""
+    speedups: dict[str, list[Interval | None]]
+    """Arm -> its effective speed-up at each size; empty if the baseline has no curve against compute."""
     edges: list[str]
     """The arms that stand at an end of a searched range: sentences, each with the sizes that it holds for."""
 
@@ -65,7 +72,25 @@ def fit_ladder(
     ended = {size.name: records[k] for size, k in zip(sizes, kept, strict=True)}
     taken = _join_sizes({size: [one.describe()] for size, r in ended.items() if (one := r.spec.taken_over)})
     edges = _join_sizes({size: describe_edges(record) for size, record in ended.items()})
-    return Ladder(name, sizes, trivial_losses, compared, target, taken, list(describe_sizes(ended)), edges)
+    computes = find_computes([records[k] for k in kept])
+    losses = {arm: one.losses for arm, one in compared.arms.items()}
+    speedups = find_speedups(computes, losses, compared.baseline) if computes else {}
+    told = list(describe_sizes(ended))
+    return Ladder(name, sizes, trivial_losses, compared, target, taken, told, computes, speedups, edges)
+
+
+def find_computes(records: Sequence[SweepRecord]) -> dict[str, list[float]]:
+    """Return arm -> FLOPs of a training on fresh seeds at each size, those of models that it starts from included;
+    empty if some are not known."""
+    computes: dict[str, list[float]] = {}
+    for arm in records[0].arms:
+        for record in records:
+            runs = record.fresh(arm).select(status="completed")
+            known = [cost for run in runs if (cost := find_cost(run, run.step, FLOPS))]
+            if not known:
+                return {}
+            computes.setdefault(arm, []).append(max(known))
+    return computes
 
 
 def _join_sizes(told: Mapping[str, Iterable[str]]) -> list[str]:

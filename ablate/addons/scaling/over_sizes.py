@@ -189,6 +189,10 @@ def describe_ladder(ladder: Ladder) -> dict[str, Any]:
             name: _describe_curve(arm.curve, target) for name, arm in compared.arms.items() if arm.curve is not None
         },
         "differences": {name: _describe_pair(ladder, pair) for name, pair in compared.pairs.items()},
+        "flops": ladder.computes,
+        "effective_speedups": {
+            name: [asdict(one) if one else None for one in own] for name, own in ladder.speedups.items()
+        },
         "comparisons": compared.family,
         "extrapolate": {"size": target[0], "parameters": target[1]} if target else None,
         "verdict": statements.state_findings(ladder),

@@ -171,23 +171,15 @@ def _build_contrasts(
 
 def _build_contrast(steps: tuple[Level, ...], cells: Mapping[str, Mapping[str, str]], where: str = "") -> Contrast:
     """Return the weights of the cells: the product over the components of +1 at the level and -1 at the reference, over
-    the number of combinations of the other components; and for each cell those that differ from it in one of these
-    alone.
+    the number of combinations of the other components.
     `where`: the level of another component that all of `cells` have."""
-    names = {tuple(cell.items()): arm for arm, cell in cells.items()}
     signs = {
         arm: math.prod(1 if cell[step.path] == step.level else -1 for step in steps)
         for arm, cell in cells.items()
         if all(cell[step.path] in (step.level, step.reference) for step in steps)
     }
-    partners = []
-    for step in steps:
-        other = {step.level: step.reference, step.reference: step.level}
-        partners.append(
-            {arm: names[tuple({**(c := cells[arm]), step.path: other[c[step.path]]}.items())] for arm in signs}
-        )
     share = 2 ** len(steps) / len(signs)
-    return Contrast(steps, {arm: sign * share for arm, sign in signs.items()}, tuple(partners), where)
+    return Contrast(steps, {arm: sign * share for arm, sign in signs.items()}, where)
 
 
 # ------------------------------------------------------------------ checks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +18,7 @@ from ablate.config.errors import ConfigError
 from ablate.config.merging import Tree
 from ablate.config.yaml import dump_yaml
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.search.axes import Axis
 from ablate.sweeps.search.methods import (
     PrunerConfig,
     Rung,
@@ -45,12 +46,15 @@ from ablate.sweeps.spec.parts import (
     MOST_SEEDS,
     Arm,
     Budget,
+    ChallengeFields,
+    Compare,
     Confirm,
     Division,
     Objective,
     Point,
     Published,
     Scale,
+    Spent,
     TakenOver,
 )
 from ablate.verdict.effects import Contrast, contrast_pair
@@ -97,6 +101,8 @@ class SweepFields(Config):
     settings that it chose, and is tested on fresh seeds without a search."""
     taken_over: SkipJsonSchema[TakenOver | None] = None
     """The settings that `settings_from` found; set when the sweep begins, not for a file."""
+    spent: SkipJsonSchema[Spent | None] = None
+    """The seeds that the storage has spent on the same model and data; set when the sweep begins, not for a file."""
     objective: Objective = Objective()
     """The metric that is compared."""
     budget: Budget = Budget()
@@ -111,6 +117,14 @@ class SweepFields(Config):
     drawn."""
     confirm: Confirm = Confirm()
     """How the settings of each arm are chosen and tested on fresh seeds."""
+    challenge: ChallengeFields = ChallengeFields()
+    """How far an arm is tuned before it is told that it lost."""
+    compare: Compare = Compare()
+    """At which cost of training the arms are compared."""
+    target: float | None = None
+    """A value of the objective: for each arm it is compared with the baseline how soon it reaches it, in tokens (or
+    images), FLOPs and seconds. That it does so sooner is one more comparison of each arm, which shares the error. None:
+    only how soon arms reach the final objective of the baseline, which follows from the verdict."""
     baseline: str | None = None
     """The arm that the others are compared with once they are confirmed. None: the first."""
     factor: Names = ()
@@ -243,10 +257,22 @@ class SweepFields(Config):
 
     @property
     def tested(self) -> str:
-        """The tested settings of each arm, in words."""
-        if not self.at_grid:
-            return "at its chosen settings"
-        return "at each point of its grid" if any(cell.point for cell in self.cells.values()) else "as it stands"
+        """The tested settings of each arm, in words, and the equal cost at which it is compared."""
+        told = "at its chosen settings"
+        if self.at_grid:
+            told = "at each point of its grid" if any(cell.point for cell in self.cells.values()) else "as it stands"
+        return f"{told}, {self.equal_cost}" if self.equal_cost else told
+
+    @property
+    def equal_cost(self) -> str:
+        """'at equal FLOPs', as `compare.at` has it; '' at the end of each run."""
+        at = self.compare.at
+        if at == "end":
+            return ""
+        if at == "tokens":
+            with contextlib.suppress(ConfigError):  # a plugin is missing
+                return f"at equal {self.base(next(iter(self.all_arms))).unit}"
+        return f"at equal {'FLOPs' if at == 'flops' else at}"
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
@@ -281,7 +307,7 @@ class SweepFields(Config):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy, as for every configuration; the copy has its own cached experiments."""
         copied = super().model_copy(update=update, deep=deep)
-        for known in ("_bases", "_last_tuned_seed", "_val_samples", "cells", "designed"):
+        for known in ("_axes", "_bases", "_last_tuned_seed", "_val_samples", "cells", "designed"):
             copied.__dict__.pop(known, None)
         return copied
 
@@ -333,7 +359,11 @@ class SweepFields(Config):
 
     def count_shared(self) -> int:
         """Return the comparisons of this sweep that share an error of 5 %: none with fewer than three fresh seeds."""
-        return len(self.comparisons) if self.confirm.most_seeds >= LEAST else 0
+        return len(self.comparisons) + self.count_timed() if self.confirm.most_seeds >= LEAST else 0
+
+    def count_timed(self) -> int:
+        """Return the comparisons of how soon arms reach the target."""
+        return 0 if self.target is None else len(self.comparisons)
 
     def share_with(self: Self, others: int | None) -> Self:
         """Return the sweep, whose comparisons share their error with at least so many of other sizes or stages."""
@@ -344,22 +374,67 @@ class SweepFields(Config):
         return self.cells[name].arm if self.at_grid else name
 
     def fresh_seeds(self, count: int | None = None) -> list[int]:
-        """Return the seeds on which chosen settings are tested, starting above all seeds that any arm is tuned on:
-        `count` of them, or all possible ones."""
-        first = self._last_tuned_seed + 1
+        """Return the seeds on which chosen settings are tested: `count` of them, or all possible ones."""
+        first = self.first_seed
         return list(range(first, first + (self.confirm.most_seeds if count is None else count)))
 
-    def selection_seeds(self) -> list[int]:
-        """Return the seeds on which candidates are compared, above all possible fresh seeds."""
-        first = self._last_tuned_seed + 1 + MOST_SEEDS
-        return list(range(first, first + self.confirm.selection_seeds))
+    def selection_seeds(self, count: int | None = None) -> list[int]:
+        """Return the seeds on which candidates are compared, above all possible fresh seeds: `count` of them, or those
+        that every candidate has."""
+        first = self.first_seed + MOST_SEEDS
+        return list(range(first, first + (self.confirm.selection_seeds if count is None else count)))
 
-    def count_selection_runs(self, arm: str) -> int:
-        """Return the maximum number of runs for the choice among the candidates of `arm`."""
+    @property
+    def first_seed(self) -> int:
+        """The first fresh seed, above all seeds that any arm is tuned on and those that earlier sweeps have spent."""
+        return max(self._last_tuned_seed, self.spent.last if self.spent else 0) + 1
+
+    @property
+    def last_seed(self) -> int:
+        """The last seed that it may ever test or select on: those from `first_seed` on are its own."""
+        return self.first_seed + 2 * MOST_SEEDS - 1
+
+    def choosing_seeds(self, arm: str) -> list[int]:
+        """Return the seeds on which the settings of an arm are compared: that of its search, and the selection seeds
+        that every candidate has."""
+        return [self.base(arm).seed, *self.selection_seeds()]
+
+    def axes(self, arm: str) -> dict[str, Axis]:
+        """Return path -> axis of the searched parameters of `arm` that are numbers."""
+        if arm not in self._axes:
+            space, layers = self.space(arm), self.layers(arm)
+            points = round(self.trials(arm) ** (1 / len(space))) if space else 0
+            found = {path: axis for path, entry in space.items() if (axis := Axis.of(entry, points))}
+
+            def accepts(path: str) -> Callable[[Any], bool]:
+                low, high = self.challenge.bound.get(path, (None, None))
+
+                def is_accepted(value: Any) -> bool:
+                    if (low is not None and value < low) or (high is not None and value > high):
+                        return False
+                    try:
+                        Experiment.from_mapping(*layers, {path: value})
+                    except ConfigError:
+                        return False
+                    return True
+
+                return is_accepted
+
+            extend = self.challenge.extend
+            self._axes[arm] = {path: axis.extend(extend, accepts(path)) for path, axis in found.items()}
+        return self._axes[arm]
+
+    @cached_property
+    def _axes(self) -> dict[str, dict[str, Axis]]:
+        """Cache of axes: those of an arm need several experiments to be built."""
+        return {}
+
+    def count_candidates(self, arm: str) -> int:
+        """Return the maximum number of settings of `arm` that are compared on selection seeds; 0: none are."""
         confirm = self.confirm
         most = self.method.count_candidates(self.trials(arm))
         count = confirm.candidates if most is None else min(confirm.candidates, most)
-        return count * confirm.selection_seeds if confirm.most_seeds and count > 1 and self.space(arm) else 0
+        return count if confirm.most_seeds and count > 1 and self.space(arm) else 0
 
     @cached_property
     def _last_tuned_seed(self) -> int:

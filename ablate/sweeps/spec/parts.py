@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -16,8 +17,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
-from ablate.config.bounds import MOST_TRIALS
-from ablate.config.formatting import format_settings, shorten_paths
+from ablate.config.bounds import MOST_SEED, MOST_TRIALS
+from ablate.config.formatting import format_settings, join_first, shorten_paths
 from ablate.experiment.metrics import describe_metric, parse_metric, shorten_metric
 from ablate.sweeps.search.space import Choice, Entry
 
@@ -160,9 +161,9 @@ class Confirm(Config):
     candidates: int = Field(3, ge=1, le=MOST_TRIALS)
     """Number of best settings of each arm's search that are compared on selection seeds before one is tested. 1: the
     best is tested without comparison."""
-    selection_seeds: int = Field(2, ge=1, le=MOST_SEEDS)
+    selection_seeds: int = Field(2, ge=1, le=MOST_SEEDS // 2)
     """Number of seeds on which the candidates are compared, the same for every arm, used neither for tuning nor for
-    testing."""
+    testing. Candidates within their noise are compared on up to twice as many."""
     effect: float | None = Field(None, gt=0)
     """The smallest difference of the objective that matters: arms are called equivalent if the interval of their
     difference lies within it, and plans say whether the seeds can detect it. None: no arms are called equivalent."""
@@ -171,6 +172,11 @@ class Confirm(Config):
     to compute the statistical power, with `--scale` only if the command line sets it."""
     sd_source: str | None = None
     """The source of `sd`."""
+
+    @property
+    def most_selection_seeds(self) -> int:
+        """Seeds on which candidates are compared at most, while they are within their noise."""
+        return 2 * self.selection_seeds
 
     @property
     def first_seeds(self) -> int:
@@ -186,6 +192,37 @@ class Confirm(Config):
     def is_sequential(self) -> bool:
         """Whether seeds are added until every comparison is decided."""
         return isinstance(self.seeds, SeedRange)
+
+
+Bound = Annotated[
+    tuple[float | None, float | None],
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+]
+"""The lowest and the highest value; None: no such limit."""
+
+
+class ChallengeFields(Config):
+    """How far an arm is tuned before it is told that it lost."""
+
+    trials: int = Field(6, ge=0, le=MOST_TRIALS)
+    """Further settings that an arm may try, at most, before a comparison says that it lost, each on the seed of the
+    search and on the selection seeds. 0: none, so that the verdict holds at the chosen settings alone."""
+    extend: int = Field(2, ge=0, le=10)
+    """Steps by which a searched range is extended, for all arms, while some arm is best at its end."""
+    bound: dict[str, Bound] = {}
+    """Dotted path of a searched parameter -> its lowest and its highest value, beyond which no range is extended; null:
+    no such limit. An arm that is best at a bound is tuned."""
+
+
+class Compare(Config):
+    """At which cost of training the arms are compared."""
+
+    at: Literal["end", "tokens", "flops", "seconds"] = "end"
+    """end: each arm at the end of its training. tokens (or images), flops, seconds: all at equal cost, the largest that
+    every run on fresh seeds has reached; arms that train beyond it are read there on their curve of validations,
+    interpolated, before their schedule has ended. flops include those of models that an arm starts from. seconds are
+    those of updates, without validation and without the first one, which compiles; they need runs that trained alone on
+    the same hardware (one worker)."""
 
 
 class Published(Config):
@@ -222,7 +259,29 @@ class TakenOver(Config):
         return f"Nothing was tuned here: each arm has the settings that {self.sweep} chose for it ({told})."
 
 
-REPLACED = ("arms", "search", "fixed", "budget", "confirm", "objective", "published")
+class Spent(Config):
+    """The seeds that earlier sweeps of a storage keep for themselves, which train the same model on the same data;
+    written when a sweep begins."""
+
+    last: int = Field(ge=0, le=MOST_SEED)
+    """The largest of these seeds: those of the test begin above it."""
+    sweeps: list[str]
+    """Names of these sweeps, with their generations, the latest last."""
+
+    def describe(self) -> str:
+        """Return the sentence on it in plans and reports."""
+        names = join_first(self.sweeps, 5)
+        if not self.sweeps[1:]:
+            told = f"An earlier sweep of this storage, {names}, trains the same model on the same data"
+        else:
+            told = f"{len(self.sweeps)} earlier sweeps of this storage train the same model on the same data ({names})"
+        return (
+            f"{told}. No seed is spent twice: the fresh seeds begin at {self.last + 1}. Each of these sweeps has an "
+            "error of 5 % of its own."
+        )
+
+
+REPLACED = ("arms", "search", "fixed", "budget", "confirm", "objective", "compare", "target", "published")
 """The fields of a file that a size or stage may replace."""
 
 

@@ -133,7 +133,7 @@ def _count_comparisons(tree: Tree, overrides: Mapping[str, Any]) -> int:
     settings = {path: value for path, value in overrides.items() if path.partition(".")[0] == "confirm"}
     confirm = tree.get("confirm") or {}
     try:
-        parts = {key: overrides.get(key, tree.get(key)) for key in ("arms", "components", "design", "within")}
+        parts = {key: overrides.get(key, tree.get(key)) for key in ("arms", "components", "design", "within", "target")}
         parts |= merge(SweepFields, {"confirm": confirm}, settings) if confirm or settings else {}
         if isinstance(parts.get("confirm"), Mapping) and parts["confirm"].get("at") == "grid":
             searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}

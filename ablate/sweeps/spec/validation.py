@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,16 +13,18 @@ from pydantic import ValidationError
 
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import ConfigError, Problem, did_you_mean
-from ablate.config.formatting import format_settings, join_words
+from ablate.config.formatting import format_setting, format_settings, is_number, join_words
 from ablate.config.merging import iterate_leaves
 from ablate.experiment.metrics import list_parts
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.search.space import contains, format_entry
+from ablate.sweeps.search.axes import Axis
+from ablate.sweeps.search.space import Choice, Range, Space, contains, format_entry
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.design import FACTORIALS, check_components, list_grid
 from ablate.sweeps.spec.fields import MOST_LETTERS, SweepFields
 from ablate.sweeps.spec.metrics_validation import check_published, check_readings, validate_objective
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
+from ablate.sweeps.spec.speed_validation import check_speed
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
 UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a reward model
@@ -39,8 +41,10 @@ def validate(sweep: SweepFields) -> list[Problem]:
         *validate_objective(sweep),
         *_check_seeds(sweep),
         *_check_confirmation(plain),
+        *_check_challenge(sweep),
         *_check_experiments(plain),
         *_check_settings_from(sweep),
+        *check_speed(sweep),
     ]
     problems += check_published(plain)
     problems += [*_check_grid(sweep), *_check_what_is_left_out(sweep)] if sweep.at_grid else []
@@ -145,6 +149,58 @@ def _check_last_seed(sweep: SweepFields) -> Iterator[Problem]:
         highest = max(tuned, key=lambda arm: tuned[arm])
         text = f"is too large: the seeds of confirm would go up to {last}. Accepted: at most {MOST_SEED}, with these"
         yield Problem(locate(sweep, highest, "seed"), text, tuned[highest])
+
+
+def _check_challenge(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield the problems of the challenge, where the file sets it."""
+    plain, challenge = sweep.without_grid(), sweep.challenge
+    if challenge == type(challenge)():
+        return
+    spaces = {arm: plain.space(arm) for arm in plain.own_arms}
+    if sweep.at_grid:
+        yield Problem("challenge", "cannot be combined with confirm.at: grid, where every point is tested")
+    elif not sweep.confirm.most_seeds:
+        text = "needs confirm.seeds: without fresh seeds no arm is told that it lost. Set confirm.seeds, or remove it"
+        yield Problem("challenge", text)
+    if not any(spaces.values()) and not sweep.settings_from:
+        yield Problem("challenge", "nothing is searched, so no arm has other settings to try. Remove it")
+    for path, (low, high) in challenge.bound.items():
+        yield from _check_bound(path, low, high, {arm: own[path] for arm, own in spaces.items() if path in own}, spaces)
+
+
+def _check_bound(
+    path: str,
+    low: float | None,
+    high: float | None,
+    entries: Mapping[str, Range | Sequence[Choice]],
+    spaces: Mapping[str, Space],
+) -> Iterator[Problem]:
+    """Yield the problems of a bound. `entries`: what the arms that search its parameter search."""
+    place, given = f"challenge.bound.{path}", [low, high]
+    if not entries:
+        searched = list(dict.fromkeys(one for space in spaces.values() for one in space))
+        text = f"is searched by no arm. Accepted: {', '.join(searched) or 'nothing'}.{did_you_mean(path, searched)}"
+        yield Problem(place, text)
+    elif low is not None and high is not None and low >= high:
+        yield Problem(place, "its lowest value must be below its highest", given)
+    for arm, entry in entries.items():
+        if Axis.of(entry, 0) is None:
+            text = (
+                f"only numbers have a bound, at least two of them, and {arm} searches {format_entry(entry)}. Remove it"
+            )
+            yield Problem(place, text)
+            return
+    if low is None or high is None or low < high:
+        values = dict.fromkeys(
+            value
+            for entry in entries.values()
+            for value in (entry.ends() if isinstance(entry, Range) else entry)
+            if is_number(value) and ((low is not None and value < low) or (high is not None and value > high))
+        )
+        if values:
+            told = join_words(map(format_setting, values))
+            text = f"leaves out {told}, which the arms search. Search other values, or move the bound"
+            yield Problem(place, text, given)
 
 
 def _has_bad_grid(sweep: SweepFields, arm: str) -> bool:

@@ -22,6 +22,7 @@ RATES = [1e-3, 3e-3, 9e-3]
 NINE = {"low": 3e-4, "high": 3e-2, "log": True, "num": 9}
 ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.25, 0.5]}}}
 TWO = {arm: ARMS[arm] for arm in ("pre", "post")}
+LNS = {"pre": ARMS["pre"], "lns": {"norm": "lns"}}
 KINDS = {
     "searched": {
         "arms": ARMS, "search": {"optimizer.lr": RATES}, "sampler": "random", "budget": {"trials": 3},
@@ -31,6 +32,14 @@ KINDS = {
         "arms": TWO,
         "search": {"method": "rungs", "optimizer.lr": NINE},
         "confirm": {"seeds": 3},
+    },
+    "challenged": {
+        "arms": LNS, "search": {"optimizer.lr": {"low": 3e-4, "high": 3e-2, "log": True}}, "sampler": "random",
+        "budget": {"trials": 3}, "confirm": {"seeds": 3},
+    },
+    "extended": {
+        "arms": LNS, "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-3, "log": True}}, "sampler": "random",
+        "budget": {"trials": 2}, "confirm": {"seeds": 3},
     },
     "grid": {
         "arms": TWO, "search": {"optimizer.lr": RATES}, "sampler": "grid",

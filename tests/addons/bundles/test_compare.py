@@ -25,11 +25,12 @@ def test_a_sweep_and_a_bundle_of_it_do_not_differ(run_sweep, bundle):
 
 def test_differences_are_those_of_pairs_of_seeds(run_sweep):
     first = run_sweep("grid")
-    longer = {"model": "llama", "data": "topics", "trainer": {"max_steps": 777}}
-    second = run_sweep("grid", name="longer", experiment=longer)
-    comparison = compare(["grid", "longer"])
-    assert set(comparison.settings) == {"trainer.max_steps", "trainer.val_samples"}  # which follows from it
-    assert comparison.settings["trainer.max_steps"]["longer"] == "777"
+    larger = {"model": {"kind": "llama", "layers": 7}, "data": "topics", "trainer": {"max_steps": 777}}
+    second = run_sweep("grid", name="larger", experiment=larger)  # another model: the store gives it the same seeds
+    comparison = compare(["grid", "larger"])
+    changed = {"model.layers", "trainer.max_steps", "trainer.val_samples"}  # the last follows from its length
+    assert set(comparison.settings) == changed
+    assert comparison.settings["trainer.max_steps"]["larger"] == "777"
     arm = "pre lr=0.003"
     values = [{run.seed: run.value for run in record.fresh(arm)} for record in (first, second)]
     differences = [values[1][seed] - values[0][seed] for seed in values[0]]
@@ -40,10 +41,21 @@ def test_differences_are_those_of_pairs_of_seeds(run_sweep):
     assert (failing.failed, failing.reference_failed) == (4, 4)
 
 
+def test_sweeps_of_the_same_model_in_one_store_have_means_and_no_pairs(run_sweep):
+    run_sweep("grid")
+    run_sweep("grid", name="again")
+    comparison = compare(["grid", "again"])
+    assert (comparison.pairs, comparison.settings) == ([], {})
+    assert any("each sweep in a store has seeds of its own" in note for note in comparison.notes)
+    _, failed, seeds = comparison.summarise(comparison.sides[1], "pre lr=0.003")
+    assert (failed, seeds) == (0, 4)
+
+
 def test_all_intervals_share_the_error(run_sweep):
     """There are six pairs of arms, so each interval is at 5/6 %."""
     run_sweep("grid")
-    spec = Sweep.from_tree(build_tree("grid", name="noisy"))
+    tree = build_tree("grid", name="noisy", experiment={"model": {"kind": "llama", "layers": 7}, "data": "topics"})
+    spec = Sweep.from_tree(tree)
     lost = lose(spec)
 
     def lose_more(arm, params, seed):

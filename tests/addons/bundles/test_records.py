@@ -12,7 +12,7 @@ from ablate.addons.bundles.records import Shared, judge, publish_record, restore
 from ablate.addons.bundles.schema import PublishedSweep
 from ablate.reports.report import assemble
 from ablate.sweeps.records import list_rows
-from ablate.sweeps.runs import FRESH
+from ablate.sweeps.runs import FRESH, STAGES
 
 
 def pass_through_json(record):
@@ -41,6 +41,8 @@ def test_every_run_that_ended_is_published_once():
         record = run_in_memory(kind)
         published, _ = pass_through_json(record)
         assert len(published.runs) == len(record.runs), kind
+    stages = {run.stage for kind in ("challenged", "extended") for run in run_in_memory(kind).runs}
+    assert stages == {*STAGES}
 
 
 def test_a_run_that_goes_on_is_left_out():

@@ -35,7 +35,7 @@ def sweep(**parts):
         ),
         ({"confirm": {"candidates": 4}}, "confirm.candidates", "cannot be more than the 2 trials of a search"),
         ({"confirm": {"seeds": 1000000000}}, "confirm.seeds", "must be a whole number from 0 to 1000"),
-        ({"confirm": {"selection_seeds": 1000000000}}, "confirm.selection_seeds", "less than or equal to 1000"),
+        ({"confirm": {"selection_seeds": 1000000000}}, "confirm.selection_seeds", "less than or equal to 500"),
         ({"confirm": {"candidates": 1000000000}}, "confirm.candidates", "less than or equal to 1000000"),
         ({"budget": {"trials": 1000000000}}, "budget.trials", "less than or equal to 1000000"),
         ({"search": {"optimizer.lr": {"low": 1e-3, "high": 1, "num": 10**9}}}, "search.optimizer.lr.num", "to 1000000"),
@@ -95,14 +95,14 @@ def test_tuning_selection_and_test_never_share_a_seed():
 
 def test_an_arm_with_one_candidate_needs_no_selection():
     spec = sweep(arms=ARMS, confirm={"seeds": 3})
-    assert spec.count_selection_runs("pre") == 2 * 2
-    assert sweep(confirm={"seeds": 3, "candidates": 1}).count_selection_runs("pre") == 0
-    assert sweep(confirm={"seeds": 0}).count_selection_runs("pre") == 0
-    assert sweep(search={}, confirm={"seeds": 3}).count_selection_runs("pre") == 0
+    assert spec.count_candidates("pre") == 2
+    assert sweep(confirm={"seeds": 3, "candidates": 1}).count_candidates("pre") == 0
+    assert sweep(confirm={"seeds": 0}).count_candidates("pre") == 0
+    assert sweep(search={}, confirm={"seeds": 3}).count_candidates("pre") == 0
     learned = {"sampler": "tpe", "confirm": {"seeds": 3}}
-    assert sweep(**learned).count_selection_runs("pre") == 2 * 2  # of two points
+    assert sweep(**learned).count_candidates("pre") == 2  # of two points
     rates = {"optimizer.lr": {"low": 1e-3, "high": 1e-2}}
-    assert sweep(**learned, search=rates).count_selection_runs("pre") == 3 * 2
+    assert sweep(**learned, search=rates).count_candidates("pre") == 3
 
 
 @pytest.fixture

@@ -1,0 +1,208 @@
+"""What other settings of an arm promise: a response surface of the objective near the chosen settings, fitted to the
+runs that chose them (Box and Wilson 1951, J. R. Stat. Soc. B 13, 1-45). Its constants were chosen by simulation:
+valleys that are no parabolas lead to as few false claims as parabolas (docs/explanation/verdict-simulation.md)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ablate.verdict.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+Place = tuple[float, ...]
+"""Settings as the place on each searched parameter, in steps of its search."""
+
+WINDOW = 2.0
+"""Steps from the chosen settings within which the surface is fitted."""
+_DEPARTURE = 0.5
+"""Standard deviation of the departure from the quadratic, as a share of what one step costs by its curvature."""
+_SMOOTH = 1.0
+"""Steps over which the departure is similar."""
+_APART = {1: 0.125, 2: 0.25, 3: 0.5}
+"""Number of parameters -> steps between two places that are considered, in every combination; of more parameters one is
+moved at a time."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Other settings of an arm, and what they may gain over the chosen ones."""
+
+    place: Place
+    gain: float
+    """How much better they are expected to be, in the objective; negative: worse."""
+    variance: float
+    """Of that expectation; infinite: nothing is known."""
+    freedom: float
+    """Degrees of freedom of the variance."""
+    tried: bool
+    """Whether they were run on every seed of the choice."""
+
+    def reach(self, limit: float) -> float:
+        """Return the gain that is just possible at `limit` standard errors."""
+        return math.inf if math.isinf(self.variance) else self.gain + limit * math.sqrt(self.variance)
+
+
+@dataclass(frozen=True)
+class Valley:
+    """The rivals of the chosen settings of an arm."""
+
+    rivals: tuple[Rival, ...] = ()
+    open: bool = False
+    """Whether the arm may try further settings."""
+    edge: str = ""
+    """The end of a searched range at which it stands: 'at the upper end of its range of optimizer.lr'; '' for none."""
+
+
+NOTHING = Valley()
+"""That of an arm that searches nothing."""
+
+
+def list_rivals(
+    runs: Mapping[Place, Mapping[int, Outcome]],
+    chosen: Place,
+    spans: Sequence[tuple[float, float]],
+    seeds: Sequence[int],
+    maximize: bool = False,
+) -> tuple[Rival, ...]:
+    """Return all places near the chosen one, and the tried ones further away, with what they promise.
+
+    Args:
+        runs: place -> seed -> outcome, of the runs that chose the settings.
+        chosen: the place of the chosen settings.
+        spans: the lowest and the highest place that are allowed, for each parameter.
+        seeds: the seeds on which the choice was made.
+        maximize: whether a higher objective is better.
+    """
+    import numpy as np
+
+    runs = {place: dict(sorted(runs[place].items())) for place in sorted(runs)}  # whichever ended first
+    sign = -1.0 if maximize else 1.0
+    failed = {place for place, ended in runs.items() if any(not one.trained for one in ended.values())}
+    known = {
+        place: {seed: sign * (one.value or 0.0) for seed, one in ended.items()}
+        for place, ended in runs.items()
+        if place not in failed or place == chosen
+    }
+    known[chosen] = {seed: sign * (o.value or 0.0) for seed, o in runs.get(chosen, {}).items() if o.trained}
+    near = {place: own for place, own in known.items() if _distance(place, chosen) <= WINDOW + 1e-9}
+    model = _Surface(near, chosen)
+    places = [
+        place
+        for place in _list_places(chosen, spans)
+        if not any(_distance(place, other) < 1e-6 for other in (*near, *failed))
+    ]
+    places = [*(place for place in near if place != chosen), *places]
+    gains, variances = model.promise(np.array(places).reshape(len(places), len(chosen)) - np.array(chosen))
+    rivals = [
+        Rival(place, float(gain), float(variance), model.freedom, {*seeds} <= known.get(place, {}).keys())
+        for place, gain, variance in zip(places, gains, variances, strict=True)
+    ]
+    for place in [place for place in known if place not in near]:  # beyond the quadratic, only its own runs tell
+        both = [seed for seed in known[place] if seed in known[chosen]]
+        gain = math.fsum(known[chosen][seed] - known[place][seed] for seed in both) / len(both) if both else 0.0
+        variance = 2 * model.variance / len(both) if both else math.inf
+        rivals.append(Rival(place, gain, variance, model.freedom, {*seeds} <= known[place].keys()))
+    return tuple(rivals)
+
+
+def _distance(one: Place, other: Place) -> float:
+    return max((abs(a - b) for a, b in zip(one, other, strict=True)), default=0.0)
+
+
+def _list_places(chosen: Place, spans: Sequence[tuple[float, float]]) -> Iterable[Place]:
+    """Yield the places around the chosen one."""
+    free = sum(high > low for low, high in spans)
+    apart = _APART.get(free, 0.125)
+    moves = [i * apart for i in range(-round(WINDOW / apart), round(WINDOW / apart) + 1)]
+    axes = [
+        [p + m for m in moves if low - 1e-6 <= p + m <= high + 1e-6 or not m]
+        for p, (low, high) in zip(chosen, spans, strict=True)
+    ]
+    if free in _APART:
+        yield from (place for place in itertools.product(*axes) if place != chosen)
+        return
+    for i, axis in enumerate(axes):
+        yield from ((*chosen[:i], value, *chosen[i + 1 :]) for value in axis if value != chosen[i])
+
+
+class _Surface:
+    """A quadratic in the places around the chosen one, with an effect of each seed and a smooth departure from it whose
+    size goes with the curvature (universal kriging; Cressie 1993, Statistics for Spatial Data, section 3.4). The noise
+    is what runs at the same place differ by, once their seeds are taken out."""
+
+    def __init__(self, near: Mapping[Place, Mapping[int, float]], chosen: Place) -> None:
+        import numpy as np
+
+        rows = [(place, seed, value) for place, own in near.items() for seed, value in own.items()]
+        seeds = sorted({seed for _, seed, _ in rows})
+        places = list(near)
+        self._at = np.array([place for place, _, _ in rows]).reshape(len(rows), len(chosen)) - np.array(chosen)
+        self._blocks = np.array([[float(seed == own) for seed in seeds] for _, own, _ in rows]).reshape(
+            len(rows), len(seeds)
+        )
+        cells = np.array([[float(place == own) for own in places] for place, _, _ in rows]).reshape(
+            len(rows), len(places)
+        )
+        values = np.array([value for _, _, value in rows])
+        self.mixed = len(chosen) > 1 and len(rows) - len(seeds) > _count_terms(len(chosen), True)
+        saturated = np.hstack([self._blocks, cells])
+        rest = values - saturated @ (np.linalg.pinv(saturated, rcond=1e-9) @ values)
+        self.freedom = float(len(rows) - np.linalg.matrix_rank(saturated, tol=1e-8)) if rows else 0.0
+        self.variance = float(rest @ rest) / self.freedom if self.freedom > 0 else math.inf
+        design = np.hstack([self._blocks, self._expand(self._at)])
+        plain = np.linalg.pinv(design, rcond=1e-9)
+        self._known = (plain @ design)[len(seeds) :, len(seeds) :]  # what the runs determine
+        curvature = (plain @ values)[len(seeds) + len(chosen) :][: len(chosen)]
+        self._departure = float((curvature**2).sum()) * _DEPARTURE**2
+        noise = self.variance if math.isfinite(self.variance) else 1.0
+        noise = max(noise, 1e-9 * self._departure, 1e-300)  # of runs that are all alike
+        covariance = noise * np.eye(len(rows)) + self._departure * self._correlate(self._at, self._at)
+        self._inverse = np.linalg.inv(covariance) if rows else covariance
+        self._spread = np.linalg.pinv(design.T @ self._inverse @ design, rcond=1e-12)
+        self._terms = self._spread @ design.T @ self._inverse @ values
+        self._rest = values - design @ self._terms
+        self._design = design
+
+    def _expand(self, moved: ndarray) -> ndarray:
+        import numpy as np
+
+        parts = [moved, moved**2]
+        if self.mixed:
+            pairs = itertools.combinations(range(moved.shape[1]), 2)
+            parts += [moved[:, [i]] * moved[:, [j]] for i, j in pairs]
+        return np.hstack(parts)
+
+    @staticmethod
+    def _correlate(one: ndarray, other: ndarray) -> ndarray:
+        import numpy as np
+
+        squared = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
+        return np.exp(-squared / (2 * _SMOOTH**2))
+
+    def promise(self, moved: ndarray) -> tuple[ndarray, ndarray]:
+        """Return the gain of each of the places, given from the chosen one, and its variance: infinite where the runs
+        do not determine it."""
+        import numpy as np
+
+        here = np.zeros((1, moved.shape[1]))
+        terms = self._expand(moved)
+        full = np.hstack([np.zeros((len(moved), self._blocks.shape[1])), terms])
+        shared = self._departure * (self._correlate(moved, self._at) - self._correlate(here, self._at))
+        gains = -(full @ self._terms + shared @ self._inverse @ self._rest)
+        left = full - shared @ self._inverse @ self._design
+        own = 2 * self._departure * (1 - self._correlate(moved, here)[:, 0])
+        known = np.einsum("ij,jk,ik->i", shared, self._inverse, shared)
+        variances = np.maximum(own - known, 0.0) + np.einsum("ij,jk,ik->i", left, self._spread, left)
+        unknown = np.abs(terms @ self._known - terms).max(axis=1, initial=0.0) > 1e-6
+        unknown |= math.isinf(self.variance)
+        return np.where(unknown, 0.0, gains), np.where(unknown, math.inf, variances)
+
+
+def _count_terms(axes: int, mixed: bool) -> int:
+    return 2 * axes + (axes * (axes - 1) // 2 if mixed else 0)

@@ -1,0 +1,111 @@
+"""What other settings promise, against the formulas written out by hand and against valleys with a known truth."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ablate.verdict.outcomes import Outcome
+from ablate.verdict.valley import _DEPARTURE, _SMOOTH, list_rivals
+
+SEEDS = [0, 1, 2]
+
+
+def run(truth, places, seeds=SEEDS, sd=0.01, entropy=0, shared=1.0):
+    """Place -> seed -> outcome of a truth with an effect of each seed and a noise of each run."""
+    random = np.random.default_rng(entropy)
+    common = {seed: shared * random.normal() for seed in seeds}
+    return {
+        place: {seed: Outcome("trained", truth(*place) + common[seed] + sd * random.normal()) for seed in seeds}
+        for place in [tuple(np.atleast_1d(place).astype(float)) for place in places]
+    }
+
+
+def find(rivals, *place):
+    return next(one for one in rivals if one.place == pytest.approx(place))
+
+
+def bowl(x, best=0.0, curvature=0.1):
+    return 2.0 + curvature * (x - best) ** 2
+
+
+def test_a_gain_and_its_variance_are_those_of_a_normal_model_written_out():
+    """The seeds' effects and the quadratic have a flat prior, here a very wide one; the departure is a process."""
+    runs = run(bowl, [-2, -1, -0.5, 0, 1, 2], entropy=3)
+    rivals = list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS)
+    values = np.array([[own[seed].value for seed in SEEDS] for own in runs.values()])
+    rest = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
+    noise = (rest**2).sum() / ((6 - 1) * (3 - 1))
+    xs = np.array([place[0] for place in runs])
+    x, seed = np.repeat(xs, 3), np.tile(SEEDS, 6)
+    y = values.reshape(-1)
+    blocks = np.eye(3)[seed]
+    curvature = np.linalg.lstsq(np.column_stack([blocks, x, x**2]), y, rcond=None)[0][-1]
+    wanted = np.array([0.5, -1.0, 1.5])
+
+    def correlate(a, b):
+        return (_DEPARTURE * curvature) ** 2 * np.exp(-((a[:, None] - b[None]) ** 2) / (2 * _SMOOTH**2))
+
+    def wide(a, b):
+        return 1e6 * (np.outer(a, b) + np.outer(a**2, b**2)) + correlate(a, b)
+
+    prior = wide(x, x) + 1e6 * blocks @ blocks.T + noise * np.eye(len(x))
+    zero = np.zeros(1)
+    ahead = wide(wanted, x) - wide(zero, x)
+    own = wide(wanted, wanted) - wide(wanted, zero) - wide(zero, wanted) + wide(zero, zero)
+    gains = -ahead @ np.linalg.solve(prior, y - 0.0)
+    variances = np.diag(own - ahead @ np.linalg.solve(prior, ahead.T))
+    for place, gain, variance in zip(wanted, gains, variances, strict=True):
+        rival = find(rivals, place)
+        assert rival.gain == pytest.approx(gain, abs=2e-4)
+        assert math.sqrt(rival.variance) == pytest.approx(math.sqrt(variance), rel=2e-2)
+        assert rival.freedom == 10
+    assert {rival.place[0] for rival in rivals if rival.tried} == {-2.0, -1.0, -0.5, 1.0, 2.0}
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_the_best_of_a_valley_is_promised_its_gain(maximize):
+    sign = -1 if maximize else 1
+    runs = run(lambda x: sign * bowl(x, 0.5), [-2, -1, 0, 1, 2], sd=1e-4)
+    rivals = list_rivals(runs, (0.0,), [(-2.0, 3.0)], SEEDS, maximize)
+    best = max(rivals, key=lambda rival: rival.gain)
+    assert best.place == (0.5,)
+    assert best.gain == pytest.approx(0.025, rel=0.05)
+    assert all(-2 <= rival.place[0] <= 2 for rival in rivals)  # two steps from the chosen one
+
+
+def test_two_parameters_that_work_together():
+    def truth(x, y):
+        return 0.1 * (x - 0.5) ** 2 + 0.1 * (y + 0.5) ** 2 + 0.1 * (x - 0.5) * (y + 0.5)
+
+    places = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
+    rivals = list_rivals(run(truth, places, sd=1e-4), (0.0, 0.0), [(-2.0, 2.0)] * 2, SEEDS)
+    assert max(rivals, key=lambda rival: rival.gain).place == (0.5, -0.5)
+    assert find(rivals, 0.5, -0.5).gain == pytest.approx(truth(0, 0), rel=0.1)
+
+
+def test_nothing_is_known_where_nothing_was_run():
+    along = list_rivals(run(lambda x, y: bowl(x), [(-1, 0), (0, 0), (1, 0)]), (0.0, 0.0), [(-2.0, 2.0)] * 2, SEEDS)
+    assert all(math.isinf(rival.variance) == (rival.place[1] != 0) for rival in along)
+    two = list_rivals(run(bowl, [0, 1]), (0.0,), [(-2.0, 2.0)], SEEDS)  # no curvature
+    assert all(math.isinf(rival.variance) for rival in two if not rival.tried)
+    one = list_rivals(run(bowl, [-1, 0, 1], seeds=[0]), (0.0,), [(-2.0, 2.0)], SEEDS)  # no noise is known
+    assert all(math.isinf(rival.variance) for rival in one)
+    assert not any(rival.tried for rival in one)
+
+
+def test_settings_that_failed_are_no_rivals_and_what_is_far_speaks_for_itself():
+    runs = run(bowl, [-1, 0, 1, 5], sd=0.01)
+    runs[(1.5,)] = {0: Outcome("diverged"), 1: Outcome("trained", 0.0)}
+    rivals = list_rivals(runs, (0.0,), [(-2.0, 6.0)], SEEDS)
+    assert not any(rival.place == (1.5,) for rival in rivals)
+    far = find(rivals, 5.0)
+    gains = [runs[(0.0,)][seed].value - runs[(5.0,)][seed].value for seed in SEEDS]
+    assert far.gain == pytest.approx(sum(gains) / 3)
+    assert far.tried
+
+
+def test_of_many_parameters_one_is_moved_at_a_time():
+    places = [tuple(float(i == j) * s for j in range(5)) for i in range(5) for s in (-1, 1)] + [(0.0,) * 5]
+    rivals = list_rivals(run(lambda *x: sum(v * v for v in x), places), (0.0,) * 5, [(-2.0, 2.0)] * 5, SEEDS)
+    assert all(sum(v != 0 for v in rival.place) == 1 for rival in rivals)
