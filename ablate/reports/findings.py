@@ -20,7 +20,7 @@ from ablate.config.formatting import (
 )
 from ablate.experiment.metrics import describe_metric, is_score, list_parts
 from ablate.reports.labels import name_items, name_validation_item
-from ablate.sweeps.comparison import compare_record, compare_record_effects
+from ablate.sweeps.comparison import compare_record, compare_record_effects, list_claims
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import CHOOSING, FINISHED, Run
 from ablate.sweeps.spec import audit
@@ -34,8 +34,6 @@ CLAIMS: tuple[str, ...] = (
     "equivalent on most seeds",
     "additive",
     "additive on most seeds",
-    "fails more often",
-    "fails less often",
     "fails on all seeds",
     "baseline fails on all seeds",
 )
@@ -51,7 +49,7 @@ def describe_open_verdict(record: SweepRecord) -> Iterator[str]:
     yield from _note_seeds(record, compared)
     with contextlib.suppress(ConfigError):  # of a plugin that is gone
         yield from _note_deleted(record, compared)
-    yield from _note_missing(record, compared)
+    yield from _note_missing(record)
     yield from _note_crashes(record)
 
 
@@ -103,10 +101,9 @@ def _note_deleted(record: SweepRecord, compared: Mapping[str, Compared]) -> Iter
         )
 
 
-def _note_missing(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
+def _note_missing(record: SweepRecord) -> Iterator[str]:
     """Yield a sentence on the arms that may still try other settings."""
-    claims: dict[str, Claim] = {**compare_record_effects(record)} or {**compared}
-    open_claims = {name: claim.open for name, claim in claims.items() if claim.open}
+    open_claims = {name: claim.open for name, claim in list_claims(record).items() if claim.open}
     if arms := dict.fromkeys(arm for own in open_claims.values() for arm in own):
         names = join_words(open_claims)
         yield f"{join_words(arms)} may still try other settings. Until then nothing is claimed of {names}."
@@ -148,8 +145,8 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
 
 
 def _is_challenged(claim: Claim) -> bool:
-    """Return whether a claim takes other settings of the arms that lost into account."""
-    return bool(claim.challenge and claim.challenge.rivals)
+    """Return whether a claim takes other settings of the arms that lost into account; one on failures does not."""
+    return bool(claim.challenge and claim.challenge.rivals) and "fails" not in claim.kind
 
 
 def _describe_luck_of_losers(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:

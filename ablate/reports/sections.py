@@ -132,7 +132,7 @@ PARTS = (
         values=lambda r: effects_to_plain(r.effects, r.record.spec),
     ),
     Part(lambda r: tabulate_confirmed(r.record, r.confirmed)),
-    Part(lambda r: tabulate_challenges(r.record, r.confirmed), VERDICT),
+    Part(lambda r: tabulate_challenges(r.record), VERDICT),
     Part(
         lambda r: tabulate_speeds(r.record, r.speeds, r.times),
         SPEED,

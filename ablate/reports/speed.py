@@ -216,7 +216,7 @@ def draw_speeds(record: SweepRecord, speeds: Speeds, times: Speeds) -> Figure | 
                 place, ends = row + 0.2 * (i - 1), (share.low, most * 2 if share.high is None else share.high)
                 title = f"{arm}: {_format_share(share)} of the {name_axis(record, axis)}"
                 if share.value is None:
-                    marks.append(Text(0.97, place, f"{_format_share(share)}", looks[axis][0], "right", of_axes="x"))
+                    marks.append(Text(0.97, place, _format_share(share), looks[axis][0], "right", of_axes="x"))
                 else:
                     marks.append(Interval(share.value, place, ends, *looks[axis], title=title))
         rows = Axis(ticks=dict(enumerate(goal)), limits=(len(goal) - 0.5, -0.5), grid=False)

@@ -23,8 +23,8 @@ from ablate.reports.literature import count_failed
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.section import NOTHING, Column, Section, Table, list_settings, words
 from ablate.scheduler.donors import state_shared_starts
-from ablate.sweeps.challenges import describe_place
-from ablate.sweeps.comparison import compare_record_effects, list_earlier_pairs
+from ablate.sweeps.challenges import find_params
+from ablate.sweeps.comparison import compare_record_effects, list_claims, list_earlier_pairs
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import CHALLENGE, FRESH, Run, Runs
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_unit, tell_verdict
@@ -284,11 +284,10 @@ def _format_mean_of(outcomes: dict[int, Outcome]) -> str:
 # ---------------------------------------------------------------------------------------------------- challenge
 
 
-def tabulate_challenges(record: SweepRecord, compared: Mapping[str, Compared]) -> list[Section]:
+def tabulate_challenges(record: SweepRecord) -> list[Section]:
     """Return the further settings that arms tried before they were told that they lost; nothing if none did."""
     rows = [(arm, own) for arm in record.arms for own in list_tries(record, arm)]
-    claims: dict[str, Claim] = {**compare_record_effects(record)} or {**compared}
-    told = [text for name, claim in claims.items() if (text := _tell_challenge(record, name, claim))]
+    told = [text for name, claim in list_claims(record).items() if (text := _tell_challenge(record, name, claim))]
     if not rows:
         return [Section(_CHALLENGED, sentences=told)] if told else []
     columns = [
@@ -328,7 +327,7 @@ def _tell_challenge(record: SweepRecord, name: str, claim: Claim) -> str:
             told.append(f"nothing is known of some settings of {arm}")
             continue
         gain = format_uncertain(rival.gain, math.sqrt(rival.variance), sign=True)
-        settings = format_settings(describe_place(record, arm, rival.place), shorten_paths(record.spec.space(arm)))
+        settings = format_settings(find_params(record, arm, rival.place), shorten_paths(record.spec.space(arm)))
         told.append(f"{arm} at {settings} is expected to gain {gain} {unit} (one standard error)")
     stands = "stands at all other settings" if claim.challenge.held else "does not stand at all other settings"
     return f"{name}: the comparison {stands}; nearest to overturn it, {'; '.join(told)}."

@@ -21,6 +21,7 @@ from ablate.verdict.valley import NOTHING, Place, Rival, Valley, list_rivals
 MOST_CHOICES = 2
 """New choices that challenges may lead to, for each arm."""
 _APART = 1000.0  # steps between values that have no order
+_LIMIT = 2.5  # standard errors within which a rival may win, when the next one to try is chosen
 
 
 def build_valley(record: SweepRecord, arm: str) -> Valley:
@@ -53,12 +54,17 @@ def build_valley(record: SweepRecord, arm: str) -> Valley:
 
 def _list_untried(record: SweepRecord, arm: str, rivals: Iterable[Rival]) -> list[tuple[Rival, dict[str, Any]]]:
     """Return those of `rivals` that can be tried, with their settings, which are rounded."""
-    chosen = record.find_settings(arm)
-    known = {_place(record, arm, run.params, chosen) for run in record.runs.select(arm, CHALLENGE)}
-    known |= {_place(record, arm, chosen, chosen), *(rival.place for rival in rivals if rival.tried)}
+    chosen, known = record.find_settings(arm), _list_known(record, arm, rivals)
     free = [rival for rival in rivals if not rival.tried and max(map(abs, rival.place)) < _APART]
-    settings = [(rival, _to_params(record, arm, rival.place, chosen)) for rival in free]
+    settings = [(rival, find_params(record, arm, rival.place)) for rival in free]
     return [(rival, params) for rival, params in settings if _place(record, arm, params, chosen) not in known]
+
+
+def _list_known(record: SweepRecord, arm: str, rivals: Iterable[Rival]) -> set[Place]:
+    """Return the places that `arm` need not try: that of its choice, and those that it tried."""
+    chosen = record.find_settings(arm)
+    tried = {_place(record, arm, run.params, chosen) for run in record.runs.select(arm, CHALLENGE)}
+    return {_place(record, arm, chosen, chosen), *tried, *(rival.place for rival in rivals if rival.tried)}
 
 
 def _list_unfinished(record: SweepRecord, arm: str) -> list[int]:
@@ -83,27 +89,18 @@ def _place(record: SweepRecord, arm: str, params: Mapping[str, Any], chosen: Map
     return tuple(place)
 
 
-def describe_place(record: SweepRecord, arm: str, place: Place) -> dict[str, Any]:
-    """Return path -> value of the searched parameters that have an order, at a place."""
-    axes = record.spec.axes(arm)
-    return {
-        path: axes[path].value(here)
-        for path, here in zip(record.spec.space(arm), place, strict=True)
-        if path in axes and abs(here) < _APART
-    }
-
-
-def _to_params(record: SweepRecord, arm: str, place: Place, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings at a place, the inverse of `_place` for values that have an order."""
-    params, axes = dict(chosen), record.spec.axes(arm)
-    for path, here in zip(record.spec.space(arm), place, strict=True):
-        axis = axes.get(path)
-        if axis and is_number(chosen.get(path)) and abs(here - axis.place(chosen[path])) > 1e-4:
-            params[path] = axis.value(here)
+def find_params(record: SweepRecord, arm: str, place: Place) -> dict[str, Any]:
+    """Return the settings of `arm` at a place, the inverse of `_place`: those of its choice, but for what differs."""
+    params, axes = record.find_settings(arm), record.spec.axes(arm)
+    for (path, entry), here in zip(record.spec.space(arm).items(), place, strict=True):
+        if here >= _APART and not isinstance(entry, Range):
+            params[path] = entry[round(here / _APART) - 2]
+        elif path in axes and is_number(params.get(path)) and abs(here - axes[path].place(params[path])) > 1e-3:
+            params[path] = axes[path].value(here)
     return params
 
 
-def number_next(record: SweepRecord, arm: str) -> int:
+def _find_next_number(record: SweepRecord, arm: str) -> int:
     """Return the number of further settings of `arm`."""
     return max((run.number for run in record.runs.select(arm)), default=-1) + 1
 
@@ -111,34 +108,30 @@ def number_next(record: SweepRecord, arm: str) -> int:
 # ------------------------------------------------------------------ before an arm is told that it lost
 
 
-def list_tries(record: SweepRecord, claims: Iterable[Claim]) -> dict[str, tuple[int, dict[str, Any]]]:
-    """Return arm -> the number and the settings that it tries next, of the arms that some claim is not proven
-    against; those that are being tried come first."""
-    tries: dict[str, tuple[int, dict[str, Any]]] = {}
+def find_try(record: SweepRecord, claims: Iterable[Claim]) -> dict[str, tuple[int, dict[str, Any]]]:
+    """Return arm -> the number and the settings that are tried next; empty if none are. One arm tries at a time, to its
+    end, since what it finds may settle the claims that others would be challenged for."""
     for arm in record.chosen:
         for number in _list_unfinished(record, arm):
-            tries[arm] = number, record.runs.select(arm, CHALLENGE, number=number)[0].params
+            return {arm: (number, record.runs.select(arm, CHALLENGE, number=number)[0].params)}
     claims, counts = list(claims), Counter(run.arm for run in record.runs.select(stage=CHALLENGE))
     waiting = dict.fromkeys(arm for claim in claims for arm in claim.open)
     for arm in sorted(waiting, key=lambda arm: counts[arm]):
-        for params in () if tries else _propose(record, arm, claims):  # one after the other, as each may settle a claim
+        for params in _propose(record, arm, claims):
             if not validate_experiment(*record.spec.layers(arm), params):
-                tries[arm] = number_next(record, arm), params
-                break
-    return tries
+                return {arm: (_find_next_number(record, arm), params)}
+    return {}
 
 
 def _propose(record: SweepRecord, arm: str, claims: Iterable[Claim]) -> Iterator[dict[str, Any]]:
     """Yield settings that an arm may try, the most promising first: those of the winners, then those that endanger a
     claim most."""
-    spec, chosen = record.spec, record.find_settings(arm)
-    winners = [claim.challenge.arms for claim in claims if claim.challenge and arm in claim.open]
-    here, rivals = _place(record, arm, chosen, chosen), build_valley(record, arm).rivals
-    known = {here, *(rival.place for rival in rivals if rival.tried)}
-    known |= {_place(record, arm, run.params, chosen) for run in record.runs.select(arm, CHALLENGE)}
-    for other in dict.fromkeys(other for arms in winners if len(arms) == 2 for other in arms if other != arm):
+    chosen, rivals = record.find_settings(arm), build_valley(record, arm).rivals
+    here, known = _place(record, arm, chosen, chosen), _list_known(record, arm, rivals)
+    pairs = [claim.challenge.arms for claim in claims if claim.challenge and arm in claim.open]
+    for other in dict.fromkeys(other for arms in pairs if len(arms) == 2 for other in arms if other != arm):
         there = record.find_settings(other)
-        params = {**chosen, **{path: there[path] for path in spec.search if path in there}}
+        params = {**chosen, **{path: there[path] for path in record.spec.search if path in there}}
         if _place(record, arm, params, chosen) not in known:
             yield params
 
@@ -148,9 +141,6 @@ def _propose(record: SweepRecord, arm: str, claims: Iterable[Claim]) -> Iterator
         return -rival.reach(_LIMIT), away, rival.place
 
     yield from (params for _, params in sorted(_list_untried(record, arm, rivals), key=rank))
-
-
-_LIMIT = 2.5  # standard errors within which a rival may win, when the next one to try is chosen
 
 
 def choose_again(record: SweepRecord, claims: Iterable[Claim]) -> dict[str, int]:
@@ -177,10 +167,10 @@ def choose_again(record: SweepRecord, claims: Iterable[Claim]) -> dict[str, int]
 
 def list_extensions(
     record: SweepRecord, provisional: Mapping[str, Mapping[str, Any]]
-) -> dict[str, list[tuple[int, dict[str, Any]]]]:
-    """Return arm -> number and settings beyond the ends of its ranges that are to be run: one step beyond an end at
-    which some arm is best, for all arms that search the parameter. They take a step together, so that it does not
-    matter which of their runs ends first.
+) -> dict[str, tuple[int, dict[str, Any]]]:
+    """Return arm -> number and settings beyond an end of its ranges that are to be run: one step beyond an end at which
+    some arm is best, for all arms that search the parameter. They take a step together, so that it does not matter
+    which of their runs ends first.
 
     provisional: arm -> the settings that are its best so far."""
     taken = {arm: _count_steps(record, arm, params) for arm, params in provisional.items()}
@@ -193,19 +183,11 @@ def list_extensions(
             steps = {arm: taken[arm][path, end][0] for arm in arms}
             behind = [arm for arm in arms if steps[arm] < max(steps.values())]
             is_best = any(taken[arm][path, end][1] for arm in arms)
-            wanted: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-            for arm in behind if is_begun else arms if is_best else ():
-                if (there := _step_beyond(record, arm, provisional[arm], path, end, steps[arm] + 1)) is not None:
-                    wanted[arm] = [_number_step(record, arm, path, there)]
-            if wanted:
-                return wanted
+            these = behind if is_begun else arms if is_best else ()
+            wanted = {arm: _step_beyond(record, arm, provisional[arm], path, end, steps[arm] + 1) for arm in these}
+            if found := {arm: one for arm, one in wanted.items() if one}:
+                return found
     return {}
-
-
-def _number_step(record: SweepRecord, arm: str, path: str, params: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return number and settings of a step beyond a range: those of the run that was begun, or of a new one."""
-    begun = [run for run in record.runs.select(arm, EXTENSION) if run.params.get(path) == params[path]]
-    return (begun[-1].number, begun[-1].params) if begun else (number_next(record, arm), params)
 
 
 def _count_steps(record: SweepRecord, arm: str, params: Mapping[str, Any]) -> dict[tuple[str, str], tuple[int, bool]]:
@@ -221,10 +203,15 @@ def _count_steps(record: SweepRecord, arm: str, params: Mapping[str, Any]) -> di
 
 def _step_beyond(
     record: SweepRecord, arm: str, params: Mapping[str, Any], path: str, end: str, steps: int
-) -> dict[str, Any] | None:
-    """Return the settings of `arm` so many steps beyond an end; None if it may not be extended so far."""
+) -> tuple[int, dict[str, Any]] | None:
+    """Return number and settings of `arm` so many steps beyond an end, of the run that was begun if there is one; None
+    if it may not be extended so far."""
     axis = record.spec.axes(arm)[path]
     if steps > (axis.before if end == "lower" else axis.beyond):
         return None
     there = {**params, path: axis.value(-steps if end == "lower" else axis.length + steps)}
-    return None if any(validate_experiment(*record.spec.layers(arm), there)) else there
+    for run in record.runs.select(arm, EXTENSION):
+        if run.params.get(path) == there[path]:
+            return run.number, run.params
+    refused = validate_experiment(*record.spec.layers(arm), there)
+    return None if refused else (_find_next_number(record, arm), there)

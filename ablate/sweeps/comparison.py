@@ -9,13 +9,13 @@ from typing import Any
 
 from ablate.experiment.metrics import find_resolution
 from ablate.sweeps.budgets import read_outcomes
-from ablate.sweeps.challenges import build_valley, list_tries
+from ablate.sweeps.challenges import build_valley, find_try
 from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.runs import EXTENSION, FRESH, SEARCH, Run, Runs
 from ablate.sweeps.search.rungs import rank_reached, read_standings
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict import comparison
-from ablate.verdict.comparison import Compared, FreshOutcomes
+from ablate.verdict.comparison import Claim, Compared, FreshOutcomes
 from ablate.verdict.effects import Effect, compare_cells
 from ablate.verdict.looks import Looks
 
@@ -27,7 +27,8 @@ class Round:
     seeds: dict[str, int]
     """Arm -> seeds of its chosen settings."""
     tries: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
-    """Arm -> the number and the values of further settings that it tries before anything is claimed of it."""
+    """Arm -> the number and the values of further settings that are tried before anything is claimed of it; one arm
+    tries at a time."""
     is_block: bool = False
     """Whether a seed counts once all of these arms have ended it."""
 
@@ -52,6 +53,11 @@ def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
     if not record.spec.contrasts or not compare_record(record):
         return {}
     return compare_effects(record.spec, collect_outcomes(record), _find_resolution(record), record.scored)
+
+
+def list_claims(record: SweepRecord) -> dict[str, Claim]:
+    """Return the claims, by the name of the contrast or, where arms are compared with a baseline, of the arm."""
+    return {**compare_record_effects(record)} or {**compare_record(record)}
 
 
 def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
@@ -195,7 +201,7 @@ def _plan_pairs(record: SweepRecord) -> Round:
             seeds[arm] = max(done, min(done + 1, confirm.most_seeds))
     for baseline in {*baselines.values()}.intersection(chosen):
         seeds[baseline] = max(count for arm, count in seeds.items() if baselines[arm] == baseline)
-    return Round(seeds, list_tries(record, compared.values()))
+    return Round(seeds, find_try(record, compared.values()))
 
 
 def _plan_block(record: SweepRecord) -> Round:
@@ -204,7 +210,7 @@ def _plan_block(record: SweepRecord) -> Round:
     chosen = [arm for arm in record.arms if arm in record.chosen]
     done = [record.looks[cell].sizes[-1] if cell in record.looks else 0 for cell in chosen]
     target = max([confirm.first_seeds, *done])
-    tries = list_tries(record, effects.values()) if all(count == target for count in done) else {}
+    tries = find_try(record, effects.values()) if all(count == target for count in done) else {}
     is_known = not any(effect.kind == "figures" or effect.open for effect in effects.values())
     is_decided = all(effect.decided for effect in effects.values())
     if all(count == target for count in done) and is_known and confirm.is_sequential and not is_decided:

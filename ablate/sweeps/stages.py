@@ -15,10 +15,9 @@ from ablate.config.formatting import count_noun, join_words
 from ablate.sweeps.challenges import MOST_CHOICES, choose_again, list_extensions
 from ablate.sweeps.comparison import (
     collect_outcomes,
-    compare_record,
-    compare_record_effects,
     find_due_looks,
     list_candidates,
+    list_claims,
     plan_record,
 )
 from ablate.sweeps.records import SweepRecord, count_remaining
@@ -27,7 +26,6 @@ from ablate.sweeps.search.rungs import decide, read_standings
 from ablate.sweeps.search.space import Range, list_cells
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.verdict.comparison import Claim
 from ablate.verdict.outcomes import race
 from ablate.verdict.sequential import LEAST
 
@@ -253,8 +251,7 @@ class Extension(Stage):
         }
         return [
             _build_lane(record, Wanted(arm, EXTENSION, number, params), [record.spec.base(arm).seed])
-            for arm, own in list_extensions(record, provisional).items()
-            for number, params in own
+            for arm, (number, params) in list_extensions(record, provisional).items()
         ]
 
     def _find(self, record: SweepRecord, arm: str) -> dict[str, Any]:
@@ -443,7 +440,10 @@ class Challenge(Stage):
         """Return the new choices of arms that were challenged."""
         if not record.is_tested:
             return []
-        return [Decision(arm, CHOICE, {"trial": number}) for arm, number in _choose_again(record).items()]
+        return [
+            Decision(arm, CHOICE, {"trial": number})
+            for arm, number in choose_again(record, list_claims(record).values()).items()
+        ]
 
     def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
         return 0, 0  # which arm loses is not known
@@ -454,12 +454,6 @@ class Challenge(Stage):
             return runs.finished
         number, _ = tries[arm]
         return runs.finished - runs.select(number=number).finished + len(record.spec.choosing_seeds(arm))
-
-
-def _choose_again(record: SweepRecord) -> dict[str, int]:
-    """Return arm -> the number of its new choice."""
-    claims: dict[str, Claim] = {**compare_record_effects(record)} or {**compare_record(record)}
-    return choose_again(record, claims.values())
 
 
 def _build_lane(record: SweepRecord, wanted: Wanted, seeds: Sequence[int]) -> Lane:
@@ -542,7 +536,7 @@ def find_kept(record: SweepRecord, arm: str) -> set[str]:
     else:
         kept = [record.settled(arm), record.fresh(arm).find_best(record.spec.objective.direction)]
         tries = record.runs.select(arm, CHALLENGE)
-        if tries and (arm in plan_record(record).tries or arm in _choose_again(record)):
+        if tries and (arm in plan_record(record).tries or arm in choose_again(record, list_claims(record).values())):
             kept += tries
     return {run.run_id for run in kept if run is not None and run.run_id}
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import bound_mean
+from ablate.verdict.tails import count_outside
 
 Curve = Mapping[float, float]
 """Updates, or another cost -> the objective at a validation."""
@@ -41,8 +42,7 @@ def find_reach(
 ) -> Reach | None:
     """Return where the mean of `curves` reaches the mean of `goals`, one of each for each seed, and stays; with an
     interval that misses the true place with a probability of at most `level`. Between validations it is interpolated.
-    None for no seeds, and for curves
-    without two common validations that are finite.
+    None for no seeds, and for curves without two common validations that are finite.
 
     Args:
         curves: of the arm, at the same validations.
@@ -106,14 +106,12 @@ def bound_median(lowest: Sequence[float], highest: Sequence[float]) -> Median | 
     the interval between two of them in order that misses the true median with a probability of at most 5 %, whatever
     the distribution (the sign test's: Conover 1999, Practical Nonparametric Statistics, 3.2). A seed on which the arm
     failed, or never reached the goal, is infinite and stays: nothing but its rank is needed. None for no seeds."""
-    from scipy.special import bdtr
-
     n = len(lowest)
     if not n:
         return None
     below, above = sorted(lowest), sorted(highest)
     value = above[(n - 1) // 2] if n % 2 else (above[n // 2 - 1] + above[n // 2]) / 2
-    cut = max((k for k in range(1, n // 2 + 1) if 2 * bdtr(k - 1, n, 0.5) <= ALPHA), default=0)
+    cut = count_outside(n, ALPHA)
     return Median(value, below[cut - 1] if cut else None, above[n - cut] if cut else None)
 
 

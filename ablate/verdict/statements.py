@@ -446,7 +446,7 @@ class _EffectWording(_Wording):
         ends = f"by less than the {self.e.effect:.2g} {self.unit} that matter"
         ends += (
             f": {low} to {high} ({self.over()})"
-            if self.v.on_average
+            if self.e.kind in ("equivalent", "additive")
             else f" on a typical seed; {self.tell_tail(self.v)}"
         )
         if self.e.contrast.is_main:

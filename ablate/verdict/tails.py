@@ -152,6 +152,11 @@ def _measure_tail(differences: Sequence[float], middle: float, least_sd: float) 
 def _bound_median(ordered: Sequence[float], level: float) -> tuple[float, float] | None:
     """Return the two ordered values outside of which the sign test at `level` rejects a median; None where it rejects
     none."""
-    n = len(ordered)
-    out = sum(compare_failures(few, n - few) <= level for few in range((n + 1) // 2))
-    return (ordered[out - 1], ordered[n - out]) if out else None
+    out = count_outside(len(ordered), level)
+    return (ordered[out - 1], ordered[-out]) if out else None
+
+
+def count_outside(n: int, level: float) -> int:
+    """Return the place, from 1 on, of the lowest of `n` ordered values that the sign test at `level` does not reject as
+    their median; 0: it rejects none."""
+    return sum(compare_failures(few, n - few) <= level for few in range((n + 1) // 2))

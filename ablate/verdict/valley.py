@@ -87,7 +87,7 @@ def list_rivals(
     known = {
         place: {seed: sign * (one.value or 0.0) for seed, one in ended.items()}
         for place, ended in runs.items()
-        if place not in failed or place == chosen
+        if place not in failed
     }
     known[chosen] = {seed: sign * (o.value or 0.0) for seed, o in runs.get(chosen, {}).items() if o.trained}
     near = {place: own for place, own in known.items() if _distance(place, chosen) <= WINDOW + 1e-9}
@@ -150,7 +150,7 @@ class _Surface:
             len(rows), len(places)
         )
         values = np.array([value for _, _, value in rows])
-        self.mixed = len(chosen) > 1 and len(rows) - len(seeds) > _count_terms(len(chosen), True)
+        self.mixed = len(chosen) > 1 and len(rows) - len(seeds) > len(chosen) * (len(chosen) + 3) // 2
         saturated = np.hstack([self._blocks, cells])
         rest = values - saturated @ (np.linalg.pinv(saturated, rcond=1e-9) @ values)
         self.freedom = float(len(rows) - np.linalg.matrix_rank(saturated, tol=1e-8)) if rows else 0.0
@@ -202,7 +202,3 @@ class _Surface:
         unknown = np.abs(terms @ self._known - terms).max(axis=1, initial=0.0) > 1e-6
         unknown |= math.isinf(self.variance)
         return np.where(unknown, 0.0, gains), np.where(unknown, math.inf, variances)
-
-
-def _count_terms(axes: int, mixed: bool) -> int:
-    return 2 * axes + (axes * (axes - 1) // 2 if mixed else 0)

@@ -330,7 +330,7 @@ def test_all_candidates_are_shown(make):
 
 
 def test_other_settings_of_a_loser_are_shown(make):
-    (section,) = tabulate_challenges(*parts(make(CHALLENGED)))
+    (section,) = tabulate_challenges(make(CHALLENGED).record)
     first, *_, last = rows([section])
     assert section.title == "Other settings of the arms that lost"
     assert (first["arm"], first["trial"], first["lr"]) == ("pre", "1", "0.0003")
@@ -341,16 +341,16 @@ def test_other_settings_of_a_loser_are_shown(make):
     )
     assert "is expected to gain -0.0" in section.sentences[1]
     again = replace(CHALLENGED, chosen={"pre": 2})
-    chosen = [row["chosen"] for row in rows(tabulate_challenges(*parts(make(again))))]
+    chosen = [row["chosen"] for row in rows(tabulate_challenges(make(again).record))]
     assert chosen == ["no", "yes", "no", "no"]
-    (section,) = tabulate_challenges(*parts(make(build_challenged({}, {}))))  # before the first of them
+    (section,) = tabulate_challenges(make(build_challenged({}, {})).record)  # before the first of them
     assert section.table is None
     assert section.sentences == [
         "post: the comparison does not stand at all other settings; nearest to overturn it, nothing is known of some "
         "settings of pre."
     ]
-    assert tabulate_challenges(*parts(make(build_challenged({}, {"trials": 0})))) == []
-    assert tabulate_challenges(*parts(make(ALL_FAIL))) == []
+    assert tabulate_challenges(make(build_challenged({}, {"trials": 0})).record) == []
+    assert tabulate_challenges(make(ALL_FAIL).record) == []
 
 
 def test_json_has_the_candidates_and_the_further_settings(make):

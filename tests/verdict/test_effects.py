@@ -88,6 +88,9 @@ def test_interactions_are_told_apart_from_what_adds_up():
     assert added["a=1 x b=1"].name_kind() == "additive within 0.05"
     same = compare({name: cell(own) for name, own in draw(entropy=1).items()}, effect=0.05)
     assert {effect.kind for effect in same.values()} == {"equivalent", "additive"}
+    told = state_effects(same, unit="nats")
+    assert "differ by less than the 0.05 nats that matter: -0.0" in told
+    assert "on average not shown" not in told
     assert summarise_effects(same, "nats").startswith("Main effects: equivalent within 0.05: a=1 against a=0 (")
     values = draw(10, effects=(-0.1, -0.1, -0.2), entropy=1)
     values["11"][4] += 5.0

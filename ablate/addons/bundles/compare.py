@@ -192,8 +192,8 @@ def compare_sides(sides: Sequence[Side]) -> Comparison:
         notes.append("The sides differ in their data: losses on different data say nothing about the arms.")
     if not pairs:
         notes.append(
-            "No arm has a seed in the first side and in another, so there are no pairs: of the same model and data, "
-            "each sweep in a store has seeds of its own. Arms of one sweep are compared in pairs."
+            "No arm has a seed in the first side and in another, so there are no pairs. Sweeps of one store that train "
+            "the same model on the same data have seeds of their own; the arms of one sweep are compared in pairs."
         )
     return Comparison(named, settings, arms, pairs, notes)
 

@@ -44,7 +44,7 @@ class Axis:
         if len(numbers) < 2 or len(numbers) < len(values):
             return None
         low, high = numbers[0], numbers[-1]
-        log = entry.log if isinstance(entry, Range) else low > 0 and high / low >= 10
+        log = entry.log if isinstance(entry, Range) else low > 0 and _is_geometric(numbers)
         scaled = [math.log(n) if log else n for n in numbers]
         if isinstance(entry, Range):
             grid = entry.num or (entry.count if entry.whole and not log else None) or max(points, 3)
@@ -98,3 +98,12 @@ class Axis:
             closed.append(not is_accepted(round(last) + sign if self.whole else slightly))
             reach.append(steps)
         return replace(self, before=reach[0], beyond=reach[1], closed=(closed[0], closed[1]))
+
+
+def _is_geometric(numbers: Sequence[float]) -> bool:
+    """Return whether the ratios of neighbours are more alike than their differences; of two, whether they are far
+    apart."""
+    ratios, gaps = ([math.log(b / a) for a, b in pairwise(numbers)], [b - a for a, b in pairwise(numbers)])
+    if len(numbers) == 2:
+        return numbers[1] / numbers[0] >= 4
+    return max(ratios) / min(ratios) < max(gaps) / min(gaps)

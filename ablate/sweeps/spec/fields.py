@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
@@ -406,22 +406,18 @@ class SweepFields(Config):
             points = round(self.trials(arm) ** (1 / len(space))) if space else 0
             found = {path: axis for path, entry in space.items() if (axis := Axis.of(entry, points))}
 
-            def accepts(path: str) -> Callable[[Any], bool]:
+            def is_accepted(path: str, value: Any) -> bool:
                 low, high = self.challenge.bound.get(path, (None, None))
-
-                def is_accepted(value: Any) -> bool:
-                    if (low is not None and value < low) or (high is not None and value > high):
-                        return False
-                    try:
-                        Experiment.from_mapping(*layers, {path: value})
-                    except ConfigError:
-                        return False
-                    return True
-
-                return is_accepted
+                if (low is not None and value < low) or (high is not None and value > high):
+                    return False
+                try:
+                    Experiment.from_mapping(*layers, {path: value})
+                except ConfigError:
+                    return False
+                return True
 
             extend = self.challenge.extend
-            self._axes[arm] = {path: axis.extend(extend, accepts(path)) for path, axis in found.items()}
+            self._axes[arm] = {path: axis.extend(extend, partial(is_accepted, path)) for path, axis in found.items()}
         return self._axes[arm]
 
     @cached_property

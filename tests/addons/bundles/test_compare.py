@@ -46,7 +46,7 @@ def test_sweeps_of_the_same_model_in_one_store_have_means_and_no_pairs(run_sweep
     run_sweep("grid", name="again")
     comparison = compare(["grid", "again"])
     assert (comparison.pairs, comparison.settings) == ([], {})
-    assert any("each sweep in a store has seeds of its own" in note for note in comparison.notes)
+    assert any("have seeds of their own" in note for note in comparison.notes)
     _, failed, seeds = comparison.summarise(comparison.sides[1], "pre lr=0.003")
     assert (failed, seeds) == (0, 4)
 

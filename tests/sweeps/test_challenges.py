@@ -1,0 +1,107 @@
+"""Further settings of an arm through the stages of the engine: steps beyond a range, tries of a loser, new choices."""
+
+import math
+
+import pytest
+
+from ablate.sweeps.comparison import list_claims
+from ablate.sweeps.runs import CHALLENGE, EXTENSION, FRESH
+from ablate.sweeps.spec.sweep import Sweep
+from benchmarks.simulation.losses import draw_normal
+from benchmarks.simulation.sweeps import replay_design
+
+LR = "optimizer.lr"
+RATES = [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2]
+ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
+OWN = 0.01
+
+
+def run(best, steep=None, floors=None, entropy=0, **parts):
+    """What a sweep ends with whose arms are best at the rates `best`; `steep`: their curvatures, in noise of a run."""
+    spec = Sweep.from_tree(
+        {"name": "t", "arms": ARMS, "search": {LR: RATES}, "sampler": "grid", "confirm": {"seeds": 8}, **parts}
+    )
+
+    def train(arm, params, seed):
+        steps = math.log2(params[LR] / best[arm])
+        loss = 2.0 + (floors or {}).get(arm, 0) + OWN * (steep or {}).get(arm, 2.0) * steps**2
+        return loss + draw_normal(entropy, seed) + OWN * draw_normal(entropy, seed, arm, params[LR])
+
+    return replay_design(spec, train, {arm: [{LR: rate} for rate in RATES] for arm in ARMS}).record
+
+
+def rates(record, arm, stage):
+    return [run.params[LR] for run in record.runs.select(arm, stage)]
+
+
+def test_a_range_is_extended_for_all_arms_while_one_is_best_at_its_end():
+    record = run({"pre": 4e-3, "post": 3.2e-2})
+    steps = [3.2e-2, 6.4e-2]  # the second since post is best at the first
+    assert rates(record, "post", EXTENSION) == pytest.approx(steps)
+    assert rates(record, "pre", EXTENSION) == pytest.approx(steps)
+    assert record.find_settings("post")[LR] == pytest.approx(3.2e-2)
+    assert list_claims(record)["post"].kind == "undecided"
+    assert not run({"pre": 4e-3, "post": 4e-3}).runs.select(stage=EXTENSION)
+
+
+@pytest.mark.parametrize("challenge", [{"extend": 0}, {"extend": 1}, {"extend": 2}])
+def test_nothing_is_claimed_of_an_arm_that_is_still_at_an_end(challenge):
+    record = run({"pre": 4e-3, "post": 0.3}, challenge=challenge)
+    assert rates(record, "post", EXTENSION) == pytest.approx([3.2e-2, 6.4e-2][: challenge["extend"]])
+    claim = list_claims(record)["post"]
+    assert (claim.kind, list(claim.challenge.edges)) == ("undecided", ["post"])
+    bounded = run({"pre": 4e-3, "post": 0.3}, challenge={"bound": {LR: [None, 1.6e-2]}})
+    assert not bounded.runs.select(stage=EXTENSION)
+    assert list_claims(bounded)["post"].kind == "worse"  # at a bound it is tuned
+
+
+def test_an_arm_that_was_badly_tuned_finds_its_best_and_has_not_lost():
+    """Between two rates of its grid the valley of post is as deep as that of pre, and too narrow to be met."""
+    best, steep = {"pre": 4e-3, "post": 4e-3 * 2**0.5}, {"pre": 2, "post": 40}
+    alone = list_claims(run(best, steep, challenge={"trials": 0}))["post"]
+    assert alone.kind == "worse"
+    record = run(best, steep)
+    claim = list_claims(record)["post"]
+    assert claim.kind == "undecided"
+    assert not rates(record, "pre", CHALLENGE)  # which did not lose
+    tested = {run.number: run.params[LR] for run in record.runs.select("post", FRESH)}
+    assert len(tested) > 1
+    assert abs(math.log2(tested[record.chosen["post"]] / best["post"])) < 0.2
+    assert len(record.fresh("post")) == 8  # on the same fresh seeds
+    tries = record.runs.select("post", CHALLENGE)
+    assert {run.seed for run in tries} == {*record.spec.choosing_seeds("post")}
+    assert len({run.number for run in tries}) <= 6
+
+
+def test_the_first_try_is_at_the_settings_of_the_winner():
+    record = run({"pre": 2e-3, "post": 8e-3 * 2**0.5}, {"pre": 2, "post": 40})
+    assert record.find_settings("pre")[LR] == 2e-3
+    assert record.runs.select("post", CHALLENGE)[0].params == {LR: 2e-3}
+
+
+def test_an_arm_that_is_worse_at_its_best_has_lost():
+    record = run({"pre": 4e-3, "post": 4e-3 * 2**0.5}, {"pre": 2, "post": 40}, {"post": 0.1})
+    claim = list_claims(record)["post"]
+    assert (claim.kind, claim.challenge.held) == ("worse", True)
+    seen = math.log2(4e-3 * 2**0.5 / record.find_settings("post")[LR])
+    assert 0.1 - 0.05 < claim.difference.mean < 0.1 + OWN * 40 * seen**2 + 0.05
+
+
+def test_what_the_tries_leave_open_is_not_claimed():
+    record = run({"pre": 4e-3, "post": 4e-3 * 2**0.5}, {"pre": 2, "post": 40}, challenge={"trials": 1})
+    claim = list_claims(record)["post"]
+    assert claim.kind == "undecided"
+    assert claim.name_kind() in ("inconclusive, as the tuning was not exhausted", "inconclusive with 8 seeds")
+    assert len({run.number for run in record.runs.select("post", CHALLENGE)}) == 1
+
+
+@pytest.mark.parametrize("steep", [0.0, 0.2, 5.0, 100.0])
+def test_every_sweep_ends_and_changes_a_choice_at_most_twice(steep):
+    for entropy in range(6):
+        best = {"pre": 4e-3 * 2 ** (0.1 * entropy), "post": 8e-3 * 2 ** (-0.13 * entropy)}
+        record = run(best, {"pre": 1.0, "post": steep}, {"post": 0.02 * (entropy % 3 - 1)}, entropy, confirm={
+            "seeds": {"min": 3, "max": 6}, "effect": 0.02,
+        })  # fmt: skip
+        for arm in ARMS:
+            assert len({run.number for run in record.runs.select(arm, FRESH)}) <= 3
+            assert len({run.number for run in record.runs.select(arm, CHALLENGE)}) <= 6
