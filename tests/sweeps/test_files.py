@@ -56,7 +56,7 @@ RECIPES = {  # sweeps/dispute.yaml: recipe -> the one setting in which it differ
 }  # fmt: skip
 FACTORS = {"muon": ("optimizer",), "dispute-small": ("schedule.warmup_fraction",),  # of those, what a file compares
            "dispute-small-mix": ("trainer.gradient_clip_val", "trainer.max_steps", "trainer.precision")}  # fmt: skip
-OWN_RANGES = {"init-language-beyond", "init-language-edges"}  # of each arm, around what it chose before: confounds
+OWN_RANGES = {"init-language-beyond"}  # of each arm, around what it chose before: confounds
 FACTORS |= {f"dispute-{size}": tuple(path for path, _ in RECIPES.values()) for size in ("350m", "1b-50k", "1b")}
 SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
     "data.val_fraction": 0.0005, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
