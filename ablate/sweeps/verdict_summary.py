@@ -64,8 +64,8 @@ def tell_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
 
 
 def summarise_verdict(record: SweepRecord) -> str:
-    """Return the verdict so far on all arms in one line: 'Verdict against pre: post worse (+0.100 ± 0.021, n = 5); mix
-    inconclusive with 5 seeds (-0.010 ± 0.034, n = 3; failed on 2 of 5 seeds).'"""
+    """Return the verdict so far on all arms in one line: 'Verdict against pre: post worse (mean +0.100 ± 0.021, n = 5);
+    mix inconclusive with 5 seeds (mean -0.010 ± 0.034, n = 3; failed on 2 of 5 seeds).'"""
     compared, baseline = compare_record(record), record.spec.compared_with
     if not compared:
         if not record.spec.confirm.most_seeds:
@@ -118,10 +118,10 @@ def _tell_failures(c: Compared) -> str:
 
 
 def _tell_figures(c: Compared, bounds: tuple[float, float]) -> str:
-    """Return ' (+0.100 ± 0.021, n = 3; failed on 2 of 5 seeds)'; no difference without an interval."""
+    """Return ' (mean +0.100 ± 0.021, n = 3; failed on 2 of 5 seeds)'; no difference without an interval."""
     parts = [_tell_failures(c)]
     if (d := c.difference) is not None:
-        told = f"{format_estimate(d, sign=True, bounds=bounds)}, " if d.interval else "no interval, "
+        told = f"mean {format_estimate(d, sign=True, bounds=bounds)}, " if d.interval else "no interval, "
         parts.insert(0, f"{told}n = {d.n}")
     text = "; ".join(filter(None, parts))
     return f" ({text})" if text else ""

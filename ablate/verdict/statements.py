@@ -10,7 +10,7 @@ from ablate.verdict.effects import CLAIMS, Effect, EffectKind
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.sequential import LEAST
 
-_ON_AVERAGE = ("better", "worse", "equivalent", "better together", "worse together", "additive")
+_ON_AVERAGE = ("better", "worse", "mixed", "equivalent", "better together", "worse together", "additive")
 _FEW = 3  # effects whose amounts are all given, whatever the verdict
 INTERACTING: tuple[EffectKind, ...] = (
     *("better together", "worse together"),
@@ -95,8 +95,8 @@ def state_basis(compared: Iterable[Claim]) -> list[str]:
     ]
     if any(c.kind in _ON_AVERAGE for c in tested):
         basis.append(
-            "What is claimed is claimed of a typical seed; that it holds on average assumes that no seeds too rare to "
-            "show here end far off."
+            "A typical seed is the median over seeds; the interval of a mean assumes that no seeds too rare to show "
+            "here end far off."
         )
     return basis
 
@@ -126,6 +126,13 @@ class _Wording:
         """Return whether the side that is shown is an improvement."""
         return v.side * self.better > 0
 
+    def tell_size(self, v: Versus, when: str = "") -> str:
+        """Return of which seeds a difference is claimed, and its mean, as the end of a sentence."""
+        assert v.difference is not None
+        if v.on_average:
+            return f"on a typical seed{when}; mean difference {self.amount(v.difference)} ({self.over(v)})"
+        return f"on {v.count_majority()}; {self.tell_tail(v)}"
+
     def tell_tail(self, v: Versus) -> str:
         """Return why a claim is about the typical seed alone, as a clause."""
         assert v.difference is not None
@@ -148,6 +155,15 @@ class _Wording:
         if not v.typical.agrees_at:
             return f"{told}, too few while more are planned"
         return f"{told}: a tail carries the mean" if v.typical.tail == side else f"{told}: not on enough of them"
+
+    def tell_within(self, on_average: bool, v: Versus) -> str:
+        """Return that a difference is less than matters, as the end of a sentence."""
+        assert v.difference is not None
+        low, high = format_ends(v.difference)
+        mean = (
+            f"the mean difference lies between {low} and {high} ({self.over(v)})" if on_average else self.tell_tail(v)
+        )
+        return f"differ by less than the {self.claim.effect:.2g} {self.unit} that matter on a typical seed; {mean}"
 
     def tell_small(self, v: Versus) -> str:
         """Return a clause that a claimed difference is less than matters; empty if it is not."""
@@ -209,29 +225,16 @@ class _ArmWording(_Wording):
     def _claim(self, v: Versus) -> str:
         d = v.difference
         assert d is not None
-        amount = self.amount(d)
-        if not v.on_average:
-            word = "better" if self.is_better(v) else "worse"
-            text = f"{self.arm} is {word} than {self.baseline} on {v.count_majority()}; {self.tell_tail(v)}"
-            if v.failed or v.other_failed:
-                text += f"; it {self._failures(v)}{self._weigh(v)}"
-        elif v.failed or v.other_failed:
-            word = "is better than" if self.is_better(v) else "is worse than"
-            text = f"{self.arm} {word} {self.baseline} by {amount} when it trains ({self.over(v)})"
+        failed = v.failed or v.other_failed
+        text = f"{self.arm} is {'better' if self.is_better(v) else 'worse'} than {self.baseline} "
+        text += self.tell_size(v, " when it trains" if failed else "")
+        if failed:
             text += f"; it {self._failures(v)}{self._weigh(v)}"
-        else:
-            word = "beats" if self.is_better(v) else "is worse than"
-            text = f"{self.arm} {word} {self.baseline} by {amount} ({self.over(v)})"
         return f"{text}{self.tell_small(v)}."
 
     def _equivalent(self, v: Versus) -> str:
         assert v.difference is not None
-        low, high = format_ends(v.difference)
-        text = f"{self.arm} and {self.baseline} differ by less than the {self.c.effect:.2g} {self.unit} that matter"
-        if self.c.kind == "equivalent":
-            text += f": {low} to {high} ({self.over(v)})"
-        else:
-            text += f" on a typical seed; {self.tell_tail(v)}"
+        text = f"{self.arm} and {self.baseline} {self.tell_within(self.c.kind == 'equivalent', v)}"
         return f"{text}; it {self._failures(v)}." if v.failed else f"{text}."
 
     def _undecided(self, v: Versus) -> str:
@@ -419,39 +422,20 @@ class _EffectWording(_Wording):
         return f"{text}." if equal else f"{text}, which does not show that either fails more often."
 
     def _claim(self) -> str:
-        d = self.v.difference
-        assert d is not None
         word = "better" if self.is_better(self.v) else "worse"
-        when = " when all cells train" if self.v.left_out else ""
-        text = f"{self.level} is {word} than {self.reference} by {self.amount(d)}{when} ({self.over()})"
-        if not self.v.on_average:
-            text = (
-                f"{self.level} is {word} than {self.reference} on {self.v.count_majority()}; {self.tell_tail(self.v)}"
-            )
-        return f"{text}{self.tell_small(self.v)}.{self._failures()}"
+        size = self.tell_size(self.v, " when all cells train" if self.v.left_out else "")
+        return f"{self.level} is {word} than {self.reference} {size}{self.tell_small(self.v)}.{self._failures()}"
 
     def _interact(self) -> str:
-        d = self.v.difference
-        assert d is not None
         word = "better" if self.is_better(self.v) else "worse"
-        told = f"by {self.amount(d)} ({self.over()})"
-        if not self.v.on_average:
-            told = f"on {self.v.count_majority()}; {self.tell_tail(self.v)}"
-        text = f"{self.subject} are {word} together than the sum of their effects {told}"
+        text = f"{self.subject} are {word} together than the sum of their effects {self.tell_size(self.v)}"
         return f"{text}.{self._failures()}"
 
     def _equivalent(self) -> str:
-        assert self.v.difference is not None
-        low, high = format_ends(self.v.difference)
-        ends = f"by less than the {self.e.effect:.2g} {self.unit} that matter"
-        ends += (
-            f": {low} to {high} ({self.over()})"
-            if self.e.kind in ("equivalent", "additive")
-            else f" on a typical seed; {self.tell_tail(self.v)}"
-        )
+        within = self.tell_within(self.e.kind in ("equivalent", "additive"), self.v)
         if self.e.contrast.is_main:
-            return f"{self.level} and {self.reference} differ {ends}.{self._failures()}"
-        return f"What {self.subject} do together differs from the sum of their effects {ends}.{self._failures()}"
+            return f"{self.level} and {self.reference} {within}.{self._failures()}"
+        return f"What {self.subject} do together and the sum of their effects {within}.{self._failures()}"
 
     def _fails(self) -> str:
         text = f"{self.level} {self.e.kind} than {self.reference}; when all cells train, {self._limits()}."

@@ -71,10 +71,16 @@ def _list_failures(arms: Mapping[str, Compared]) -> str:
 
 
 _WORDS = {
-    "better": ("is better than BASELINE", "are better than BASELINE"),
-    "better, failed more": ("is better than BASELINE when it trains", "are better than BASELINE when they train"),
-    "worse": ("is worse than BASELINE", "are worse than BASELINE"),
-    "worse, failed less": ("is worse than BASELINE when it trains", "are worse than BASELINE when they train"),
+    "better": ("is better than BASELINE on a typical seed", "are better than BASELINE on a typical seed"),
+    "better, failed more": (
+        "is better than BASELINE on a typical seed when it trains",
+        "are better than BASELINE on a typical seed when they train",
+    ),
+    "worse": ("is worse than BASELINE on a typical seed", "are worse than BASELINE on a typical seed"),
+    "worse, failed less": (
+        "is worse than BASELINE on a typical seed when it trains",
+        "are worse than BASELINE on a typical seed when they train",
+    ),
     "better on most seeds": (
         "is better than BASELINE on most seeds (on average not shown)",
         "are better than BASELINE on most seeds (on average not shown)",
@@ -90,7 +96,7 @@ _WORDS = {
         "trained although BASELINE trained on no seed",
         ("trained although BASELINE trained on no seed"),
     ),
-    "equivalent": ("is equivalent to BASELINE", "are equivalent to BASELINE"),
+    "equivalent": ("is equivalent to BASELINE on a typical seed", "are equivalent to BASELINE on a typical seed"),
     "equivalent on most seeds": (
         "is equivalent to BASELINE on a typical seed (on average not shown)",
         "are equivalent to BASELINE on a typical seed (on average not shown)",
@@ -120,11 +126,11 @@ def _name_group(c: Compared, maximize: bool) -> str:
 
 
 def _format_amount(c: Compared, unit: str) -> str:
-    """Return ' (by 0.27 ± 0.15 nats)', with the number of seeds where both trained on fewer than there were."""
+    """Return ' (mean 0.27 ± 0.15 nats)', with the number of seeds where both trained on fewer than there were."""
     d, v = c.difference, c.versus
     if d is None or v is None:
         return ""
     if not v.on_average:
         return f" ({v.count_majority()})"
     n = f", n = {d.n}" if v.left_out else ""
-    return f" (by {format_uncertain(abs(d.mean), d.half_width)} {unit}{n})"
+    return f" (mean {format_uncertain(abs(d.mean), d.half_width)} {unit}{n})"

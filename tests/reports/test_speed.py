@@ -64,7 +64,7 @@ def test_a_target_has_a_table_of_its_own(told):
 def test_equal_cost_is_told_beside_the_verdict(told):
     long = [{100: 1.9, 200: 1.5 + i / 10} for i in range(5)]
     made, _, plain = told(build_record({"base": BASE, "arm": long}, compare={"at": "tokens"}))
-    assert "each arm at its chosen settings, at equal tokens: arm beats base by" in made.verdict
+    assert "each arm at its chosen settings, at equal tokens: arm is better than base on a typical seed" in made.verdict
     assert (
         "All arms are compared at 1 k tokens, the most that every run has reached; interpolated between validations, "
         "and before the end of their schedule: arm after 50 % of its updates." in made.verdict

@@ -80,7 +80,7 @@ def test_stuck_seeds_fail_where_the_trivial_loss_is_known():
     found, text = judge(build_record(values))
     assert (found["post"].kind, found["post"].failures.stuck) == ("mixed", 2)
     assert name_verdict(build_record(values), "post", found) == "mixed: better when it trains, failed more"
-    assert "when it trains (over the 3 of 5 seeds on which both trained; 2 left out); it failed on 2 of 5 seeds" in text
+    assert "nats (over the 3 of 5 seeds on which both trained; 2 left out); it failed on 2 of 5 seeds" in text
     unknown = build_record(values, trivial_loss=None)
     found, _ = judge(unknown)
     assert (found["post"].failures.failed, found["post"].difference.n) == (0, 5)
@@ -180,8 +180,13 @@ def test_two_seeds_are_figures():
             "post is better by 0.0460 ± 0.0073 nats (n = 5), but pre may still",
         ),
         ({3e-3: [2.0, 2.13, 2.13]}, 1, "inconclusive, as the tuning was not exhausted", "pre's tuning was not exhaust"),
-        (WORSE_TRIES, 3, "better", "post beats pre by 0.0460 ± 0.0073 nats (n = 5)."),
-        ({}, 0, "better", "On fresh seeds, each arm at its chosen settings: post beats pre"),
+        (
+            WORSE_TRIES,
+            3,
+            "better",
+            "post is better than pre on a typical seed; mean difference 0.0460 ± 0.0073 nats (n = 5).",
+        ),
+        ({}, 0, "better", "On fresh seeds, each arm at its chosen settings: post is better than pre"),
     ],
 )
 def test_a_loser_is_challenged(tries, trials, word, told):

@@ -199,7 +199,7 @@ def test_the_report_shows_effects_in_every_form(record, tmp_path, monkeypatch):
     assert [path.name for path in made.figures][:2] == ["effects.png", "verdict.png"]
     text = " ".join(made.table().split())
     assert "Effects of the components on fresh seeds (val/loss, lower is better)" in text
-    assert "norm=lns is better than norm=pre by" in text
+    assert "norm=lns is better than norm=pre on a typical seed; mean difference" in text
     assert text.endswith(made.summary)
     assert made.summary.startswith("Verdict. Main effects: better: norm=lns against norm=pre (-0.1")
     plain = json.loads(json.dumps(made.to_dict(), allow_nan=False))

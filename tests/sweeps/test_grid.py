@@ -115,9 +115,9 @@ def test_the_report_shows_arms_at_points_and_says_in_one_sentence_what_was_found
     assert "best trial" not in text
     d = made.confirmed["post lr=0.003"].difference
     assert made.summary == (
-        "Verdict. On 10 fresh seeds, with an error of at most 5 % for all 5 comparisons together: at lr=0.003 post (by "
-        f"{-d.mean:.2g} ± {d.half_width:.2g} nats) is better than pre, mix is inconclusive; at lr=0.025 "
-        "post fails more often than pre, mix is inconclusive (failed seeds of 10: post 10)."
+        "Verdict. On 10 fresh seeds, with an error of at most 5 % for all 5 comparisons together: at lr=0.003 post "
+        f"(mean {-d.mean:.2g} ± {d.half_width:.2g} nats) is better than pre on a typical seed, mix is inconclusive; at "
+        "lr=0.025 post fails more often than pre, mix is inconclusive (failed seeds of 10: post 10)."
     )
     assert " ".join(text.split()).endswith(made.summary)
     plain = made.to_dict()

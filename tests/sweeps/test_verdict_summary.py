@@ -34,8 +34,8 @@ def run(floors, trials=None, seeds=3, objective=None):
 
 def test_each_arm_is_told_with_its_difference():
     record = run({"pre": 2.1, "post": 2.5, "mix": 2.1})
-    assert summarise_verdict(record).startswith("Verdict against pre: post worse (+0.3")
-    assert "; mix inconclusive with 3 seeds (" in summarise_verdict(record)
+    assert summarise_verdict(record).startswith("Verdict against pre: post worse (mean +0.3")
+    assert "; mix inconclusive with 3 seeds (mean " in summarise_verdict(record)
     assert not is_open(record)
 
 
@@ -97,7 +97,7 @@ def test_a_difference_without_an_interval_is_no_number_and_failures_are_told():
     known = run(
         {"pre": 2.1, "post": 2.5}, seeds=5, objective=lambda *point: fail(*point) if point[2] == 5 else valley(*point)
     )
-    assert re.search(r"\(\+0\.\d+ ± 0\.\d+, n = 4; failed on 1 of 5 seeds\)\.$", summarise_verdict(known))
+    assert re.search(r"\(mean \+0\.\d+ ± 0\.\d+, n = 4; failed on 1 of 5 seeds\)\.$", summarise_verdict(known))
 
 
 def test_the_verdict_is_the_last_line_of_a_log():

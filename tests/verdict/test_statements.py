@@ -30,14 +30,14 @@ def state(arm, base, *, effect=None, **more):
 @pytest.mark.parametrize(
     ("arm", "base", "sentence"),
     [
-        (seeds(1.9), flat(), "post beats pre by 0.100 ± 0.021 nats (n = 5)."),
-        (seeds(2.1), flat(), "post is worse than pre by 0.100 ± 0.021 nats (n = 5)."),
+        (seeds(1.9), flat(), "post is better than pre on a typical seed; mean difference 0.100 ± 0.021 nats (n = 5)."),
+        (seeds(2.1), flat(), "post is worse than pre on a typical seed; mean difference 0.100 ± 0.021 nats (n = 5)."),
         (
             seeds(1.9, fail=[1]),
             flat(),
-            "post is better than pre by 0.105 ± 0.022 nats when it trains (over the 4 of 5 seeds on which both "
-            "trained; 1 left out); it failed on 1 of 5 seeds, pre on 0 of 5, which does not show that either fails "
-            "more often.",
+            "post is better than pre on a typical seed when it trains; mean difference 0.105 ± 0.022 nats (over the "
+            "4 of 5 seeds on which both trained; 1 left out); it failed on 1 of 5 seeds, pre on 0 of 5, which does not "
+            "show that either fails more often.",
         ),
         (
             seeds(2.0),
@@ -96,7 +96,8 @@ def test_sentences(arm, base, sentence):
 
 def test_equivalence_and_small_differences():
     text = state(seeds(2.0), flat(), effect=0.05)
-    assert "post and pre differ by less than the 0.05 nats that matter: -0.021 to +0.021 (n = 5)." in text
+    told = "that matter on a typical seed; the mean difference lies between -0.021 and +0.021 (n = 5)."
+    assert f"post and pre differ by less than the 0.05 nats {told}" in text
     assert "; that is less than the 0.2 nats that matter." in state(seeds(1.9), flat(), effect=0.2)
 
 

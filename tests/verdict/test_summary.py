@@ -28,19 +28,20 @@ def say(arms, places=None, **more):
 def test_arms_of_one_verdict_are_told_together_and_failures_last():
     told = say({"pre": seeds(2), "post": seeds(1.9), "mix": seeds(1.8), "lns": seeds(2.0001, fail=2)}, effect=0.001)
     assert told == (
-        "On 10 fresh seeds, with an error of at most 5 % for all 3 comparisons together: post (by 0.099 ± 0.013 nats) "
-        "and mix (by 0.199 ± 0.013 nats) are better than pre, lns is inconclusive (failed seeds of 10: "
-        "lns 2)."
+        "On 10 fresh seeds, with an error of at most 5 % for all 3 comparisons together: post (mean 0.099 ± 0.013 "
+        "nats) and mix (mean 0.199 ± 0.013 nats) are better than pre on a typical seed, lns is inconclusive (failed "
+        "seeds of 10: lns 2)."
     )
 
 
 @pytest.mark.parametrize(
     ("arm", "words"),
     [
-        (seeds(2.1), "post (by 0.101 ± 0.010 nats) is worse than pre."),
+        (seeds(2.1), "post (mean 0.101 ± 0.010 nats) is worse than pre on a typical seed."),
         (
             seeds(1.9, fail=1),
-            "(by 0.099 ± 0.012 nats, n = 9) is better than pre when it trains (failed seeds of 10: post 1).",
+            "(mean 0.099 ± 0.012 nats, n = 9) is better than pre on a typical seed when it trains (failed "
+            "seeds of 10: post 1).",
         ),
         (seeds(2.1, fail=10), "post fails more often than pre (failed seeds of 10: post 10)."),
         (seeds(2.0, fail=10), "post fails more often than pre"),
@@ -60,9 +61,9 @@ def test_too_few_seeds_for_the_exact_test_are_told_as_a_fact():
 def test_places_follow_each_other():
     arms = {"pre a": seeds(2), "post a": seeds(1.9), "pre b": seeds(2), "post b": seeds(2.1)}
     told = say(arms, {"at a": ["pre a", "post a"], "at b": ["pre b", "post b"]})
-    assert ": at a post (by 0.099 ± " in told
-    assert " is better than pre; at b post (by 0.101 ± " in told
-    assert told.endswith("is worse than pre.")
+    assert ": at a post (mean 0.099 ± " in told
+    assert " is better than pre on a typical seed; at b post (mean 0.101 ± " in told
+    assert told.endswith("is worse than pre on a typical seed.")
 
 
 def test_nothing_is_said_without_a_verdict():

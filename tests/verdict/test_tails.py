@@ -93,7 +93,7 @@ def test_without_a_tail_the_interval_needs_the_seeds():
     even = [-0.10, -0.12, -0.08, -0.11, -0.09, -0.13, -0.07, -0.10, -0.11, -0.12]
     compared = judge(even)
     assert (compared["mix"].kind, compared["mix"].versus.on_average) == ("better", True)
-    assert "What is claimed is claimed of a typical seed; that it holds on average assumes" in state_verdict(
+    assert "A typical seed is the median over seeds; the interval of a mean assumes" in state_verdict(
         compared, "pre", unit="nats"
     )
     carried = [-0.01, -0.02, -0.01, -0.02, 1.0, 1.1, 0.9, 1.05, 1.0, 0.95]
