@@ -1,7 +1,7 @@
 """What sweeps claim of equal arms whose best settings differ, without and with the challenge, and what that costs.
 
     python benchmarks/challenge.py --sweeps 200             # as docs/explanation/verdict-simulation.md
-    python benchmarks/challenge.py --sweeps 100 --valleys apart steep --searches tpe --seeds "3 to 12"
+    python benchmarks/challenge.py --sweeps 100 --valleys apart steep --searches "gp, two" --seeds "3 to 12"
 
 Whole sweeps without training, through the stages of the engine (`simulation.sweeps.replay_design`); TPE and the
 Gaussian process search through Optuna. Each arm's best settings are drawn alone, and all arms have the same floor, so
@@ -81,8 +81,9 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "random": {"sampler": "random", "search": {LR: {**RATES, "num": None}}, "budget": {"trials": 8}},
     "tpe": {"sampler": "tpe", "search": {LR: {**RATES, "num": None}}, "budget": {"trials": 8}},
     "gp": {"sampler": "gp", "search": {LR: {**RATES, "num": None}}, "budget": {"trials": 8}},
+    "gp, two": {"sampler": "gp", "search": {LR: RATES, DECAY: DECAYS}, "budget": {"trials": 24}},
 }
-LEARNING = ("tpe", "gp")
+LEARNING = ("tpe", "gp", "gp, two")
 SEEDS: dict[str, dict[str, Any]] = {
     **{str(n): {"seeds": n} for n in (5, 10, 16)},
     "3 to 12": {"seeds": {"min": 3, "max": 12}, "effect": 1e-6},
@@ -113,9 +114,9 @@ def list_points(search: str, spec: Sweep, valley: Tuned) -> dict[str, list[dict[
     """Return the settings that each arm's search tries."""
     if search in LEARNING:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        sampler = {"kind": search, "seed": valley.entropy}
-        alone = spec.model_copy(update={"confirm": Confirm()})
-        alone = Sweep.from_tree({**alone.to_tree(), "sampler": sampler})
+        sampler = {"kind": SEARCHES[search]["sampler"], "seed": valley.entropy}
+        tree = spec.model_copy(update={"confirm": Confirm()}).to_tree()
+        alone = Sweep.from_tree({**tree, "sampler": sampler, "challenge": {}})
         found = simulate(alone, valley, optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
         return {arm: [run.params for run in found.search(arm)] for arm in found.arms}
     if search == "random":  # the same points for each arm, as the sampler's seed is the same
