@@ -13,7 +13,7 @@ from ablate.sweeps.budgets import read_outcomes
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import CHALLENGE, CHOOSING, EXTENSION, FINISHED, FRESH, Run
 from ablate.sweeps.search.space import Range
-from ablate.sweeps.search_edges import find_extent, name_edges
+from ablate.sweeps.search_edges import find_end, find_extent, name_edges
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.verdict.comparison import Claim
 from ablate.verdict.valley import NOTHING, Place, Rival, Valley, list_rivals
@@ -193,10 +193,9 @@ def list_extensions(
 def _count_steps(record: SweepRecord, arm: str, params: Mapping[str, Any]) -> dict[tuple[str, str], tuple[int, bool]]:
     """Return (path, end) -> the steps that `arm` has taken beyond that end, and whether it is best there."""
     counts: dict[tuple[str, str], tuple[int, bool]] = {}
-    for path, axis in record.spec.axes(arm).items():
+    for path in record.spec.axes(arm):
         if is_number(params.get(path)):
-            extent = find_extent(record, arm, path)
-            best_at = axis.find_end(axis.place(params[path]), *extent)
+            extent, best_at = find_extent(record, arm, path), find_end(record, arm, path, params[path])
             counts |= {(path, end): (n, best_at == end) for end, n in zip(("lower", "upper"), extent, strict=True)}
     return counts
 

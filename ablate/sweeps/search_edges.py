@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ablate.config.formatting import format_setting, is_number, join_words
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.runs import EXTENSION, FINISHED
+from ablate.sweeps.runs import CHOOSING, EXTENSION, FINISHED
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,22 @@ class Edge:
 def find_extent(record: SweepRecord, arm: str, path: str) -> tuple[int, int]:
     """Return by how many steps the range of a parameter was extended for `arm`: below its lower end, and above its
     upper one."""
-    axis = record.spec.axes(arm)[path]
-    runs = record.runs.select(arm, EXTENSION, status=FINISHED)
-    places = [axis.place(run.params[path]) for run in runs if is_number(run.params.get(path))]
+    places = _list_places(record, arm, path, (EXTENSION,))
     low, high = min(places, default=0.0), max(places, default=0.0)
-    return max(0, round(-low)), max(0, round(high - axis.length))
+    return max(0, round(-low)), max(0, round(high - record.spec.axes(arm)[path].length))
+
+
+def find_end(record: SweepRecord, arm: str, path: str, value: float) -> str:
+    """Return the end of its range, as far as it was extended, at which a value of a parameter of `arm` lies: lower,
+    upper or ''."""
+    axis, tried = record.spec.axes(arm)[path], _list_places(record, arm, path, CHOOSING)
+    return axis.find_end(axis.place(value), tried, *find_extent(record, arm, path))
+
+
+def _list_places(record: SweepRecord, arm: str, path: str, stages: tuple[str, ...]) -> list[float]:
+    """Return the places of a parameter on its axis at which `arm` was run in certain stages."""
+    axis, runs = record.spec.axes(arm)[path], record.runs.select(arm, stages, status=FINISHED)
+    return [axis.place(run.params[path]) for run in runs if is_number(run.params.get(path))]
 
 
 def find_edges(record: SweepRecord, arm: str) -> list[Edge]:
@@ -42,8 +53,8 @@ def find_edges(record: SweepRecord, arm: str) -> list[Edge]:
     for path, axis in record.spec.axes(arm).items():
         if not is_number(value := params.get(path)):
             continue
-        before, beyond = find_extent(record, arm, path)
-        if end := axis.find_end(axis.place(value), before, beyond):
+        if end := find_end(record, arm, path, value):
+            before, beyond = find_extent(record, arm, path)
             edges.append(Edge(path, end, axis.value(-before), axis.value(axis.length + beyond)))
     return edges
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,8 @@ _DEPARTURE = 0.5
 """Standard deviation of the departure from the quadratic, as a share of what one step costs by its curvature."""
 _SMOOTH = 1.0
 """Steps over which the departure is similar."""
+_CLEARLY = 2.0
+"""Standard errors by which a tried rival is better than the chosen settings, so that the surface reaches around it."""
 _APART = {1: 0.125, 2: 0.25, 3: 0.5}
 """Number of parameters -> steps between two places that are considered, in every combination; of more parameters one is
 moved at a time."""
@@ -70,7 +72,8 @@ def list_rivals(
     seeds: Sequence[int],
     maximize: bool = False,
 ) -> tuple[Rival, ...]:
-    """Return all places near the chosen one, and the tried ones further away, with what they promise.
+    """Return all places near the chosen one, and near a clearly better one that was tried, and the tried ones further
+    away, with what they promise.
 
     Args:
         runs: place -> seed -> outcome, of the runs that chose the settings.
@@ -79,8 +82,6 @@ def list_rivals(
         seeds: the seeds on which the choice was made.
         maximize: whether a higher objective is better.
     """
-    import numpy as np
-
     runs = {place: dict(sorted(runs[place].items())) for place in sorted(runs)}  # whichever ended first
     sign = -1.0 if maximize else 1.0
     failed = {place for place, ended in runs.items() if any(not one.trained for one in ended.values())}
@@ -90,25 +91,40 @@ def list_rivals(
         if place not in failed
     }
     known[chosen] = {seed: sign * (o.value or 0.0) for seed, o in runs.get(chosen, {}).items() if o.trained}
-    near = {place: own for place, own in known.items() if _distance(place, chosen) <= WINDOW + 1e-9}
-    model = _Surface(near, chosen)
-    places = [
-        place
-        for place in _list_places(chosen, spans)
-        if not any(_distance(place, other) < 1e-6 for other in (*near, *failed))
-    ]
-    places = [*(place for place in near if place != chosen), *places]
-    gains, variances = model.promise(np.array(places).reshape(len(places), len(chosen)) - np.array(chosen))
-    rivals = [
-        Rival(place, float(gain), float(variance), model.freedom, {*seeds} <= known.get(place, {}).keys())
-        for place, gain, variance in zip(places, gains, variances, strict=True)
-    ]
+    model, rivals = _list_near(known, failed, [chosen], spans, seeds)
+    better = [rival for rival in rivals if rival.tried and rival.reach(-_CLEARLY) > 0]
+    if better:
+        model, rivals = _list_near(known, failed, [chosen, max(better, key=lambda r: r.gain).place], spans, seeds)
+    near = {chosen, *(rival.place for rival in rivals)}
     for place in [place for place in known if place not in near]:  # beyond the quadratic, only its own runs tell
         both = [seed for seed in known[place] if seed in known[chosen]]
         gain = math.fsum(known[chosen][seed] - known[place][seed] for seed in both) / len(both) if both else 0.0
         variance = 2 * model.variance / len(both) if both else math.inf
         rivals.append(Rival(place, gain, variance, model.freedom, {*seeds} <= known[place].keys()))
     return tuple(rivals)
+
+
+def _list_near(
+    known: Mapping[Place, Mapping[int, float]],
+    failed: Collection[Place],
+    centres: Sequence[Place],
+    spans: Sequence[tuple[float, float]],
+    seeds: Sequence[int],
+) -> tuple[_Surface, list[Rival]]:
+    """Return the surface around `centres`, the first of which is the chosen place, and the other places there."""
+    import numpy as np
+
+    chosen = centres[0]
+    near = {p: own for p, own in known.items() if min(_distance(p, centre) for centre in centres) <= WINDOW + 1e-9}
+    model = _Surface(near, chosen)
+    around = dict.fromkeys(place for centre in centres for place in _list_places(centre, spans))
+    free = [p for p in around if not any(_distance(p, other) < 1e-6 for other in (*near, *failed))]
+    places = [*(place for place in near if place != chosen), *free]
+    gains, variances = model.promise(np.array(places).reshape(len(places), len(chosen)) - np.array(chosen))
+    return model, [
+        Rival(place, float(gain), float(variance), model.freedom, {*seeds} <= known.get(place, {}).keys())
+        for place, gain, variance in zip(places, gains, variances, strict=True)
+    ]
 
 
 def _distance(one: Place, other: Place) -> float:

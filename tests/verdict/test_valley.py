@@ -74,6 +74,14 @@ def test_the_best_of_a_valley_is_promised_its_gain(maximize):
     assert all(-2 <= rival.place[0] <= 2 for rival in rivals)  # two steps from the chosen one
 
 
+def test_the_surface_reaches_around_a_tried_rival_that_is_clearly_better():
+    runs = run(lambda x: bowl(x - 4), [-2, -1, 0, 2], sd=1e-4)
+    at = {rival.place: rival for rival in list_rivals(runs, (0.0,), [(-2.0, 6.0)], SEEDS)}
+    assert at[4.0,].gain == pytest.approx(bowl(-4) - bowl(0), rel=0.05)
+    worse = list_rivals(run(bowl, [-2, -1, 0, 2], sd=1e-4), (0.0,), [(-2.0, 6.0)], SEEDS)
+    assert max(rival.place for rival in worse) == (2.0,)
+
+
 def test_two_parameters_that_work_together():
     def truth(x, y):
         return 0.1 * (x - 0.5) ** 2 + 0.1 * (y + 0.5) ** 2 + 0.1 * (x - 0.5) * (y + 0.5)

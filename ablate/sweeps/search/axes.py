@@ -4,7 +4,7 @@ far a range may be extended."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
@@ -75,16 +75,19 @@ class Axis:
         """The lowest and the highest place when it is extended."""
         return -float(self.before), self.length + self.beyond
 
-    def find_end(self, place: float, before: int = 0, beyond: int = 0) -> str:
+    def find_end(self, place: float, tried: Collection[float] = (), before: int = 0, beyond: int = 0) -> str:
         """Return the end that a place is at, once the axis was extended by so many steps: 'lower', 'upper' or ''. It is
-        no end if no value beyond it is accepted, or for a list of two values."""
+        at an end that is less than a step away if none of the places `tried` lies between. It is no end if no value
+        beyond it is accepted, or for a list of two values."""
         low, high = -float(before), self.length + beyond
         margin = _NEAR * (high - low)
         if self.is_pair:
             return ""
-        if place <= low + margin:
+        lowest, highest = min(tried, default=low), max(tried, default=high)
+        if place <= max(low + margin, lowest if lowest < low + 1 else low):
             return "" if before >= self.before and self.closed[0] else "lower"
-        return "upper" if place >= high - margin and not (beyond >= self.beyond and self.closed[1]) else ""
+        is_high = place >= min(high - margin, highest if highest > high - 1 else high)
+        return "upper" if is_high and not (beyond >= self.beyond and self.closed[1]) else ""
 
     def extend(self, most: int, is_accepted: Callable[[Any], bool]) -> Axis:
         """Return the axis with the steps, at most `most`, by which it may be extended at its ends."""
