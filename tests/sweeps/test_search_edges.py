@@ -50,7 +50,7 @@ def test_it_is_told_beside_the_verdict(tmp_path):
     made = assemble(record, tmp_path, draw=False)
     line = summarise_verdict(record)
     assert line.startswith(f"Verdict against pre, which is at the upper end of its range of {LR}: post ")
-    assert f": post inconclusive, not tuned, at the upper end of its range of {LR} (+0.15" in line
+    assert f": post inconclusive, not tuned, at the upper end of its range of {LR} (mean +0.15" in line
     sentence = (
         f"The best {LR} of pre and post is at the upper end of the searched range (0.0001 to 0.1): a better value"
     )
