@@ -287,7 +287,10 @@ def _format_mean_of(outcomes: dict[int, Outcome]) -> str:
 def tabulate_challenges(record: SweepRecord) -> list[Section]:
     """Return the further settings that arms tried before they were told that they lost; nothing if none did."""
     rows = [(arm, own) for arm in record.arms for own in list_tries(record, arm)]
-    told = [text for name, claim in list_claims(record).items() if (text := _tell_challenge(record, name, claim))]
+    claims = list_claims(record)
+    told = [text for name, claim in claims.items() if (text := _tell_challenge(record, name, claim))]
+    if any(c.challenge and c.challenge.unheld and not c.challenge.open for c in claims.values()):
+        told.append("The same command goes on with a larger challenge.trials.")
     if not rows:
         return [Section(_CHALLENGED, sentences=told)] if told else []
     columns = [

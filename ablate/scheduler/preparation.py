@@ -58,6 +58,7 @@ logger = logging.getLogger(__name__)
 _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds", "family")
 # say what other settings are, which are compared themselves
 _NOTES = ("scale.changed", "taken_over.", "spent.")
+_GROWS = "challenge.trials"  # as the seeds: an arm may try more, which is for the arms that are behind
 
 
 def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
@@ -216,7 +217,9 @@ def list_differences(before: Sweep, now: Sweep) -> list[str]:
     return [
         f"{path}: {old.get(path, absent)} -> {new.get(path, absent)}"
         for path in dict.fromkeys([*old, *new])
-        if old.get(path, absent) != new.get(path, absent) and not path.startswith(_NOTES)
+        if old.get(path, absent) != new.get(path, absent)
+        and not path.startswith(_NOTES)
+        and not (path == _GROWS and before.challenge.trials <= now.challenge.trials)
     ]
 
 

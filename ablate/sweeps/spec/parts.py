@@ -206,7 +206,8 @@ class ChallengeFields(Config):
 
     trials: int = Field(6, ge=0, le=MOST_TRIALS)
     """Further settings that an arm may try, at most, before a comparison says that it lost, each on the seed of the
-    search and on the selection seeds. 0: none, so that the verdict holds at the chosen settings alone."""
+    search and on the selection seeds. 0: none, so that the verdict holds at the chosen settings alone. A sweep that was
+    begun goes on with a larger number."""
     extend: int = Field(2, ge=0, le=10)
     """Steps by which a searched range is extended, for all arms, while some arm is best at its end."""
     bound: dict[str, Bound] = {}

@@ -7,6 +7,7 @@ import yaml
 
 from ablate.cli import main
 from ablate.config.errors import ConfigError
+from ablate.scheduler.preparation import list_differences
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.stages import describe_stages
 
@@ -93,6 +94,15 @@ def test_the_problems_of_a_file_are_told_at_once_with_exit_status_2(tmp_path, ca
     told = capsys.readouterr().err
     for path in ("challenge:", "challenge.bound.optimizer.lr:", "challenge.bound.norm.alpha:"):
         assert path in told
+
+
+def test_a_sweep_goes_on_with_more_tries_and_with_nothing_else():
+    before, more, other = (
+        Sweep.from_tree({**PARTS, "challenge": own}) for own in ({}, {"trials": 18}, {"trials": 18, "extend": 1})
+    )
+    assert list_differences(before, more) == []
+    assert list_differences(more, before) == ["challenge.trials: 18 -> 6"]
+    assert list_differences(before, other) == ["challenge.extend: 2 -> 1"]
 
 
 def test_the_plan_says_what_is_not_tuned():
