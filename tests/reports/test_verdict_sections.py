@@ -354,6 +354,8 @@ def test_other_settings_of_a_loser_are_shown(make):
         "post: the comparison does not stand at all other settings; nearest to overturn it, nothing is known of some "
         "settings of pre."
     ]
+    (section,) = tabulate_challenges(make(build_challenged({3e-3: [2.0, 2.13, 2.13]}, {"trials": 1})).record)
+    assert section.sentences[-1] == "The same command goes on with a larger challenge.trials."
     assert tabulate_challenges(make(build_challenged({}, {"trials": 0})).record) == []
     assert tabulate_challenges(make(ALL_FAIL).record) == []
 
