@@ -127,21 +127,22 @@ def list_points(search: str, spec: Sweep, valley: Tuned) -> dict[str, list[dict[
     return dict.fromkeys(spec.all_arms, list_cells(space))
 
 
-def measure(cell: tuple[str, str, str, str, int], challenge: Mapping[str, Any], sweeps: int, better: float) -> Counter:
-    """Return what so many sweeps claim and cost; `better` as in the options."""
+def measure(cell: tuple[str, str, str, str, int], sweeps: int, better: float) -> list[Counter]:
+    """Return what so many sweeps claim and cost without and with the challenge; `better` as in the options."""
     valley, search, noise, seeds, comparisons = cell
-    counts: Counter = Counter()
-    spec = build_spec(search, seeds, comparisons, challenge)
+    specs = [build_spec(search, seeds, comparisons, challenge) for challenge in (OFF, {})]
+    both: list[Counter] = [Counter() for _ in specs]
     for entropy in range(sweeps):
         objective = build_valley(valley, noise, comparisons, entropy, better * OWN * math.sqrt(2))
-        points = list_points(search, spec, replace(objective, tail=0.0) if search in LEARNING else objective)
-        ends = replay_design(spec, objective, points, trivial_loss=TRIVIAL)
-        others = [c for arm, c in ends.compared.items() if arm != "arm0"]
-        counts["false"] += any(c.kind in CLAIMS for c in (others[1:] if better else others))
-        counts["found"] += others[0].kind.startswith("better")
-        counts["unheld"] += any(c.challenge is not None and not c.challenge.held for c in others)
-        counts["runs"] += len(ends.record.runs)
-    return counts
+        points = list_points(search, specs[0], replace(objective, tail=0.0) if search in LEARNING else objective)
+        for spec, counts in zip(specs, both, strict=True):
+            ends = replay_design(spec, objective, points, trivial_loss=TRIVIAL)
+            others = [c for arm, c in ends.compared.items() if arm != "arm0"]
+            counts["false"] += any(c.kind in CLAIMS for c in (others[1:] if better else others))
+            counts["found"] += others[0].kind.startswith("better")
+            counts["unheld"] += any(c.challenge is not None and not c.challenge.held for c in others)
+            counts["runs"] += len(ends.record.runs)
+    return both
 
 
 def main() -> None:
@@ -166,8 +167,8 @@ def main() -> None:
         for seeds in options.seeds
         for valley in options.valleys
     ):
-        off, on = (measure(cell, challenge, options.sweeps, 0.0) for challenge in (OFF, {}))
-        gaps = [measure(cell, challenge, options.sweeps, options.better) for challenge in (OFF, {})]
+        off, on = measure(cell, options.sweeps, 0.0)
+        gaps = measure(cell, options.sweeps, options.better)
 
         def show(both: list[Counter], key: str) -> str:
             return ", ".join(f"{100 * one[key] / options.sweeps:.1f}" for one in both) + " %"

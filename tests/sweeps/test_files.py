@@ -56,7 +56,6 @@ RECIPES = {  # sweeps/dispute.yaml: recipe -> the one setting in which it differ
 }  # fmt: skip
 FACTORS = {"muon": ("optimizer",), "dispute-small": ("schedule.warmup_fraction",),  # of those, what a file compares
            "dispute-small-mix": ("trainer.gradient_clip_val", "trainer.max_steps", "trainer.precision")}  # fmt: skip
-OWN_RANGES = {"init-language-beyond"}  # of each arm, around what it chose before: confounds
 FACTORS |= {f"dispute-{size}": tuple(path for path, _ in RECIPES.values()) for size in ("350m", "1b-50k", "1b")}
 SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
     "data.val_fraction": 0.0005, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
@@ -162,7 +161,7 @@ def test_the_arms_differ_only_in_what_they_compare(spec):
     compared = COMPARED.get(spec.name, set_by_arms)
     assert differing or not others, "nothing is compared"
     first_stage = "stage1" in spec.name  # the models that others start from
-    factors = (*FACTORS.get(spec.name, ()), *(["optimizer.lr"] if spec.name in OWN_RANGES else []))
+    factors = FACTORS.get(spec.name, ())
     confounded = [p for p in differing if below(p, SHARED) and not below(p, factors) and not first_stage]
     assert not [p for p in differing if not below(p, compared)] + confounded
 
@@ -171,7 +170,7 @@ def test_each_arm_is_tuned_over_the_same_range_with_the_same_budget(spec):
     if spec.at_grid:  # at the same points on as many seeds
         points = {len([c for c in spec.cells.values() if c.arm == arm]) for arm in spec.own_arms}
         assert points == {math.prod(len(entry) for entry in spec.search.values())}
-        if spec.designed or spec.name in OWN_RANGES:  # whose levels or arms set the rate
+        if spec.designed:  # whose levels set the rate
             return
         assert len({spec.base(arm).optimizer.lr for arm in spec.all_arms}) == len(
             spec.search.get("optimizer.lr", [None])
@@ -183,8 +182,8 @@ def test_each_arm_is_tuned_over_the_same_range_with_the_same_budget(spec):
     assert len(set(trials.values())) == 1
     shared = [part for part in SHARED if part not in FACTORS.get(spec.name, ())]
     own = {path for arm in spec.all_arms.values() for path in arm.search if below(path, shared)}
-    assert own == ({"optimizer.lr"} if spec.name in OWN_RANGES else set())
-    if spec.name not in UNSEARCHED | OWN_RANGES:
+    assert own == set()
+    if spec.name not in UNSEARCHED:
         assert "optimizer.lr" in spec.search
         assert len({str(spec.space(arm)["optimizer.lr"]) for arm in spec.all_arms}) == 1
 

@@ -4,6 +4,7 @@ repeat it. The tables of single runs are in the bundle itself."""
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,9 +18,9 @@ from ablate.config.markdown import build_table, escape, format_code
 from ablate.reports.fairness import describe_dirty
 from ablate.reports.section import Section, Table
 from ablate.reports.usage import UsageUnit
+from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.search_edges import find_edges
-from ablate.sweeps.verdict_summary import summarise_verdict
+from ablate.sweeps.verdict_summary import summarise_verdict, tell_verdict
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import state_rule
 from ablate.verdict.statements import format_estimate
@@ -119,8 +120,7 @@ def _describe_arm(sweep: PublishedSweep, record: SweepRecord, arm: str) -> tuple
         return "-", "", "-", ""
     failures = compared["failures"]
     failed = f"{failures['diverged'] + failures['stuck']} of {failures['n']}" if failures else "-"
-    edges = [f"at the {edge.end} end of {edge.path}" for edge in find_edges(record, arm)]
-    word = ", ".join([compared["kind"], *edges])
+    word = tell_verdict(record, arm, compare_record(record))
     difference = (compared["versus"] or {}).get("difference")
     return _format(compared["estimate"]), failed, _format(difference, sign=True), word
 
@@ -128,7 +128,7 @@ def _describe_arm(sweep: PublishedSweep, record: SweepRecord, arm: str) -> tuple
 def _join(value: str, word: str, failed: str) -> str:
     """Return a cell of several sizes: failures are named where there are some."""
     some = "" if failed.startswith(("0 ", "-")) or not failed else f"{failed} failed"
-    return ", ".join(filter(None, [value, word.partition(",")[0], some]))
+    return ", ".join(filter(None, [value, re.split(r",| with ", word)[0], some]))
 
 
 def _share_error(bundle: Bundle) -> str:
