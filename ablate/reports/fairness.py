@@ -147,7 +147,7 @@ def tabulate_confounds(record: SweepRecord) -> list[Section]:
                 for c in confounds.found
                 for value in dict.fromkeys(c.values.values())
             ]
-            title = f"The arms differ in {factor}, and also in"
+            title = f"The arms differ in {factor}, and also in" if confounds.factor else "The arms differ only in"
             sections.append(Section(title, Table.of_rows(("setting", "value", "arms", "declared"), rows)))
         else:
             sentence = f"The arms differ only in {factor}."

@@ -203,9 +203,8 @@ def _format_plan(
     if len(spec.own_arms) > 1:
         factor = join_words(audit.find_factor(spec))
         others = "; ".join(str(confound) for confound in audit.find_confounds(spec))
-        lines.append(
-            f"the arms differ in {factor}, and also in {others}" if others else f"the arms differ only in {factor}"
-        )
+        both = f"in {factor}, and also in {others}" if factor and others else f"only in {factor or others}"
+        lines.append(f"the arms differ {both}")
         lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
         lines += [f"    {text}" for text in warnings]
     lines += describe_stages(spec)
