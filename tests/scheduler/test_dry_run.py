@@ -116,7 +116,15 @@ def test_the_plan_says_what_is_compared_and_what_else_differs(store, tiny_settin
     assert "the arms differ in norm, and also in init.kind: normal (pre), scaled (post)" in text
     assert "arm post: 5 trials of 12 updates = 1,536 tokens each" in text
     own = {name: {"norm": "pre", "search": {"optimizer.lr": [rate, 8e-3]}} for name, rate in (("a", 1e-3), ("b", 2e-3))}
-    same = {**tree, "arms": own, "confounds": "optimizer.lr", "search": {}, "fixed": [], "budget": {}, "sampler": "grid"}
+    same = {
+        **tree,
+        "arms": own,
+        "confounds": "optimizer.lr",
+        "search": {},
+        "fixed": [],
+        "budget": {},
+        "sampler": "grid",
+    }
     assert "the arms differ only in optimizer.lr: searched, [0.001, 0.008] (a)" in plan(Sweep.from_tree(same), 1, None)
     assert text.count("starting from optimizer.lr=0.002") == 2
     assert "then the best 3 settings of each arm on the selection seeds 1001, 1002" in text
