@@ -8,12 +8,11 @@ from typing import Any
 from ablate.config.formatting import join_words
 from ablate.reports.plain_values import to_plain
 from ablate.reports.section import NOTHING, Column, Section, Table, words
-from ablate.reports.verdict_sections import format_typical
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import find_difference_bounds
 from ablate.verdict.effects import Effect
-from ablate.verdict.statements import format_estimate
+from ablate.verdict.statements import format_estimate, format_typical
 
 
 def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> list[Section]:

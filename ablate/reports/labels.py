@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from ablate.config.errors import ConfigError
+from ablate.config.formatting import format_setting, shorten_paths
 from ablate.experiment.metrics import describe_metric, shorten_metric
 from ablate.plots import style
+from ablate.reports.section import Column
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tasks import tasks
@@ -21,6 +26,16 @@ def list_searched(spec: Sweep) -> list[str]:
     plain = spec.without_grid()
     paths = list(dict.fromkeys(path for arm in plain.all_arms for path in plain.space(arm)))
     return sorted(paths, key=lambda path: (path != LEARNING_RATE, path != ALPHA))
+
+
+def list_settings(record: SweepRecord, params: Iterable[Mapping[str, Any]]) -> list[Column]:
+    """Return a column for each searched parameter; `params` are the settings of each row."""
+    rows = list(params)
+    names = shorten_paths(list_searched(record.spec))
+    return [
+        Column(name, [format_setting(row[path]) if path in row else None for row in rows], is_setting=True)
+        for path, name in names.items()
+    ]
 
 
 def name_parameter(path: str) -> str:

@@ -3,14 +3,12 @@ them on a terminal, as an HTML page, in MLflow and in Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ablate.config.formatting import format_number, format_setting, shorten_paths
+from ablate.config.formatting import format_number
 from ablate.plots.figure import Figure
-from ablate.reports.labels import list_searched
-from ablate.sweeps.records import SweepRecord
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.statements import format_estimate
 
@@ -47,16 +45,6 @@ class Column:
 def words(name: str, values: Iterable[Any], format: Callable[[Any], str] = str) -> Column:  # noqa: A002 - as Column's
     """Return a column of text."""
     return Column(name, list(values), format, words=True)
-
-
-def list_settings(record: SweepRecord, params: Iterable[Mapping[str, Any]]) -> list[Column]:
-    """Return a column for each searched parameter; `params` are the settings of each row."""
-    rows = list(params)
-    names = shorten_paths(list_searched(record.spec))
-    return [
-        Column(name, [format_setting(row[path]) if path in row else None for row in rows], is_setting=True)
-        for path, name in names.items()
-    ]
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from ablate.reports import findings
 from ablate.reports.downstream import tabulate_downstream
 from ablate.reports.effects import effects_to_plain, tabulate_effects
 from ablate.reports.fairness import confounds_to_plain, find_common_facts, tabulate_confounds
+from ablate.reports.labels import list_settings
 from ablate.reports.layer_seeds import LAYERS, tabulate_layers
 from ablate.reports.literature import tabulate_published
 from ablate.reports.page import RULES
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
-from ablate.reports.section import Column, Document, Section, Table, list_settings, words
+from ablate.reports.section import Column, Document, Section, Table, words
 from ablate.reports.sensitivity import tabulate_seed_sensitivities, tabulate_sensitivities
 from ablate.reports.speed import cost_to_plain, tabulate_speeds
 from ablate.reports.usage import tabulate_costs, tabulate_usage

@@ -30,7 +30,7 @@ def render(document: Document, console: Console) -> None:
         _print_text(console, f"\nNote: {text}")
         for command in commands:
             _print_text(console, command, whole=True)
-    _print_title(console, "Files")
+    _print_title(console, "Files" if document.places else "")
     for line in document.places:
         _print_text(console, line, whole="/" in line)
     if document.summary:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from ablate.config.formatting import format_number, format_setting, format_uncertain, is_number, shorten_paths
+from ablate.config.formatting import (
+    UNBOUNDED,
+    format_number,
+    format_setting,
+    format_uncertain,
+    is_number,
+    shorten_paths,
+)
 from ablate.plots import style
 from ablate.plots.figure import Axis, Entry, Figure, Panel, Part, list_entries
 from ablate.plots.marks import Cells, Interval, Mark, Points, Span, Text
@@ -14,7 +22,7 @@ from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, lab
 from ablate.reports.ranges import choose_range, describe_mean, find_ends, list_values
 from ablate.reports.verdict_sections import name_baseline
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_verdict
+from ablate.sweeps.verdict_summary import find_bounds, name_verdict
 from ablate.verdict.comparison import Compared
 from ablate.verdict.effects import Effect
 from ablate.verdict.failures import FailureShare
@@ -49,66 +57,111 @@ def _describe_family(family: int) -> str:
 # ---------------------------------------------------------------------------------------------------- the arms
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What the figure of the arms shows beside their comparisons."""
+
+    title: str
+    objective: str
+    label: str
+    """Of the objective's axis."""
+    sign: int
+    """1 where less is better, -1 where more is."""
+    baseline: str
+    """The baseline in words."""
+    baselines: Mapping[str, str]
+    """Arm -> its baseline."""
+    looks: style.Looks
+    verdicts: Mapping[str, str]
+    """Arm -> its verdict in a word or two."""
+    effect: float | None = None
+    """The smallest difference that matters."""
+    bounds: tuple[float, float] = UNBOUNDED
+    """The possible values of the objective."""
+    published: Sequence[tuple[str, float, str]] = ()
+    """(arm, value, source)."""
+    seeds: str = "fresh seeds"
+    paired: bool = True
+
+    @property
+    def difference_bounds(self) -> tuple[float, float]:
+        """The possible differences of two values."""
+        return self.bounds[0] - self.bounds[1], self.bounds[1] - self.bounds[0]
+
+
 def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure | None:
-    """Return a row for each arm: the objective of each fresh seed with the mean, the difference from the baseline, and
-    the share of seeds that failed; None if no seed has ended."""
+    """Return the figure of the arms of a sweep; None if no seed has ended."""
+    spec, metric = record.spec, record.spec.objective.metric
+    with_differences = any(c.difference for c in compared.values())
+    published = [source for source in spec.published if source.metric == metric]
+    shown = Shown(
+        f"{record.title}: the verdict on fresh seeds" if with_differences else f"{record.title}: fresh seeds",
+        spec.objective.title,
+        label_metric(metric, spec),
+        objective_sign(record),
+        name_baseline(record),
+        spec.baselines,
+        choose_looks(record),
+        {arm: name_verdict(record, arm, compared) for arm in compared},
+        spec.confirm.effect,
+        find_bounds(metric),
+        [(arm, value, source.source) for source in published for arm, value in source.values.items()],
+    )
+    return draw_arms(shown, compared)
+
+
+def draw_arms(shown: Shown, compared: Mapping[str, Compared]) -> Figure | None:
+    """Return a row for each arm: the objective of each seed with the mean, the difference from the baseline, and the
+    share of seeds that failed; None if no seed has ended."""
     if not any(c.outcomes for c in compared.values()):
         return None
     with_differences = any(c.difference for c in compared.values())
-    better = "left" if objective_sign(record) > 0 else "right"
+    better = "left" if shown.sign > 0 else "right"
     panels = [
-        _build_values(record, compared),
-        *([_build_differences(record, compared)] if with_differences else []),
-        Panel(_list_shares(record, compared), _SHARES, Axis(grid=False)),
+        _build_values(shown, compared),
+        *([_build_differences(shown, compared)] if with_differences else []),
+        Panel(_list_shares(shown, compared), _SHARES, Axis(grid=False)),
     ]
     caption = (
-        f"{record.spec.objective.title} on fresh seeds: small marks are seeds that trained, large marks their mean "
-        "with its 95 % interval."
+        f"{shown.objective} on {shown.seeds}: small marks are seeds that trained, large marks their mean with its 95 % "
+        "interval."
     )
     if with_differences:
-        caption += _caption_differences(record, compared)
+        caption += _caption_differences(shown, compared)
     caption += (
         " Failed: the share of seeds that diverged or got stuck, with its exact 95 % interval, one-sided if none or "
         "all failed. An arrow: the interval extends beyond the axis."
     )
+    published = any(arm in compared for arm, _, _ in shown.published)
     return Figure(
         "verdict",
-        f"{record.title}: the verdict on fresh seeds" if with_differences else f"{record.title}: fresh seeds",
+        shown.title,
         [Part(panels, 3, share="y", widths=[1.15, 1, 0.55] if with_differences else [1.6, 0.55])],
         f"light: each seed that trained; strong: mean with its interval; {better} is better",
         caption,
-        _list_verdict_entries(record, compared),
+        [Entry("published", "black", "D", "", hollow=True)] if published else [],
         (10.5 if with_differences else 8.0, _FRAME + _ROW * len(compared)),
     )
 
 
-def _caption_differences(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
-    effect = record.spec.confirm.effect
-    better = "left" if objective_sign(record) > 0 else "right"
+def _caption_differences(shown: Shown, compared: Mapping[str, Compared]) -> str:
+    better = "left" if shown.sign > 0 else "right"
+    over = "mean over the seeds on which both trained" if shown.paired else "difference of the means of unpaired runs"
     text = (
-        f" Difference to {name_baseline(record)}, {better} is better: mean over the seeds on which both trained, with "
-        "an interval; the intervals have a joint error of 5 % over "
-        f"{_describe_family(next(iter(compared.values())).family)} and all looks."
+        f" Difference to {shown.baseline}, {better} is better: {over}, with an interval; the intervals have a joint "
+        f"error of 5 % over {_describe_family(next(iter(compared.values())).family)} and all looks."
     )
-    return text + (f" Grey: differences smaller than confirm.effect ({effect:.2g})." if effect else "")
+    return text + (f" Grey: differences smaller than {shown.effect:.2g}, which matter." if shown.effect else "")
 
 
-def _list_verdict_entries(record: SweepRecord, compared: Mapping[str, Compared]) -> list[Entry]:
-    entries = []
-    if any(p.metric == record.spec.objective.metric and set(p.values) & set(compared) for p in record.spec.published):
-        entries.append(Entry("published", "black", "D", "", hollow=True))
-    return entries
-
-
-def _build_values(record: SweepRecord, compared: Mapping[str, Compared]) -> Panel:
-    looks, metric = choose_looks(record), record.spec.objective.metric
-    bounds = find_bounds(metric)
+def _build_values(shown: Shown, compared: Mapping[str, Compared]) -> Panel:
+    bounds = shown.bounds
     seeds = {arm: list_values(c.outcomes) for arm, c in compared.items()}
     ends = [e for c in compared.values() if c.estimate and (e := find_ends(c.estimate, bounds))]
     limits = choose_range([value for own in seeds.values() for value in own.values()], ends)
     marks: list[Mark] = []
     for row, (arm, c) in enumerate(compared.items()):
-        colour, marker = looks[arm]
+        colour, marker = shown.looks[arm]
         titles = [f"{arm}, seed {seed}: {format_number(value)}" for seed, value in seeds[arm].items()]
         places = [row + _ASIDE] * len(titles)
         marks.append(Points([*seeds[arm].values()], places, colour, size=5, alpha=0.4, titles=titles))
@@ -117,56 +170,53 @@ def _build_values(record: SweepRecord, compared: Mapping[str, Compared]) -> Pane
             continue
         title = describe_mean(arm, c.estimate, bounds)
         marks.append(Interval(c.estimate.mean, row, find_ends(c.estimate, bounds), colour, marker, title=title))
-        if arm == record.spec.compared_with and len(compared) > 1:  # of a grid there is one at each point
+        if [*shown.baselines.values()].count(arm) == len(shown.baselines) > 1:  # of a grid there is one at each point
             marks.append(Span(c.estimate.mean, c.estimate.mean, colour=colour, dash="--"))
-    marks += _list_published(record, list(compared), limits)
-    labels = [_fold(arm, name_verdict(record, arm, compared)) for arm in compared]
+    marks += _list_published(shown, list(compared), limits)
+    labels = [_fold(arm, shown.verdicts[arm]) for arm in compared]
     trained = any(c.estimate for c in compared.values())
-    values = Axis(label_metric(metric, record.spec), limits=limits, ticks=None if trained else {})
+    values = Axis(shown.label, limits=limits, ticks=None if trained else {})
     return Panel(marks, values, _name_rows(labels))
 
 
-def _list_published(record: SweepRecord, arms: list[str], limits: tuple[float, float]) -> list[Mark]:
+def _list_published(shown: Shown, arms: list[str], limits: tuple[float, float]) -> list[Mark]:
     """Return published values as open diamonds. A value far from ours is a number at the edge, since ours would be
     indistinguishable on a scale that includes it."""
     marks: list[Mark] = []
-    for source in record.spec.published:
-        for arm, value in source.values.items() if source.metric == record.spec.objective.metric else ():
-            if arm not in arms:
-                continue
-            row = arms.index(arm) - _ASIDE
-            if limits[0] <= value <= limits[1]:
-                title = f"{arm}, published: {format_number(value)} ({source.source})"
-                marks.append(Points([value], [row], "black", "D", hollow=True, titles=[title]))
-            elif value > limits[1]:
-                marks.append(Text(0.985, row, f"{format_number(value)} ◇ →", align="right", of_axes="x"))
-            else:
-                marks.append(Text(0.015, row, f"← ◇ {format_number(value)}", of_axes="x"))
+    for arm, value, source in shown.published:
+        if arm not in arms:
+            continue
+        row = arms.index(arm) - _ASIDE
+        if limits[0] <= value <= limits[1]:
+            title = f"{arm}, published: {format_number(value)} ({source})"
+            marks.append(Points([value], [row], "black", "D", hollow=True, titles=[title]))
+        elif value > limits[1]:
+            marks.append(Text(0.985, row, f"{format_number(value)} ◇ →", align="right", of_axes="x"))
+        else:
+            marks.append(Text(0.015, row, f"← ◇ {format_number(value)}", of_axes="x"))
     return marks
 
 
-def _build_differences(record: SweepRecord, compared: Mapping[str, Compared]) -> Panel:
-    looks, metric, effect = choose_looks(record), record.spec.objective.metric, record.spec.confirm.effect
-    bounds, baseline = find_difference_bounds(metric), name_baseline(record)
+def _build_differences(shown: Shown, compared: Mapping[str, Compared]) -> Panel:
+    effect, bounds = shown.effect, shown.difference_bounds
     known = [d for c in compared.values() if (d := c.difference)]
     limits = choose_range([d.mean for d in known], [ends for d in known if (ends := find_ends(d, bounds))], 0.0)
     marks: list[Mark] = [Span(-effect, effect)] if effect else []
     marks.append(Span(0, 0, colour="black"))
     for row, (arm, c) in enumerate(compared.items()):
-        colour, marker = looks[arm]
+        colour, marker = shown.looks[arm]
         if d := c.difference:
-            title = f"{describe_mean(arm, d, bounds, True)} to {baseline}"
+            title = f"{describe_mean(arm, d, bounds, True)} to {shown.baseline}"
             marks.append(Interval(d.mean, row, find_ends(d, bounds), colour, marker, title=title))
-        elif arm == record.spec.baselines[arm] and c.estimate:
+        elif arm == shown.baselines[arm] and c.estimate:
             marks.append(Points([0], [row], colour, marker))
         else:
-            marks.append(Text(0.03, row, _describe_absence(record, arm, c), of_axes="x"))
-    return Panel(marks, Axis(f"{label_metric(metric, record.spec)}:\ndifference to {baseline}", limits=limits))
+            marks.append(Text(0.03, row, _describe_absence(arm == shown.baselines[arm], c), of_axes="x"))
+    return Panel(marks, Axis(f"{shown.label}:\ndifference to {shown.baseline}", limits=limits))
 
 
-def _describe_absence(record: SweepRecord, arm: str, c: Compared) -> str:
+def _describe_absence(is_baseline: bool, c: Compared) -> str:
     """Return the reason that an arm has no difference to draw."""
-    is_baseline = arm == record.spec.baselines[arm]
     if c.kind == "could not be trained" or (is_baseline and not c.outcomes):
         return "no seed was run"
     if is_baseline:
@@ -176,12 +226,12 @@ def _describe_absence(record: SweepRecord, arm: str, c: Compared) -> str:
     return "no seed on which both trained" if c.versus is not None and c.versus.seeds else "no seed yet"
 
 
-def _list_shares(record: SweepRecord, compared: Mapping[str, Compared]) -> list[Mark]:
-    looks, marks = choose_looks(record), list[Mark]()
+def _list_shares(shown: Shown, compared: Mapping[str, Compared]) -> list[Mark]:
+    marks = list[Mark]()
     for row, (arm, c) in enumerate(compared.items()):
         if c.failures:
             marks += [
-                _mark_share(arm, c.failures, row, looks[arm]),
+                _mark_share(arm, c.failures, row, shown.looks[arm]),
                 Text(
                     50 * (c.failures.low + c.failures.high),
                     row,

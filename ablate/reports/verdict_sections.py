@@ -19,9 +19,10 @@ from ablate.config.formatting import (
     shorten_paths,
 )
 from ablate.reports.findings import objective_sign
+from ablate.reports.labels import list_settings
 from ablate.reports.literature import count_failed
 from ablate.reports.plain_values import trial_to_plain
-from ablate.reports.section import NOTHING, Column, Section, Table, list_settings, words
+from ablate.reports.section import NOTHING, Column, Section, Table, words
 from ablate.scheduler.donors import state_shared_starts
 from ablate.sweeps.challenges import find_params
 from ablate.sweeps.comparison import compare_record_effects, list_claims, list_earlier_pairs
@@ -29,9 +30,9 @@ from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import CHALLENGE, FRESH, Run, Runs
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_unit, tell_verdict
 from ablate.verdict.comparison import UNCOMPARED, Claim, Compared, Versus
-from ablate.verdict.failures import FailureShare, count_failures
+from ablate.verdict.failures import count_failures
 from ablate.verdict.outcomes import Outcome, state_rule
-from ablate.verdict.statements import format_estimate, state_effects, state_verdict
+from ablate.verdict.statements import format_estimate, format_share, format_typical, state_effects, state_verdict
 
 
 def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
@@ -199,31 +200,12 @@ def tabulate_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) ->
     return [Section(title, Table(columns), list(explain_comparison(record, compared)))]
 
 
-def format_share(share: FailureShare) -> str:
-    """Return '2 of 5 (1 diverged, 1 stuck): 5 to 85 %' or '0 of 3: up to 63 %'."""
-    kinds = [f"{count} {word}" for count, word in ((share.diverged, "diverged"), (share.stuck, "stuck")) if count]
-    told = f" ({', '.join(kinds)})" if kinds else ""
-    return f"{share.failed} of {share.n}{told}: {share.describe_interval().partition(',')[0]}"
-
-
 def _format_difference(versus: Versus | None, record: SweepRecord) -> str:
     if versus is None or versus.difference is None:
         return NOTHING
     left_out = f", {versus.left_out} left out" if versus.left_out else ""
     bounds = find_difference_bounds(record.spec.objective.metric)
     return f"{format_estimate(versus.difference, sign=True, bounds=bounds)} (n={versus.difference.n}{left_out})"
-
-
-def format_typical(versus: Versus | None, sign: int) -> str:
-    """Return 'better on 9 of 10 (p = 0.021), a tail above': the exact sign test of the pairs, and the tail that shows.
-    `sign`: 1 where less is better, -1 where more is."""
-    if versus is None or versus.typical is None or versus.typical.p is None:
-        return NOTHING
-    t = versus.typical
-    better, worse = (t.below, t.above) if sign > 0 else (t.above, t.below)
-    tail = {1: ", a tail above", -1: ", a tail below", 0: ""}[t.tail]
-    word, count = ("better", better) if better >= worse else ("worse", worse)
-    return f"{word} on {count} of {versus.seeds - versus.left_out} (p = {t.p:.2g}){tail}"
 
 
 # ---------------------------------------------------------------------------------------------------- selection

@@ -4,13 +4,13 @@ trains."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ablate.config.formatting import count_noun
-from ablate.verdict.failures import ALPHA, FailureShare, compare_failures, count_failures, count_family
+from ablate.verdict.failures import ALPHA, FailureShare, compare_failures, count_able, count_failures, smallest_p
 from ablate.verdict.intervals import (
     Estimate,
     bound_mean,
@@ -61,6 +61,15 @@ class Pairing:
     def ready(self) -> bool:
         """Whether there may be a verdict: a look was made, at three seeds or more."""
         return self.looks is not None and self.seeds >= LEAST
+
+    @property
+    def smallest_p(self) -> float:
+        """The smallest p-value that the test of its failures can have."""
+        return smallest_p(sum(self.alone))
+
+    def measure(self, alpha: float, resolution: float = 0.0) -> Versus:
+        """Return the figures, with an error of `alpha` over all looks."""
+        return measure_pair(self, alpha, resolution)
 
     @cached_property
     def failure_p(self) -> float | None:
@@ -217,6 +226,17 @@ class Versus:
     """The median of the same pairs, with the exact sign test; None for fewer than three pairs."""
 
     @property
+    def other_seeds(self) -> int:
+        """Seeds of the other."""
+        return self.seeds
+
+    @property
+    def fails_more(self) -> int:
+        """1: the arm failed on a larger share of its seeds than the other; -1: on a smaller one; 0: on equal ones."""
+        ours, others = self.failed * self.other_seeds, self.other_failed * self.seeds
+        return (ours > others) - (ours < others)
+
+    @property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the difference."""
         return self.difference.interval if self.difference else None
@@ -257,25 +277,25 @@ class Versus:
         """1: the arm is shown to fail more often than the other; -1: less often; 0: neither."""
         if self.failure_p is None or self.failure_p > self.failure_level:
             return 0
-        return 1 if self.failed > self.other_failed else -1
+        return self.fails_more
 
     def lies_within(self, effect: float | None) -> bool:
         """Whether the typical difference is shown to lie within +-`effect`: the mean is or, where a tail shows, the
         interval of the median lies there."""
         t = self.typical
-        shown = t is not None and t.tail != 0 and _is_within(t.interval, effect)
+        shown = t is not None and t.tail != 0 and is_within(t.interval, effect)
         return shown or self.mean_lies_within(effect)
 
     def mean_lies_within(self, effect: float | None) -> bool:
         """Whether the mean is shown to lie within +-`effect`: its interval does, the pairs agree, and no tail reaches
         out of it."""
         t = self.typical
-        if t is None or not _is_within(self.interval, effect) or not _is_within(t.agreeing, effect):
+        if t is None or not is_within(self.interval, effect) or not is_within(t.agreeing, effect):
             return False
-        return not t.tail or _is_within(t.range, effect)
+        return not t.tail or is_within(t.range, effect)
 
 
-def _is_within(ends: tuple[float, float] | None, effect: float | None) -> bool:
+def is_within(ends: tuple[float, float] | None, effect: float | None) -> bool:
     """Return whether an interval lies within +-`effect`."""
     return effect is not None and ends is not None and -effect < ends[0] and ends[1] < effect
 
@@ -387,6 +407,24 @@ class Compared(Claim):
         return {**super().to_dict(), "outcomes": outcomes}
 
 
+Outcomes = Mapping[int, Outcome]
+
+
+class Pair(Protocol):
+    """The outcomes of an arm beside those of another."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether there may be a verdict."""
+
+    @property
+    def smallest_p(self) -> float:
+        """The smallest p-value that the test of their failures can have."""
+
+    def measure(self, alpha: float, resolution: float = 0.0) -> Versus:
+        """Return the figures, with an error of `alpha` over all looks."""
+
+
 def compare(
     arms: Mapping[str, FreshOutcomes],
     baselines: str | Mapping[str, str],
@@ -396,6 +434,7 @@ def compare(
     effect: float | None = None,
     resolution: float = 0.0,
     others: int = 0,
+    pair: Callable[[Outcomes, Outcomes, Looks | None], Pair] = pair_outcomes,
 ) -> dict[str, Compared]:
     """Return the comparison of each arm with its baseline.
 
@@ -406,15 +445,17 @@ def compare(
         effect: the smallest difference that matters; None: nothing is called equivalent.
         resolution: 1/N for a metric that counts N items, such as accuracy; 0: it does not count.
         others: number of further comparisons that share the error: of other sizes, tasks, earlier baselines.
+        pair: puts the outcomes of an arm beside those of its baseline: on the same seeds, or as separate samples
+            (`unpaired.separate`).
     """
     against = dict.fromkeys(arms, baselines) if isinstance(baselines, str) else baselines
     bases = {arm: arms.get(against[arm], FreshOutcomes({})) for arm in arms}
     pairings = {
-        arm: pair_outcomes(fresh.outcomes, bases[arm].outcomes, fresh.looks)
+        arm: pair(fresh.outcomes, bases[arm].outcomes, fresh.looks)
         for arm, fresh in arms.items()
         if arm != against[arm]
     }
-    size = count_family(others + len(pairings), [sum(pairing.alone) for pairing in pairings.values()])
+    size = count_able(others + len(pairings), [pairing.smallest_p for pairing in pairings.values()])
     compared = {}
     for arm, fresh in arms.items():
         facts, baseline, base = _describe_arm(fresh, planned, size, effect, resolution), against[arm], bases[arm]
@@ -422,7 +463,7 @@ def compare(
             compared[arm] = Compared(kind="baseline", **facts)
             continue
         pairing = pairings[arm]
-        versus = measure_pair(pairing, ALPHA / size, resolution)
+        versus = pairing.measure(ALPHA / size, resolution)
         settled = _find_settled(fresh, base, pairing, versus)
         if settled is not None:
             compared[arm] = Compared(kind=settled, **facts, versus=versus)
@@ -469,7 +510,7 @@ def measure_pair(pairing: Pairing, alpha: float, resolution: float = 0.0) -> Ver
     )
 
 
-def _find_settled(arm: FreshOutcomes, base: FreshOutcomes, pairing: Pairing, versus: Versus) -> Kind | None:
+def _find_settled(arm: FreshOutcomes, base: FreshOutcomes, pairing: Pair, versus: Versus) -> Kind | None:
     """Return the kind if there is nothing to test: too few seeds, or an arm that never trained; otherwise None."""
     if not arm.found:
         return "could not be trained"
@@ -477,9 +518,9 @@ def _find_settled(arm: FreshOutcomes, base: FreshOutcomes, pairing: Pairing, ver
         return "baseline could not be trained"
     if not pairing.ready or arm.pending or base.pending:
         return "figures"
-    if versus.failed == versus.seeds > versus.other_failed:
+    if versus.failed == versus.seeds and versus.other_failed < versus.other_seeds:
         return "fails on all seeds"
-    if versus.other_failed == versus.seeds > versus.failed:
+    if versus.other_failed == versus.other_seeds and versus.failed < versus.seeds:
         return "baseline fails on all seeds"
     return None
 
@@ -557,7 +598,7 @@ def _find_near_end(versus: Versus, of_mean: bool, side: int, rivals: Collection[
 
 def _decide(versus: Versus, maximize: bool, effect: float | None, challenge: Challenge | None) -> Kind:
     """Return the kind of verdict for two arms that both trained on some seeds."""
-    more, fewer = versus.failed > versus.other_failed, versus.failed < versus.other_failed
+    more, fewer = versus.fails_more > 0, versus.fails_more < 0
     held = challenge is not None and challenge.held
     if versus.side and held and _wins(versus, maximize):
         return "mixed" if more else "better" if versus.on_average else "better on most seeds"

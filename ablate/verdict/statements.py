@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ablate.config.formatting import UNBOUNDED, count_decimals, count_noun, format_uncertain, join_words
 from ablate.verdict.comparison import Challenge, Claim, Compared, Kind, Versus
 from ablate.verdict.effects import CLAIMS, Effect, EffectKind
+from ablate.verdict.failures import FailureShare
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.sequential import LEAST
+from ablate.verdict.unpaired import UNPAIRED, Apart
 
 _ON_AVERAGE = ("better", "worse", "mixed", "equivalent", "better together", "worse together", "additive")
 _FEW = 3  # effects whose amounts are all given, whatever the verdict
@@ -30,6 +32,27 @@ def format_ends(figure: Estimate) -> tuple[str, str]:
     return f"{low:+.{decimals}f}", f"{high:+.{decimals}f}"
 
 
+def format_share(share: FailureShare) -> str:
+    """Return '2 of 5 (1 diverged, 1 stuck): 5 to 85 %' or '0 of 3: up to 63 %'."""
+    kinds = [f"{count} {word}" for count, word in ((share.diverged, "diverged"), (share.stuck, "stuck")) if count]
+    told = f" ({', '.join(kinds)})" if kinds else ""
+    return f"{share.failed} of {share.n}{told}: {share.describe_interval().partition(',')[0]}"
+
+
+def format_typical(versus: Versus | None, sign: int) -> str:
+    """Return 'better on 9 of 10 (p = 0.021), a tail above': the exact sign test of the pairs, and the tail that shows.
+    `sign`: 1 where less is better, -1 where more is."""
+    if isinstance(versus, Apart):
+        return versus.describe_ranks()
+    if versus is None or versus.typical is None or versus.typical.p is None:
+        return "-"
+    t = versus.typical
+    better, worse = (t.below, t.above) if sign > 0 else (t.above, t.below)
+    tail = {1: ", a tail above", -1: ", a tail below", 0: ""}[t.tail]
+    word, count = ("better", better) if better >= worse else ("worse", worse)
+    return f"{word} on {count} of {versus.seeds - versus.left_out} (p = {t.p:.2g}){tail}"
+
+
 def state_verdict(
     compared: Mapping[str, Compared],
     baselines: str | Mapping[str, str],
@@ -39,6 +62,8 @@ def state_verdict(
     shared_start: str = "",
     bounds: tuple[float, float] = UNBOUNDED,
     where: str = "each at its chosen settings",
+    seeds: str = "fresh seeds",
+    planned: bool = True,
 ) -> str:
     """Return one or two sentences for each arm except baselines, and their basis: looks, comparisons, intervals.
 
@@ -50,6 +75,8 @@ def state_verdict(
         shared_start: the model that all seeds start from, such as 'stage-1 model'; empty: each has its own start.
         bounds: the possible range of the objective, to which printed intervals are clipped.
         where: the settings at which they are compared.
+        seeds: the name of the seeds.
+        planned: whether the number of seeds was planned, so that the looks are told beside the plan.
     """
     if not compared:
         return ""
@@ -60,10 +87,10 @@ def state_verdict(
         return f"{alone} There is only one arm, so there is no comparison." if len(compared) == 1 else alone
     better = 1 if maximize else -1
     sentences = [_ArmWording(arm, c, against[arm], unit, better, bounds).state() for arm, c in others.items()]
-    sentences += state_basis(others.values())
+    sentences += state_basis(others.values(), planned)
     if shared_start:
         sentences.append(f"All seeds share one {shared_start}, so the intervals do not include its variance.")
-    return f"On fresh seeds, {where}: " + " ".join(sentences)
+    return f"On {seeds}, {where}: " + " ".join(sentences)
 
 
 def _state_alone(arm: str, c: Compared, bounds: tuple[float, float]) -> str:
@@ -76,24 +103,31 @@ def _state_alone(arm: str, c: Compared, bounds: tuple[float, float]) -> str:
     return f"{text}; when it trains: {format_estimate(c.estimate, bounds=bounds)} ({count_noun(c.estimate.n, 'seed')})."
 
 
-def state_basis(compared: Iterable[Claim]) -> list[str]:
-    """Return the sentences about error control, where anything was tested."""
-    tested = [c for c in compared if c.versus is not None and c.versus.seeds >= LEAST and c.looks]
+def state_basis(compared: Iterable[Claim], with_plan: bool = True) -> list[str]:
+    """Return the sentences about error control, where anything was tested. `with_plan`: tell the plan beside the
+    looks."""
+    tested = [c for c in compared if c.versus and min(c.versus.seeds, c.versus.other_seeds) >= LEAST and c.looks]
     if not tested:
         return []
     plans = {
-        (c.looks.sizes, c.looks.planned, min(c.versus.seeds, c.looks.sizes[-1])) for c in tested if c.looks and c.versus
+        (c.looks.sizes, c.looks.planned, min(max(c.versus.seeds, c.versus.other_seeds), c.looks.sizes[-1]))
+        for c in tested
+        if c.looks and c.versus
     }
     told = []
     for sizes, planned, left in sorted(plans):
         plan = ", as planned" if sizes == (planned,) else f" ({planned} were planned)"
-        if left < sizes[-1]:  # seeds were deleted from the storage
+        if left < sizes[-1]:  # seeds were deleted
             plan = f", of which {left} are left ({planned} were planned)"
-        told.append(f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} seeds{plan}")
+        plan = plan if with_plan else plan.partition(" (")[0].removesuffix(", as planned")
+        noun = "runs" if any(isinstance(c.versus, Apart) for c in tested) else "seeds"
+        told.append(f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} {noun}{plan}")
     basis = [
         f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {join_words(told)}."
     ]
-    if any(c.kind in _ON_AVERAGE for c in tested):
+    if any(isinstance(c.versus, Apart) for c in tested):
+        basis.append(UNPAIRED)
+    elif any(c.kind in _ON_AVERAGE for c in tested):
         basis.append(
             "A typical seed is the median over seeds; the interval of a mean assumes that no seeds too rare to show "
             "here end far off."
@@ -117,6 +151,8 @@ class _Wording:
         """Return the seeds of a difference, of the claim's own if not given, with the number of omitted seeds."""
         v = v or self.claim.versus
         assert v is not None
+        if isinstance(v, Apart):
+            return v.describe_runs()
         n = v.seeds - v.left_out
         if not v.left_out:
             return f"n = {n}"
@@ -129,6 +165,8 @@ class _Wording:
     def tell_size(self, v: Versus, when: str = "") -> str:
         """Return of which seeds a difference is claimed, and its mean, as the end of a sentence."""
         assert v.difference is not None
+        if isinstance(v, Apart):
+            return f"over unpaired runs{when}; mean difference {self.amount(v.difference)} ({self.over(v)})"
         if v.on_average:
             return f"on a typical seed{when}; mean difference {self.amount(v.difference)} ({self.over(v)})"
         return f"on {v.count_majority()}; {self.tell_tail(v)}"
@@ -147,6 +185,8 @@ class _Wording:
         """Return how the pairs disagree with an interval of the mean that excludes 0, as a clause with a comma before
         it; empty if it does not, or they agree."""
         side = v.difference.sign if v.difference else 0
+        if side and not v.side and isinstance(v, Apart):
+            return ", but the ranks of the runs do not agree: a few runs carry the mean"
         if not side or v.side or v.typical is None:
             return ""
         word = "better" if side * self.better > 0 else "worse"
@@ -163,7 +203,8 @@ class _Wording:
         mean = (
             f"the mean difference lies between {low} and {high} ({self.over(v)})" if on_average else self.tell_tail(v)
         )
-        return f"differ by less than the {self.claim.effect:.2g} {self.unit} that matter on a typical seed; {mean}"
+        where = "over unpaired runs" if isinstance(v, Apart) else "on a typical seed"
+        return f"differ by less than the {self.claim.effect:.2g} {self.unit} that matter {where}; {mean}"
 
     def tell_small(self, v: Versus) -> str:
         """Return a clause that a claimed difference is less than matters; empty if it is not."""
@@ -219,7 +260,8 @@ class _ArmWording(_Wording):
     def _failures(self, v: Versus) -> str:
         """Return the numbers of both as a clause: 'failed on 3 of 5 seeds, pre on 0 of 5'."""
         return (
-            f"failed on {v.failed} of {count_noun(v.seeds, 'seed')}, {self.baseline} on {v.other_failed} of {v.seeds}"
+            f"failed on {v.failed} of {count_noun(v.seeds, 'seed')}, {self.baseline} on {v.other_failed} of "
+            f"{v.other_seeds}"
         )
 
     def _claim(self, v: Versus) -> str:
@@ -240,7 +282,7 @@ class _ArmWording(_Wording):
     def _undecided(self, v: Versus) -> str:
         pair = f"{self.arm} and {self.baseline}"
         d = v.difference
-        if v.failed == v.seeds == v.other_failed:
+        if v.failed == v.seeds and v.other_failed == v.other_seeds:
             return f"{pair}: neither trained on any of {count_noun(v.seeds, 'seed')}."
         failures = f" {self.arm} {self._failures(v)}{self._weigh(v)}." if v.failed or v.other_failed else ""
         if v.side and d is not None:
@@ -282,12 +324,12 @@ class _ArmWording(_Wording):
         share = f" ({100 * self.c.failures.low:.0f} % or more, one-sided 95 %)" if self.c.failures else ""
         return (
             f"{self.arm} failed on all of {count_noun(v.seeds, 'seed')}{share}, {self.baseline} on {v.other_failed} of "
-            f"{v.seeds}{self._weigh(v)}."
+            f"{v.other_seeds}{self._weigh(v)}."
         )
 
     def _baseline_fails_always(self, v: Versus) -> str:
         return (
-            f"{self.baseline}, the baseline, failed on all of {count_noun(v.seeds, 'seed')}, {self.arm} on "
+            f"{self.baseline}, the baseline, failed on all of {count_noun(v.other_seeds, 'seed')}, {self.arm} on "
             f"{v.failed} of {v.seeds}{self._weigh(v)}. {_state_alone(self.arm, self.c, self.bounds)}"
         )
 
@@ -299,7 +341,7 @@ class _ArmWording(_Wording):
         """Return the evidence of the numbers of failed seeds, as a clause; empty if they are equal."""
         if v.failure_side:
             return f" (exact test, p = {v.failure_p:.2g})"
-        return "" if v.failed == v.other_failed else ", which does not show that either fails more often"
+        return "" if not v.fails_more else ", which does not show that either fails more often"
 
     def _figures(self, v: Versus) -> str:
         if not v.seeds:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ablate.config.formatting import format_uncertain, join_words
 from ablate.verdict.comparison import Compared
+from ablate.verdict.unpaired import Apart
 
 
 def summarise(
@@ -16,6 +17,7 @@ def summarise(
     baseline: str,
     unit: str,
     maximize: bool = False,
+    seed: str = "fresh seed",
 ) -> str:
     """Return one sentence on all comparisons; '' if nothing was compared, or there is no verdict yet.
 
@@ -26,6 +28,7 @@ def summarise(
         baseline: the name of the baseline.
         unit: the unit of the objective.
         maximize: whether a higher objective is better.
+        seed: the name of a seed.
     """
     others = [c for c in compared.values() if c.kind != "baseline"]
     if not others or all(c.kind == "figures" for c in others):
@@ -36,11 +39,10 @@ def summarise(
         clauses.append(f"{place} {said}" if place else said)
     family = max(c.family for c in others)
     sharing = "one comparison" if family == 1 else f"all {family} comparisons together"
-    seeds = sorted({c.versus.seeds for c in others if c.versus})
-    over = (
-        f"On {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} fresh seeds" if seeds else "On fresh seeds"
-    )
-    return f"{over}, with an error of at most 5 % for {sharing}: {'; '.join(clauses)}."
+    seeds = sorted({n for c in others if c.versus for n in (c.versus.seeds, c.versus.other_seeds)})
+    over = f"On {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} {seed}s" if seeds else f"On {seed}s"
+    text = f"{over}, with an error of at most 5 % for {sharing}: {'; '.join(clauses)}."
+    return text.replace(" on a typical seed", "") if any(isinstance(c.versus, Apart) for c in others) else text
 
 
 def _describe_place(arms: Mapping[str, Compared], baseline: str, unit: str, maximize: bool) -> str:

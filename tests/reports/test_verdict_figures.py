@@ -94,7 +94,7 @@ def test_the_verdict_is_beside_its_interval():
     figure = draw(record)
     assert list(figure.panels[0].y.ticks.values()) == ["pre\nbaseline", "post\nfails on all seeds", "mix\nbetter"]
     assert "joint error of 5 % over 2 comparisons together" in figure.caption
-    assert "smaller than confirm.effect (0.02)" in figure.caption
+    assert "Grey: differences smaller than 0.02" in figure.caption
 
 
 def test_a_difference_that_was_not_challenged_is_inconclusive():

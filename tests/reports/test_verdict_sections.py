@@ -13,7 +13,6 @@ from ablate.reports.verdict_sections import (
     describe_unreproduced,
     describe_verdict,
     explain_comparison,
-    format_share,
     tabulate_challenges,
     tabulate_confirmed,
     tabulate_selection,
@@ -24,6 +23,7 @@ from ablate.verdict.failures import count_failures
 from ablate.verdict.intervals import bound_mean
 from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.outcomes import Outcome
+from ablate.verdict.statements import format_share
 
 from .hand_built import STUCK, build_record
 

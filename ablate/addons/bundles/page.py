@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ablate.addons.bundles import page
 from ablate.addons.bundles.records import list_sections
 from ablate.addons.bundles.schema import FILE, SWEEP, Bundle, PublishedSweep
 from ablate.addons.scaling.over_sizes import OverSizes
 from ablate.config.formatting import count_noun, format_count, format_duration, join_words
-from ablate.config.markdown import build_table, escape, format_code
+from ablate.config.markdown import escape, format_code
 from ablate.reports.fairness import describe_dirty
-from ablate.reports.section import Section, Table
+from ablate.reports.markdown import show_section, show_table
+from ablate.reports.section import Table
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
@@ -61,7 +61,7 @@ def render(
         _tabulate_verdict(bundle, records),
         _share_error(bundle),
         *(f"![{escape(bundle.name)}: {name}]({name})" for name in figures),
-        *map(page.show_section, sections),
+        *map(show_section, sections),
         "## What this does not show",
         "\n".join(f"- {escape(text)}" for text in _list_limits(bundle, records)),
         "## Repeat it",
@@ -230,15 +230,3 @@ def _list_values(bundle: Bundle, key: str) -> str:
 
 def _format(estimate: Mapping[str, Any] | None, sign: bool = False) -> str:
     return format_estimate(Estimate(**estimate), sign) if estimate else "-"
-
-
-def show_section(section: Section, heading: str = "## {}") -> str:
-    """Return a section: its title as `heading` gives it, its table and its sentences."""
-    table = show_table(section.table) if section.table else ""
-    title = heading.format(escape(section.title)) if section.title else ""
-    return "\n\n".join(part for part in (title, table, *map(escape, section.sentences)) if part)
-
-
-def show_table(table: Table) -> str:
-    """Return a table of plain texts."""
-    return build_table([escape(name) for name in table.header], ([escape(cell) for cell in row] for row in table.rows))
