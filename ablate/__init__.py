@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ablate.addons.bundles.publish import publish as publish
     from ablate.addons.bundles.verify import verify as verify
     from ablate.addons.export.in_memory import to_hf as to_hf
+    from ablate.addons.judging.judge import Judgement as Judgement
+    from ablate.addons.judging.judge import judge as judge
     from ablate.config.errors import AblateError as AblateError
     from ablate.diagnostics.figures.run import Drawing as Drawing
     from ablate.diagnostics.figures.run import figure as figure
@@ -41,12 +43,14 @@ _HOMES = {
     "Diagnosis": "ablate.diagnostics.run",
     "Drawing": "ablate.diagnostics.figures.run",
     "Experiment": "ablate.experiment.tree",
+    "Judgement": "ablate.addons.judging.judge",
     "Report": "ablate.reports.report",
     "Result": "ablate.training.procedures",
     "Sweep": "ablate.sweeps.spec.sweep",
     "compare": "ablate.addons.bundles.compare",
     "diagnose": "ablate.diagnostics.run",
     "figure": "ablate.diagnostics.figures.run",
+    "judge": "ablate.addons.judging.judge",
     "open_trained": "ablate.training.trained",
     "publish": "ablate.addons.bundles.publish",
     "report": "ablate.reports.report",

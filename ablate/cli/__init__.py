@@ -26,6 +26,7 @@ from ablate.cli import (
     diagnose,
     evaluate,
     export,
+    judge,
     plan,
     publish,
     report,
@@ -43,7 +44,7 @@ from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
 VERBS = (
-    train, sweep, work, status, report, publish, verify, compare, plan, export, diagnose,
+    train, sweep, work, status, report, judge, publish, verify, compare, plan, export, diagnose,
     evaluate, align, ui, list_choices, config, check,
 )  # fmt: skip
 """In the order of `ablate --help`."""
@@ -55,6 +56,7 @@ examples:
   ablate sweep demo --workers 2
   ablate report demo
   ablate sweep demo-ladder --workers 2
+  ablate judge runs.csv --baseline pre
   ablate publish demo -o published/demo
   ablate verify published/demo
   ablate compare published/demo demo

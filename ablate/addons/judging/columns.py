@@ -1,0 +1,381 @@
+"""What the columns of a table are: told by the user, or guessed from their names and values, and then said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ablate.addons.judging.rows import NAME, RUN, STEP, Rows
+from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.formatting import count_noun, is_number, join_first, join_words
+
+_PREFIX = re.compile(r"^(config|params?|tags?|attributes|user_attrs|metrics|summary|hparams)[._/]", re.IGNORECASE)
+_SEEDS = ("seed", "random_seed", "rng_seed", "manual_seed", "global_seed", "seed_everything", "replicate")
+_ARMS = (
+    *("arm", "method", "variant", "treatment", "condition", "model", "algorithm", "algo", "optimizer", "norm"),
+    *("config", "setting", "experiment", "group", "name", "run_name"),
+)
+_RUNS = (RUN, "run id", "runid", "run", "trial", "number", "id", "run_name", "name", "file")
+_STEPS = (
+    STEP, "_step", "global_step", "trainer/global_step", "iteration", "iter", "update", "updates", "epoch", "tokens",
+)  # fmt: skip
+_STATUSES = ("ending", "status", "state")
+_VALUES = ("value", "objective", "metric")
+_BASELINES = ("baseline", "base", "control", "default", "vanilla", "reference", "ref", "main")
+_HELD_OUT = re.compile(r"(^|[^a-z])(val|valid|validation|eval|test|dev|heldout)([^a-z]|$)")
+_LESS = {
+    "loss", "bpb", "bpc", "ppl", "perplexity", "error", "err", "mse", "mae", "rmse", "nll", "fid", "wer", "cer",
+    "regret", "seconds", "latency", "crossentropy", "ce",
+}  # fmt: skip
+_MORE = {
+    "acc", "accuracy", "top1", "top5", "f1", "reward", "return", "score", "bleu", "rouge", "auc", "auroc",
+    "map", "iou", "miou", "dice", "psnr", "ssim", "mcc", "elo", "r2", "winrate", "win", "precision", "recall",
+    "throughput", "exact",
+}  # fmt: skip
+_NAMES = re.compile(
+    r"^(?P<before>.*?)[-_/. ,(]*(?:seed|(?<![a-z])s|rep|fold)[-_=: ]?(?P<seed>\d+)\)?(?P<after>.*)$", re.IGNORECASE
+)
+_SETTINGS = re.compile(
+    r"^((config|params?|hparams)[._/].*|lr|learning_rate|batch_size|weight_decay|wd|dropout|warmup\w*|beta\d?|momentum|"
+    r"(max_)?steps|epochs|width|depth|hidden\w*|layers|\w*optimizer\.\w+)$",
+    re.IGNORECASE,
+)
+"""Columns that are settings of a run and not measured."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user says about a table; None and empty: it is guessed, or there is none."""
+
+    arm: str | None = None
+    seed: str | None = None
+    value: str | None = None
+    baseline: str | None = None
+    maximize: bool | None = None
+    run: str | None = None
+    step: str | None = None
+    status: str | None = None
+    """COLUMN, or COLUMN=WORD,WORD of those that count as failed."""
+    pair_by: Sequence[str] = ()
+    by: Sequence[str] = ()
+    where: Sequence[str] = ()
+    """COLUMN=VALUE: the rows that are judged."""
+    names: str | None = None
+    """A pattern with the groups `arm` and `seed`, of names of runs."""
+    unpaired: bool = False
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table."""
+
+    arm: str
+    value: str
+    baseline: str
+    maximize: bool
+    pair_by: tuple[str, ...]
+    """Runs that have the same values here are compared; empty: runs are not paired."""
+    by: tuple[str, ...]
+    """Levels at which arms are compared, such as sizes."""
+    run: str | None
+    step: str | None
+    status: str | None
+    failing: tuple[str, ...]
+    """Further words in `status` that count as failed."""
+    where: tuple[str, ...] = ()
+    """COLUMN=VALUE of the rows that are judged."""
+    told: list[str] = field(default_factory=list, compare=False)
+    """What was guessed, in sentences."""
+
+    @property
+    def unit(self) -> str:
+        """The unit of the values in a sentence."""
+        return shorten(self.value)
+
+
+def shorten(name: str) -> str:
+    """Return a column without the prefix that a store gives it: `seed` of `params.seed`."""
+    return _PREFIX.sub("", name)
+
+
+def choose_columns(rows: Rows, asked: Asked) -> tuple[Rows, Columns]:
+    """Return the rows that are judged, and what their columns are. Raises ConfigError with all problems."""
+    chooser = _Chooser(rows, asked)
+    columns = chooser.choose()
+    if chooser.problems or columns is None:
+        raise ConfigError(chooser.problems, rows.name)
+    return chooser.rows, columns
+
+
+class _Chooser:
+    """The choice of the columns, its problems and what it guessed."""
+
+    def __init__(self, rows: Rows, asked: Asked) -> None:
+        self.rows, self.asked = rows, asked
+        self.problems: list[Problem] = []
+        self.guessed: list[str] = []
+        self.told: list[str] = []
+        self.derived: list[str] = []
+        """Columns that were made from names."""
+
+    def choose(self) -> Columns | None:
+        asked = self.asked
+        if not len(self.rows):
+            self.problems.append(Problem("", "it has no rows, so there is nothing to judge"))
+            return None
+        self._select()
+        self._split_names()
+        pair_by = [found for name in asked.pair_by if (found := self._find("pair-by", name))]
+        by = [found for name in asked.by if (found := self._find("by", name))]
+        arm = self._find("arm", asked.arm) if asked.arm else self._guess("arm", _ARMS, self._is_arm)
+        if asked.unpaired and (asked.seed or asked.pair_by):
+            self.problems.append(Problem("unpaired", "cannot be combined with --seed or --pair-by"))
+        elif not asked.unpaired and not asked.pair_by:
+            seed = self._find("seed", asked.seed) if asked.seed else self._guess("seed", _SEEDS, self._varies)
+            pair_by = [seed] if seed else []
+        step = None
+        if asked.step != "none":
+            step = (
+                self._find("step", asked.step) if asked.step else self._guess("step", _STEPS, self._is_numeric, False)
+            )
+        status, _, failing = (asked.status or "").partition("=")
+        status = (
+            self._find("status", status) if status else self._guess("status", _STATUSES, self._is_text, False)
+        ) or ""
+        used = [name for name in (arm, *pair_by, *by, step, status) if name]
+        run = self._find("run", asked.run) if asked.run else self._guess_run(used)
+        value = self._find("value", asked.value) if asked.value else self._guess_value([*used, *([run] if run else [])])
+        if not arm and not asked.arm:
+            self._ask("arm", "no column says which arm a run is of")
+        maximize = self._find_direction(value) if value else None
+        baseline = self._find_baseline(arm) if arm else None
+        for name in {arm, value} & {*pair_by, *by}:
+            self.problems.append(Problem("", f"the column {name!r} cannot be two things at once"))
+        if self.problems or arm is None or value is None or baseline is None or maximize is None:
+            return None
+        if self.guessed:
+            self.told.insert(0, f"Guessed: {'; '.join(self.guessed)}.")
+        words = tuple(word.strip().lower() for word in failing.split(",") if word.strip())
+        return Columns(
+            arm, value, baseline, maximize, tuple(pair_by), tuple(by), run, step, status or None, words,
+            tuple(asked.where), self.told,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ by name
+
+    def _find(self, option: str, name: str) -> str | None:
+        """Return the column that is called `name`, also without the prefix that a store gives it."""
+        columns = self.rows.columns
+        if name in columns:
+            return name
+        close = [column for column in columns if shorten(column).lower() == shorten(name).lower()]
+        close = close or [column for column in columns if column.rpartition(".")[2].lower() == name.lower()]
+        if len(close) == 1:
+            return close[0]
+        what = f"several columns are called so: {join_first(close, 5)}" if close else "there is no such column"
+        known = list(columns)
+        hint = did_you_mean(name, known) or did_you_mean(name, map(shorten, known))
+        self.problems.append(Problem(option, f"{what}. Columns: {join_first(known, 20)}.{hint}", name))
+        return None
+
+    def _ask(self, option: str, why: str) -> None:
+        self.problems.append(
+            Problem(option, f"{why}. Name it: --{option} COLUMN. Columns: {join_first(list(self.rows.columns), 20)}")
+        )
+
+    def _guess(self, option: str, names: Sequence[str], fits: Any, tells: bool = True) -> str | None:
+        """Return the first column with one of the `names` that fits."""
+        by_name: dict[str, str] = {}
+        for column in self.rows.columns:
+            by_name.setdefault(shorten(column).lower(), column)
+            by_name.setdefault(column.rpartition(".")[2].lower(), column)
+        found = next((by_name[name] for name in names if name in by_name and fits(by_name[name])), None)
+        if found and tells and found not in self.derived:
+            self.guessed.append(f"{option} is the column {found!r}")
+        return found
+
+    # ------------------------------------------------------------ by values
+
+    def _values(self, column: str) -> list[Any]:
+        return [value for value in self.rows.columns[column] if value is not None]
+
+    def _varies(self, column: str) -> bool:
+        return bool(self._values(column))
+
+    def _is_numeric(self, column: str) -> bool:
+        values = self._values(column)
+        return bool(values) and all(is_number(value) for value in values)
+
+    def _is_text(self, column: str) -> bool:
+        return any(isinstance(value, str) for value in self._values(column))
+
+    def _is_arm(self, column: str) -> bool:
+        values = list(map(str, self._values(column)))
+        says_it = shorten(column).rpartition(".")[2].lower() in _ARMS[:5]
+        return says_it or 1 <= len({*values}) < len(values)
+
+    # ------------------------------------------------------------ each
+
+    def _select(self) -> None:
+        """Keep the rows that are asked for."""
+        for condition in self.asked.where:
+            name, _, text = condition.partition("=")
+            if column := self._find("where", name.strip()):
+                known = list(dict.fromkeys(str(value) for value in self._values(column)))
+                kept = [i for i, value in enumerate(self.rows.columns[column]) if str(value) == text.strip()]
+                if not kept:
+                    told = (
+                        f"no row has {column} = {text}. There is: {join_first(known, 10)}.{did_you_mean(text, known)}"
+                    )
+                    self.problems.append(Problem("where", told))
+                    continue
+                self.told.append(f"Only rows with {column} = {text} are judged, {len(kept)} of {len(self.rows)}.")
+                self.rows = self.rows.keep(kept)
+
+    def _split_names(self) -> None:
+        """Add the columns `arm` and `seed` from the names of runs: by the pattern that was given or, where no column
+        has seeds, by their ends, such as -seed3."""
+        asked, columns = self.asked, self.rows.columns
+        column = next(
+            (name for name in (asked.run or "", NAME, "name", "Name", "run_name", "file") if name in columns), None
+        )
+        if asked.names:
+            try:
+                pattern = re.compile(asked.names)
+            except re.error as error:
+                self.problems.append(Problem("names", f"is no regular expression: {error}", asked.names))
+                return
+            if not {*pattern.groupindex} & {"arm", "seed"}:
+                self.problems.append(Problem("names", "needs a group (?P<arm>...) or (?P<seed>...)", asked.names))
+                return
+            if column is None:
+                self._ask("run", "no column has the names of runs")
+                return
+            found = [pattern.search(str(name)) for name in columns[column]]
+            if unmatched := [name for name, match in zip(columns[column], found, strict=True) if match is None]:
+                names = list(dict.fromkeys(unmatched))
+                self.told.append(
+                    f"The names of {count_noun(len(names), 'run')} do not match the pattern, and were left out: "
+                    f"{join_first(names, 5)}."
+                )
+                self.rows = self.rows.keep(i for i, match in enumerate(found) if match)
+                if not len(self.rows):
+                    self.problems.append(Problem("names", f"matches no name, such as {names[0]!r}", asked.names))
+                    return
+            for group in pattern.groupindex:
+                self.rows.columns[group] = [_parse(match[group]) for match in found if match]
+            return
+        seeds = {shorten(name).lower() for name in columns} | {name.rpartition(".")[2].lower() for name in columns}
+        if asked.seed or asked.unpaired or asked.pair_by or column is None or seeds & {*_SEEDS}:
+            return
+        split = {name: match for name in {*columns[column]} if (match := _NAMES.match(str(name)))}
+        if len(split) < len({*columns[column]}):
+            return
+        ends = [split[name] for name in columns[column]]
+        self.rows.columns["seed"] = [int(match["seed"]) for match in ends]
+        self.derived += ["arm", "seed"]
+        if not asked.arm and not any(shorten(name).lower() in _ARMS[:6] and self._is_arm(name) for name in columns):
+            arms = [f"{match['before']}{match['after']}".strip("-_/. ") or "all" for match in ends]
+            self.rows.columns["arm"] = arms
+            self.guessed.append(f"arm and seed are parts of the names in {column!r}, such as {columns[column][0]!r}")
+        else:
+            self.guessed.append(f"seed is a part of the names in {column!r}, such as {columns[column][0]!r}")
+
+    def _guess_run(self, used: Sequence[str]) -> str | None:
+        """Return the column that says which run a row is of."""
+        by_name = {column.lower(): column for column in self.rows.columns}
+        return next((by_name[name] for name in _RUNS if name in by_name and by_name[name] not in used), None)
+
+    def _guess_value(self, used: Sequence[str]) -> str | None:
+        rest = [name for name in self.rows.columns if name not in used]
+        exact = [name for name in rest if shorten(name).lower() in _VALUES and self._values(name)]
+        numeric = [name for name in rest if self._is_numeric(name) and not _SETTINGS.match(name)]
+        known = [name for name in rest if _find_side(name) and self._values(name) and not _SETTINGS.match(name)]
+        held_out = [name for name in known if _HELD_OUT.search(name.lower())]
+        for found in (exact, held_out, known, numeric):
+            if len(found) == 1:
+                self.guessed.append(f"value is the column {found[0]!r}")
+                return found[0]
+            if found:
+                self._ask("value", f"several columns may have the values to be compared: {join_first(found, 10)}")
+                return None
+        self._ask("value", "no column has numbers to be compared")
+        return None
+
+    def _find_direction(self, value: str) -> bool | None:
+        if self.asked.maximize is not None:
+            return self.asked.maximize
+        side = _find_side(value)
+        if side is None and self.rows.maximize is None:
+            told = f"whether more of {value!r} is better is unknown: --higher-is-better or --lower-is-better"
+            self.problems.append(Problem("value", told))
+            return None
+        maximize = self.rows.maximize if self.rows.maximize is not None else side == 1
+        self.guessed.append(f"{'higher' if maximize else 'lower'} is better")
+        return maximize
+
+    def _find_baseline(self, arm: str) -> str | None:
+        arms = list(dict.fromkeys(str(value) for value in self._values(arm)))
+        there = f"Arms: {join_first(arms, 20)}"
+        if (asked := self.asked.baseline) is not None:
+            if asked in arms:
+                if twins := [name for name in arms if name != asked and _plain(name) == _plain(asked)]:
+                    told = f"the arms {join_words(map(repr, [asked, *twins]))} differ in letters' case or blanks alone"
+                    self.problems.append(Problem("baseline", f"{told}: write one name for one arm"))
+                return asked
+            self.problems.append(Problem("baseline", f"no such arm. {there}.{did_you_mean(asked, arms)}", asked))
+            return None
+        if len(arms) == 1:
+            return arms[0]
+        named = [name for name in arms if _plain(name) in _BASELINES]
+        if len(named) == 1:
+            self.guessed.append(f"baseline is {named[0]!r}")
+            return named[0]
+        why = f"several arms may be it: {join_words(named)}" if named else "which arm it is was not said"
+        self.problems.append(Problem("baseline", f"{why}. Name it: --baseline ARM. {there}"))
+        return None
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.lower().split())
+
+
+def _parse(text: str | None) -> Any:
+    return int(text) if text and text.isdigit() else text
+
+
+def _find_side(name: str) -> int | None:
+    """Return -1 where less of a column is better, by its name, 1 where more is; None: it does not say."""
+    words = {*re.split(r"[^a-z0-9]+", name.lower())}
+    less, more = bool(words & _LESS), bool(words & _MORE)
+    return None if less == more else 1 if more else -1
+
+
+def describe_settings(rows: Rows, columns: Columns) -> list[str]:
+    """Return sentences on settings that differ between arms besides the arm, or within one."""
+    others = (columns.arm, columns.value, columns.run, columns.step, columns.status, *columns.pair_by, *columns.by)
+    names = [name for name in rows.columns if name not in others]
+    arms = list(map(str, rows.columns[columns.arm]))
+    told = []
+    between, within = [], []
+    for name in names:
+        of_arm: dict[str, set[str]] = {}
+        for arm, value in zip(arms, rows.columns[name], strict=True):
+            of_arm.setdefault(arm, set()).add(str(value))
+        if all(len(values) == 1 for values in of_arm.values()):
+            if len({*map(frozenset, of_arm.values())}) > 1 and any(arms.count(arm) > 1 for arm in of_arm):
+                between.append(name)
+        elif _SETTINGS.match(name):
+            within.append(name)
+    if between:
+        told.append(
+            f"Besides {columns.arm}, the arms differ in {join_first(between, 8)}: a difference may be due to that."
+        )
+    if within:
+        told.append(
+            f"Within an arm there are several values of {join_first(within, 8)}: an arm is then a mixture of settings. "
+            "Judge one of them, --where COLUMN=VALUE, or each, --by COLUMN."
+        )
+    return told

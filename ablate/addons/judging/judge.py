@@ -1,0 +1,608 @@
+"""`judge`: better, worse, equivalent, fails more often or undecided, for each arm of a table of results against the
+baseline, with the error control of a sweep."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate import tracking
+from ablate.addons.judging import files
+from ablate.addons.judging.columns import Asked, Columns, choose_columns, describe_settings
+from ablate.addons.judging.looks_file import Counted, sum_values
+from ablate.addons.judging.rows import Rows, read_frame
+from ablate.addons.judging.runs import Results, collect_results
+from ablate.config.errors import ConfigError, Problem
+from ablate.config.formatting import count_noun, join_words, to_json
+from ablate.reports.markdown import render as render_markdown
+from ablate.reports.page import render as render_page
+from ablate.reports.page import show_section
+from ablate.reports.section import NOTHING, Column, Document, Section, Table, words
+from ablate.verdict.comparison import Compared, FreshOutcomes, compare, pair_outcomes
+from ablate.verdict.failures import count_failures
+from ablate.verdict.intervals import Estimate
+from ablate.verdict.looks import Looks
+from ablate.verdict.outcomes import Outcome, state_rule
+from ablate.verdict.sequential import LEAST
+from ablate.verdict.statements import format_estimate, format_share, format_typical, state_verdict
+from ablate.verdict.summary import summarise
+from ablate.verdict.unpaired import separate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawn
+    from pandas import DataFrame
+
+    from ablate.plots.figure import Figure
+
+WHERE = "each arm at its settings there"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the verdict is judged by, besides the columns."""
+
+    effect: float | None = None
+    """The smallest difference that matters; None: nothing is called equivalent."""
+    trivial: float | None = None
+    """The loss of a predictor that ignores its inputs; None: no run is called stuck."""
+    looks: tuple[int, ...] = ()
+    """Seeds at the looks that were made."""
+    planned: int | None = None
+    """Seeds that were planned before the first look; None: as many as at the last of `looks`."""
+
+
+@dataclass(frozen=True, repr=False)
+class Judgement:
+    """The verdict on the arms of a table."""
+
+    rows: Rows
+    columns: Columns
+    results: Results
+    rules: Rules
+    compared: dict[str, Compared]
+    """Arm, or 'arm at size=9m', -> its comparison."""
+    baselines: dict[str, str]
+    """Arm -> its baseline, under the same names."""
+    told: list[str]
+    """What was read, guessed and left out, in sentences."""
+    limits: list[str]
+    """What the table does not show, in sentences."""
+    notes: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        return f"<Judgement of {self.rows.name}: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        """Return verdict and table, for a notebook."""
+        return "".join(show_section(section) for section in (Section("", sentences=[self.verdict]), self._tabulate()))
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """Arm -> its verdict in a word or two; without baselines."""
+        return {arm: self._name(arm) for arm in self.compared if self.baselines[arm] != arm}
+
+    @cached_property
+    def verdict(self) -> str:
+        """The verdict in sentences."""
+        maximize, unit = self.columns.maximize, self.columns.unit
+        seeds = "the seeds of the table" if self.results.paired else "the runs of the table"
+        planned = self.rules.planned is not None
+        return state_verdict(
+            self.compared, self.baselines, unit=unit, maximize=maximize, where=WHERE, seeds=seeds, planned=planned
+        )
+
+    @cached_property
+    def summary(self) -> str:
+        """The verdict in one sentence."""
+        others = [arm for arm, baseline in self.baselines.items() if arm != baseline]
+        if not others:
+            return "No verdict: there is one arm, so there is nothing to compare it with."
+        places: dict[str, list[str]] = {}
+        names = {}
+        for level, arms in self.results.levels.items():
+            for arm in arms:
+                names[_join(arm, level)] = arm
+                places.setdefault(f"at {level}" if level else "", []).append(_join(arm, level))
+        text = summarise(
+            self.compared,
+            places,
+            names=names,
+            baseline=self.columns.baseline,
+            unit=self.columns.unit,
+            maximize=self.columns.maximize,
+            seed="seed" if self.results.paired else "unpaired run",
+        )
+        return (
+            text or f"No verdict: it takes {LEAST} {'seeds that both have' if self.results.paired else 'runs of each'}."
+        )
+
+    def _name(self, arm: str) -> str:
+        c = self.compared[arm]
+        if c.kind == "mixed" and c.versus is not None:
+            better = c.versus.side == (1 if self.columns.maximize else -1)
+            return "mixed: better when it trains, failed more" if better else "mixed: worse when it trains, failed less"
+        return c.name_kind()
+
+    def _tabulate(self) -> Section:
+        """Return the table of the arms."""
+        c, sign = list(self.compared.values()), -1 if self.columns.maximize else 1
+        n = [len(one.outcomes) for one in c]
+        columns = [
+            words("arm", self.compared),
+            words("verdict", [self._name(arm) for arm in self.compared]),
+            Column("seeds" if self.results.paired else "runs", n),
+            words("failed", [one.failures for one in c], format_share),
+            Column(
+                self.columns.unit, [one.estimate for one in c], lambda mean: f"{format_estimate(mean)} (n={mean.n})"
+            ),
+            Column(f"difference to {self.columns.baseline}", [_format_difference(one) for one in c]),
+            words("typical seed" if self.results.paired else "ranks", [format_typical(one.versus, sign) for one in c]),
+        ]
+        better = "higher" if self.columns.maximize else "lower"
+        rules = [
+            state_rule(self.rules.trivial).replace("validation loss", self.columns.unit)
+            if self.rules.trivial
+            else "A run fails when it diverged: its value is NaN or infinite, or its status says so. Whether a run "
+            "that ended has learned is unknown without the trivial loss (--trivial).",
+            "The mean of an arm is over the seeds on which it trained, with its 95 % interval; failed: with the exact "
+            "95 % interval of the share that fails. A difference has an interval with a joint error of 5 % over all "
+            "comparisons and looks.",
+        ]
+        if self.rules.effect is None:
+            rules.append("No arms are called equivalent, as no difference that matters was given (--effect).")
+        return Section(f"{self.columns.unit}, {better} is better", Table(columns), rules)
+
+    @cached_property
+    def document(self) -> Document:
+        """The verdict for the writers of reports."""
+        better = "higher" if self.columns.maximize else "lower"
+        details = {
+            "What was read": [Section("What was read", sentences=self.told)],
+            "What this table does not show": [Section("What this table does not show", sentences=self.limits)],
+        }
+        return Document(
+            f"Verdict on {self.rows.name}",
+            f"{self.columns.unit}, {better} is better",
+            summary=self.summary,
+            statements=[self.verdict],
+            answers=[self._tabulate()],
+            details={title: sections for title, sections in details.items() if sections[0].sentences},
+            notes=self.notes,
+        )
+
+    @property
+    def drawn(self) -> Document:
+        """The same with the figure."""
+        return replace(self.document, figures=[self.drawing] if self.drawing else [])
+
+    @cached_property
+    def drawing(self) -> Figure | None:
+        """The figure of the arms, for the writers of reports; None if no run has ended."""
+        from ablate.plots.style import choose_looks
+        from ablate.reports.verdict_figures import Shown, draw_arms
+
+        shown = Shown(
+            f"{self.rows.name}: the verdict",
+            self.columns.unit,
+            self.columns.unit,
+            -1 if self.columns.maximize else 1,
+            f"{self.columns.baseline}{' at the same level' if len(self.results.levels) > 1 else ''}",
+            self.baselines,
+            choose_looks(self.compared),
+            {arm: self._name(arm) for arm in self.compared},
+            self.rules.effect,
+            seeds="the seeds of the table" if self.results.paired else "the runs of the table",
+            paired=self.results.paired,
+        )
+        return draw_arms(shown, self.compared)
+
+    def figure(self) -> Drawn | None:
+        """Return the figure of the arms, of matplotlib; None if no run has ended."""
+        from ablate.plots.drawing import draw
+
+        return draw(self.drawing)[0] if self.drawing else None
+
+    def frame(self) -> DataFrame:
+        """Return a pandas DataFrame with a row for each arm: verdict, seeds, failures, mean, difference, interval."""
+        import pandas as pd
+
+        rows = []
+        for arm, c in self.compared.items():
+            d, v = c.difference, c.versus
+            low, high = (d.interval if d else None) or (None, None)
+            rows.append(
+                {
+                    "arm": arm,
+                    "baseline": self.baselines[arm],
+                    "verdict": c.kind,
+                    "seeds": len(c.outcomes),
+                    "failed": c.failures.failed if c.failures else 0,
+                    "mean": c.estimate.mean if c.estimate else None,
+                    "difference": d.mean if d else None,
+                    "low": low,
+                    "high": high,
+                    "level": v.level if v else None,
+                    "n": d.n if d else 0,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write verdict.html, verdict.md, verdict.json and the figure into `folder`, and return their paths."""
+        from ablate.plots.drawing import save
+
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = {
+            "verdict.html": render_page(self.drawn),
+            "verdict.md": self.to_markdown(),
+            "verdict.json": json.dumps(to_json(self.to_dict()), indent=2, allow_nan=False) + "\n",
+        }
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        return [*(folder / name for name in texts), *(save(self.drawing, folder) if self.drawing else [])]
+
+    def to_markdown(self) -> str:
+        """Return the verdict in Markdown, for a pull request."""
+        return render_markdown(self.document)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        c = self.columns
+        return {
+            "verdict": self.verdict,
+            "summary": self.summary,
+            "source": self.rows.name,
+            "columns": {**{key: value for key, value in asdict(c).items() if key != "told"}},
+            "paired": self.results.paired,
+            "seeds": {str(number): name for number, name in self.results.seeds.items()},
+            "arms": {
+                arm: {"baseline": self.baselines[arm], "told": self._name(arm), **to_json(one.to_dict())}
+                for arm, one in self.compared.items()
+            },
+            "effect": self.rules.effect,
+            "trivial": self.rules.trivial,
+            "told": self.told,
+            "limits": self.limits,
+            "notes": self.notes,
+        }
+
+
+def _format_difference(c: Compared) -> str:
+    if c.versus is None or (d := c.versus.difference) is None:
+        return NOTHING
+    left_out = f", {c.versus.left_out} left out" if c.versus.left_out else ""
+    return f"{format_estimate(d, sign=True)} (n={d.n}{left_out})"
+
+
+def _join(arm: str, level: str) -> str:
+    return f"{arm} at {level}" if level else arm
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def read_source(source: Any) -> Rows:
+    """Return the rows of a source: names of files, a folder, mlflow:NAME, optuna:URL/STUDY, wandb:ENTITY/PROJECT, or a
+    frame. Raises AblateError."""
+    names = [source] if isinstance(source, (str, Path)) else source
+    is_named = isinstance(names, (list, tuple)) and bool(names) and all(isinstance(one, (str, Path)) for one in names)
+    if not is_named:
+        return read_frame(source)
+    texts = [str(name) for name in names]
+    kinds = {"mlflow": "read_mlflow", "optuna": "read_optuna", "wandb": "read_wandb"}
+    kind, colon, rest = texts[0].partition(":")
+    if len(texts) == 1 and colon and kind in kinds:
+        from ablate.addons.judging import stores
+
+        rows: Rows = getattr(stores, kinds[kind])(rest)
+        return rows
+    if len(texts) == 1 and Path(texts[0]).expanduser().is_dir():
+        from ablate.addons.judging.logs import read_folder
+
+        return read_folder(Path(texts[0]).expanduser())
+    return files.read_files(texts)
+
+
+# ---------------------------------------------------------------------------------------------------- judging
+
+
+def judge(
+    source: Any,
+    *,
+    arm: str | None = None,
+    seed: str | None = None,
+    value: str | None = None,
+    baseline: str | None = None,
+    higher_is_better: bool | None = None,
+    run: str | None = None,
+    step: str | None = None,
+    status: str | None = None,
+    pair_by: Sequence[str] = (),
+    by: Sequence[str] = (),
+    where: Sequence[str] = (),
+    names: str | None = None,
+    unpaired: bool = False,
+    effect: float | None = None,
+    trivial: float | None = None,
+    looks: Sequence[int] = (),
+    planned: int | None = None,
+    looks_file: Path | str | None = None,
+) -> Judgement:
+    """Return the verdict on each arm of a table of results against the baseline.
+
+    Args:
+        source: a frame of pandas or polars, a mapping of columns, a list of mappings, names of files (CSV, TSV, JSON,
+            JSON lines, parquet), a folder of event files of TensorBoard or offline runs of W&B, mlflow:NAME,
+            optuna:URL/STUDY or wandb:ENTITY/PROJECT.
+        arm: the column of the arms. seed: of the seeds. value: of the values. All are guessed if not given, and what
+            was guessed is in `told`.
+        baseline: the arm that the others are compared with.
+        higher_is_better: None: by the name of the value.
+        run: the column that says which run a row is of, where rows are steps. step: of the steps; "none": no rows are.
+        status: the column of the status, or COLUMN=WORD,WORD with the words that count as failed.
+        pair_by: columns of which runs with the same values are compared, in the place of the seed.
+        by: columns of levels, such as sizes or tasks, at which the arms are compared: one family.
+        where: COLUMN=VALUE of the rows that are judged.
+        names: a regular expression with groups `arm` and `seed`, for names of runs.
+        unpaired: whether runs are not paired, even if there are seeds.
+        effect: the smallest difference that matters. trivial: the loss of a predictor that ignores its inputs.
+        looks: numbers of seeds at which the results were looked at. planned: seeds that were planned before.
+        looks_file: a file that counts the looks; None: they are not counted.
+
+    Raises:
+        AblateError: the source cannot be read, or is no table of results.
+    """
+    pair_by, by, where = ([one] if isinstance(one, str) else one for one in (pair_by, by, where))
+    asked = Asked(arm, seed, value, baseline, higher_is_better, run, step, status, pair_by, by, where, names, unpaired)
+    rows, columns, results = read_results(source, asked, trivial)
+    rules = Rules(effect, trivial, tuple(looks), planned)
+    check_rules(rules, columns, rows.name)
+    return assemble(rows, columns, results, rules, Path(looks_file) if looks_file else None)
+
+
+def read_results(source: Any, asked: Asked, trivial: float | None = None) -> tuple[Rows, Columns, Results]:
+    """Return the rows of a source, its columns, and the outcomes of its runs. Raises AblateError."""
+    rows, columns = choose_columns(read_source(source) if not isinstance(source, Rows) else source, asked)
+    return rows, columns, collect_results(rows, columns, trivial)
+
+
+def check_rules(rules: Rules, columns: Columns, name: str) -> None:
+    """Raise ConfigError with all problems of the rules for the table `name`."""
+    problems = []
+    if rules.effect is not None and not 0 < rules.effect < math.inf:
+        problems.append(Problem("effect", "must be a number above 0", rules.effect))
+    if rules.trivial is not None and (columns.maximize or not 0 < rules.trivial < math.inf):
+        problems.append(Problem("trivial", "must be a loss above 0, of which less is better", rules.trivial))
+    if any(size < 1 for size in rules.looks) or list(rules.looks) != sorted({*rules.looks}):
+        problems.append(Problem("looks", "must be numbers of seeds that ascend, such as 3,5,8", list(rules.looks)))
+    if rules.planned is not None and rules.planned < 1:
+        problems.append(Problem("planned", "must be a number of seeds of at least 1", rules.planned))
+    if problems:
+        raise ConfigError(problems, name)
+
+
+def assemble(rows: Rows, columns: Columns, results: Results, rules: Rules, looks_file: Path | None = None) -> Judgement:
+    """Return the verdict on `results`, and count the looks in `looks_file`. Raises DataError if that is damaged."""
+    counted = Counted.read(looks_file) if looks_file else None
+    arms: dict[str, FreshOutcomes] = {}
+    baselines: dict[str, str] = {}
+    now: dict[str, tuple[Looks, str]] = {}
+    unmatched: list[str] = []
+    for level, own in results.levels.items():
+        base = own.get(columns.baseline, {})
+        for arm, outcomes in own.items():
+            name = _join(arm, level)
+            baselines[name] = _join(columns.baseline, level)
+            common = [seed for seed in outcomes if seed in base] if results.paired else list(outcomes)
+            rest = [seed for seed in outcomes if seed not in common]
+            if rest and arm != columns.baseline:
+                unmatched.append(f"{len(rest)} of {name}")
+            counts = (len(common),) if results.paired else (len(outcomes), len(base))
+            comparison = _name_comparison(arm, columns, level)
+            earlier = counted.find(comparison) if counted else None
+            looks = _find_looks(max(counts), rules, earlier)
+            if arm != columns.baseline and looks and min(counts) >= LEAST:
+                values = [[(seed, one.value) for seed, one in own.items()] for own in (outcomes, base)]
+                now[comparison] = looks, sum_values(values)
+            arms[name] = FreshOutcomes({seed: outcomes[seed] for seed in [*common, *rest]}, looks=looks)
+    others = counted.count_others(now) if counted else 0
+    compared = compare(
+        arms,
+        baselines,
+        planned=rules.planned or max((len(one.outcomes) for one in arms.values()), default=0),
+        maximize=columns.maximize,
+        effect=rules.effect,
+        others=others,
+        pair=pair_outcomes if results.paired else separate,
+    )
+    compared = {  # a failure counts, whether or not its seed has a partner
+        arm: replace(one, failures=count_failures(one.outcomes.values())) for arm, one in compared.items()
+    }
+    told = [*_tell_read(rows, columns, results), *columns.told, *rows.told, *results.told]
+    if unmatched:
+        told.append(
+            f"Seeds that the baseline does not have are in no difference, and in no mean: {join_words(unmatched)}."
+        )
+    if apart := [arm for arm, one in compared.items() if one.versus and not one.versus.seeds and one.outcomes]:
+        told.append(f"No seed is common to the baseline and {join_words(apart)}: --unpaired compares them as they are.")
+    if missing := [level for level, own in results.levels.items() if columns.baseline not in own]:
+        told.append(f"The baseline {columns.baseline} has no run at {join_words(missing)}: nothing is compared there.")
+    told += _tell_plan(rules, counted, now)
+    told += counted.tell(now, rules.effect) if counted else []
+    limits = [*describe_settings(rows, columns), *_tell_limits(compared, rules, counted, now)]
+    notes = [problem] if counted and (problem := counted.write(now, rules.effect)) else []
+    return Judgement(rows, columns, results, rules, compared, baselines, told, limits, notes)
+
+
+def _name_comparison(arm: str, columns: Columns, level: str) -> str:
+    where = f" at {level}" if level else ""
+    rows = f", of rows with {join_words(columns.where)}" if columns.where else ""
+    return f"{arm} against {columns.baseline} by {columns.value}{where}{rows}"
+
+
+def _find_looks(n: int, rules: Rules, earlier: Looks | None) -> Looks | None:
+    """Return the looks at a comparison of `n` seeds, this one included. The plan is that of the first look."""
+    if not n:
+        return None
+    sizes = {size for size in (*rules.looks, *(earlier.sizes if earlier else ())) if size != n}
+    sizes = {size for size in sizes if size < n or (earlier and size in earlier.sizes)}
+    planned = earlier.planned if earlier else rules.planned or max(rules.looks, default=0)
+    ordered = tuple(sorted({*sizes, n}))
+    return Looks(ordered, planned or ordered[0])
+
+
+def _tell_plan(rules: Rules, counted: Counted | None, now: Mapping[str, Any]) -> list[str]:
+    """Return what is known of the number of seeds that was planned, in sentences."""
+    known = {earlier.planned for name in now if counted and (earlier := counted.find(name))}
+    if rules.planned and known - {rules.planned}:
+        seeds = join_words(map(str, sorted(known)))
+        return [f"{rules.planned} seeds are planned now, and {seeds} were at the first look, which is what counts."]
+    if rules.looks and not rules.planned and not known:
+        return [f"The looks up to {rules.looks[-1]} seeds are taken as planned before the first of them."]
+    if counted and now and not known and not rules.planned:
+        return [
+            "This look is counted as the only one that was planned: a later one with more seeds has little of the "
+            "error left, unless the first look says how many there will be (--planned N)."
+        ]
+    return []
+
+
+def _tell_read(rows: Rows, columns: Columns, results: Results) -> list[str]:
+    c = columns
+    parts = [f"{count_noun(len(rows), 'row')} of {rows.name}: arm {c.arm!r}, value {c.value!r}"]
+    parts.append(f"paired by {join_words(map(repr, c.pair_by))}" if c.pair_by else "not paired")
+    parts += [f"at each {join_words(map(repr, c.by))}"] if c.by else []
+    parts += [f"status {c.status!r}"] if c.status else []
+    first = next(iter(results.levels.values()), {})
+    told = [f"{', '.join(parts)}. The baseline is {c.baseline}."]
+    lost = sum(o.ending == "diverged" for own in results.levels.values() for arm in own.values() for o in arm.values())
+    if lost:
+        told.append(f"{count_noun(lost, 'run')} diverged, by a value of NaN or infinity or by its status: a failure.")
+    if not c.pair_by and first:
+        told.append("No column has seeds, or pairs were not asked for: the runs are not paired.")
+    return told
+
+
+def _tell_limits(
+    compared: Mapping[str, Compared], rules: Rules, counted: Counted | None, now: Mapping[str, Any]
+) -> list[str]:
+    """Return what no table shows, in sentences."""
+    comparisons = count_noun(max((c.family for c in compared.values()), default=0), "comparison")
+    if rules.looks:
+        looks = f"Looks at these results besides those at {join_words(map(str, rules.looks))} seeds are not counted."
+    elif counted:
+        looks = f"Looks that others made, without {counted.file.name}, are not counted."
+    else:
+        looks = "Earlier looks at these results are not counted (--looks 3,5,8, or --looks-file FILE)."
+    return [
+        "Whether the settings of an arm were tuned on these seeds, or chosen by these values: it then looks better "
+        "than on fresh seeds, and the error may be far above 5 %.",
+        f"How many arms, metrics or seeds were tried and left out: the error covers {comparisons}.",
+        looks,
+        "Whether another setting of an arm that lost would win: none was challenged, and the verdict is about the "
+        "settings of the table.",
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- planning
+
+
+def plan(rows: Rows, columns: Columns, results: Results, effect: float) -> Document:
+    """Return how many seeds each comparison takes to find a difference of `effect`, by the spread in the table."""
+    from scipy.special import chdtri
+
+    from ablate.verdict.power import POWER, count_seeds, find_smallest_difference
+
+    family = max(1, sum(len(own) - (columns.baseline in own) for own in results.levels.values()))
+    names, spreads, now, counts, unlucky, smallest = [], [], [], [], [], []
+    for level, own in results.levels.items():
+        base = own.get(columns.baseline, {})
+        for arm, outcomes in own.items():
+            if arm == columns.baseline and len(own) > 1:
+                continue
+            spread = _measure_spread(outcomes, base, arm == columns.baseline, results.paired)
+            if spread is None:
+                continue
+            sd, freedom, n = spread.sd or 0.0, spread.n - 1, spread.n
+            names.append(_join(arm, level))
+            spreads.append(sd)
+            now.append(n)
+            counts.append(_count(count_seeds(sd, effect, family)))
+            worst = sd * math.sqrt(freedom / float(chdtri(freedom, 0.8)))  # upper 80 % limit of the true one
+            unlucky.append(_count(count_seeds(worst, effect, family)))
+            smallest.append(find_smallest_difference(sd, Looks((n,), n), family))
+    unit = columns.unit
+    head = "runs" if not results.paired else "seeds"
+    table = Table(
+        [
+            words("arm", names),
+            Column(f"{head} now", now),
+            Column("sd of the difference", spreads),
+            Column(f"finds now ({unit})", smallest),
+            Column(f"{head} for {effect:g}", counts),
+            Column("if unlucky", unlucky),
+        ]
+    )
+    sharing = "one comparison" if family == 1 else f"{family} comparisons that share 5 %"
+    sentences = [
+        f"{head.capitalize()} of each arm that find a true mean difference of {effect:g} {unit} with a power of "
+        f"{100 * POWER:.0f} %, at one look, for {sharing}.",
+        "If unlucky: if the true spread is at the upper end of its one-sided 80 % interval; a spread over few seeds is "
+        "itself uncertain.",
+        "Failures are not in this: a seed on which either fails is in no difference.",
+    ]
+    if len(next(iter(results.levels.values()), {})) == 1:
+        sentences.append("There is one arm: the difference of two runs is taken to vary by sqrt(2) times its spread.")
+    title = f"Seeds for a difference of {effect:g} {unit}"
+    if not names:
+        return Document(title, statements=["No arm has two values, so the spread is unknown."])
+    worst_case = max((int(count) for count in counts if count.isdigit()), default=0)
+    summary = f"{worst_case} {head} of each arm find a difference of {effect:g} {unit}, by the spread in {rows.name}."
+    if any(not count.isdigit() for count in counts):
+        summary = f"Some comparisons take more than 10,000 {head}, by the spread in {rows.name}."
+    return Document(title, summary=summary, answers=[Section("", table, sentences)])
+
+
+def _measure_spread(
+    outcomes: Mapping[int, Outcome], base: Mapping[int, Outcome], alone: bool, paired: bool
+) -> Estimate | None:
+    """Return the standard deviation of the difference of two runs, with the values that it is over; None if unknown."""
+    values = {seed: o.value for seed, o in outcomes.items() if o.trained and o.value is not None}
+    others = {seed: o.value for seed, o in base.items() if o.trained and o.value is not None}
+    if paired and not alone:
+        spread = _find_sd([values[seed] - others[seed] for seed in values if seed in others])
+        return spread
+    ours, theirs = _find_sd(list(values.values())), _find_sd(list(others.values()))
+    if ours is None or theirs is None:
+        return None
+    return Estimate(0.0, None, math.hypot(ours.sd or 0.0, theirs.sd or 0.0), min(ours.n, theirs.n))
+
+
+def _find_sd(values: Sequence[float]) -> Estimate | None:
+    from ablate.verdict.intervals import bound_mean
+
+    return bound_mean(values, 0.0) if len(values) > 1 else None
+
+
+def _count(seeds: int | None) -> str:
+    return "over 10,000" if seeds is None else str(seeds)
+
+
+def locate_looks(source: Sequence[str], rows: Rows, given: str | None) -> Path | None:
+    """Return the file that counts the looks: the one given, or beside a table that is one file; None: none."""
+    if given == "none":
+        return None
+    if given:
+        return Path(given)
+    return rows.file.with_name(f"{rows.file.name}.looks.json") if rows.file and len(source) == 1 else None
+
+
+def redact_source(source: Sequence[str]) -> str:
+    """Return the names of a source without passwords."""
+    return tracking.redact(" ".join(source))
