@@ -150,7 +150,8 @@ def _list_places(chosen: Place, spans: Sequence[tuple[float, float]]) -> Iterabl
 class _Surface:
     """A quadratic in the places around the chosen one, with an effect of each seed and a smooth departure from it whose
     size goes with the curvature (universal kriging; Cressie 1993, Statistics for Spatial Data, section 3.4). The noise
-    is what runs at the same place differ by, once their seeds are taken out."""
+    is what runs at the same place differ by, once their seeds are taken out. Where the runs fit the surface worse than
+    all that allows, as at a cliff or with outliers, its variances grow by as much (Birge 1932, Phys. Rev. 40, 207)."""
 
     def __init__(self, near: Mapping[Place, Mapping[int, float]], chosen: Place) -> None:
         import numpy as np
@@ -183,6 +184,8 @@ class _Surface:
         self._spread = np.linalg.pinv(design.T @ self._inverse @ design, rcond=1e-12)
         self._terms = self._spread @ design.T @ self._inverse @ values
         self._rest = values - design @ self._terms
+        spare = len(rows) - np.linalg.matrix_rank(design, tol=1e-8) if rows else 0
+        self._misfit = max(1.0, float(self._rest @ self._inverse @ self._rest) / spare) if spare else 1.0
         self._design = design
 
     def _expand(self, moved: ndarray) -> ndarray:
@@ -215,6 +218,7 @@ class _Surface:
         own = 2 * self._departure * (1 - self._correlate(moved, here)[:, 0])
         known = np.einsum("ij,jk,ik->i", shared, self._inverse, shared)
         variances = np.maximum(own - known, 0.0) + np.einsum("ij,jk,ik->i", left, self._spread, left)
+        variances *= self._misfit
         unknown = np.abs(terms @ self._known - terms).max(axis=1, initial=0.0) > 1e-6
         unknown |= math.isinf(self.variance)
         return np.where(unknown, 0.0, gains), np.where(unknown, math.inf, variances)

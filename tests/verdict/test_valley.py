@@ -54,7 +54,9 @@ def test_a_gain_and_its_variance_are_those_of_a_normal_model_written_out():
     ahead = wide(wanted, x) - wide(zero, x)
     own = wide(wanted, wanted) - wide(wanted, zero) - wide(zero, wanted) + wide(zero, zero)
     gains = -ahead @ np.linalg.solve(prior, y - 0.0)
-    variances = np.diag(own - ahead @ np.linalg.solve(prior, ahead.T))
+    misfit = y @ np.linalg.solve(prior, y) / (len(y) - 3 - 2)  # seeds, slope and curvature fit themselves
+    assert misfit > 1
+    variances = misfit * np.diag(own - ahead @ np.linalg.solve(prior, ahead.T))
     for place, gain, variance in zip(wanted, gains, variances, strict=True):
         rival = find(rivals, place)
         assert rival.gain == pytest.approx(gain, abs=2e-4)
@@ -100,6 +102,13 @@ def test_nothing_is_known_where_nothing_was_run():
     one = list_rivals(run(bowl, [-1, 0, 1], seeds=[0]), (0.0,), [(-2.0, 2.0)], SEEDS)  # no noise is known
     assert all(math.isinf(rival.variance) for rival in one)
     assert not any(rival.tried for rival in one)
+
+
+def test_an_outlier_makes_the_surface_less_certain():
+    runs = run(bowl, [-2, -1, 0, 1, 2])
+    far = {**runs, (1.5,): {SEEDS[0]: Outcome("trained", 5.0)}}
+    plain, less = (find(list_rivals(own, (0.0,), [(-2.0, 2.0)], SEEDS), -0.5) for own in (runs, far))
+    assert less.variance > 100 * plain.variance
 
 
 def test_settings_that_failed_are_no_rivals_and_what_is_far_speaks_for_itself():
