@@ -13,13 +13,12 @@ from ablate.config.logs import print_wrapped
 from ablate.distributed import groups, ranks, slurm
 from ablate.distributed.signals import handle_signals
 from ablate.experiment.tree import Experiment
-from ablate.training.procedures import Hooks, Result
+from ablate.training.procedures import Earlier, Hooks, Result
 from ablate.training.train import choose_procedure
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate.training.checkpoints import Earlier
 
 STOPPING = (
     "Stopping: finishing the current update or validation and writing a checkpoint. Ctrl-C again stops at once; the "

@@ -320,8 +320,8 @@ def _announce(spec: Sweep, specs: Sequence[Sweep], options: argparse.Namespace) 
 
 def _tell_stopped(spec: Sweep, command: str, stop: KeyboardInterrupt) -> None:
     """Print how a sweep that was stopped goes on."""
-    aligned = any(spec.base(arm).procedure == "alignment" for arm in spec.all_arms)  # which has no checkpoints
-    way_on = "start again" if aligned else "resume from their last checkpoints"
+    has_checkpoints = all(spec.base(arm).resumes for arm in spec.all_arms)
+    way_on = "resume from their last checkpoints" if has_checkpoints else "start again"
     print(f"\nStopped. Running trials will {way_on} with:\n  {command}", file=sys.stderr)
     if message := slurm.requeue(stop.args):
         print(message, file=sys.stderr)

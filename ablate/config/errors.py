@@ -68,6 +68,14 @@ class SweepError(AblateError):
     """A sweep is unknown, or differs from the sweep that its study was started with."""
 
 
+class RunFailed(AblateError):  # noqa: N818 - it says what is the case
+    """A run of an experiment ended without an outcome, and left its process as it was. `details`: what it printed."""
+
+    def __init__(self, reason: str, details: str = "") -> None:
+        super().__init__(reason)
+        self.details = details
+
+
 class TakenOverError(AblateError):
     """Another process trains the trial that this one was training: nothing of it may be written any more."""
 

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping
 
-from ablate.experiment.tree import Experiment
 from ablate.tasks import Metric, find_metric
 
 SCORE = "eval/"
@@ -102,22 +101,6 @@ def shorten_metric(metric: str) -> str:
 def name_in_mlflow(metric: str) -> str:
     """Return the name under which MLflow has a metric of a sweep's runs."""
     return metric if list_parts(metric) == [metric] else OBJECTIVE
-
-
-def name_average(metric: str) -> str:
-    """Return the name of `metric` where it is measured with the average of the weights."""
-    return metric.replace("val/", "val/ema/", 1)
-
-
-def list_metrics(experiment: Experiment) -> list[str]:
-    """Return the metrics of a validation of `experiment`, which a sweep can compare, besides scores on downstream
-    tasks, which are known once the tasks are loaded (`Extension.count_items`)."""
-    if experiment.align:
-        return experiment.align.reported
-    metrics = experiment.task.metrics
-    names = [f"val/{metric.name}" for metric in metrics]
-    names += [f"val/{part}/{m.name}" for part in experiment.data.val_names for m in metrics if m.further]
-    return names if experiment.trainer.ema_decay is None else [*names, *map(name_average, names)]
 
 
 # ------------------------------------------------------------------ values

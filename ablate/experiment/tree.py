@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from ablate.config.base import Config, Names
+from ablate.config.base import Kind, Names
 from ablate.config.bounds import MOST_SEED
-from ablate.config.building import build, load_plugins
-from ablate.config.errors import Problem
+from ablate.config.building import load_plugins
+from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.formatting import format_settings
 from ablate.config.lazy import postpone_imports
 from ablate.config.merging import Tree, iterate_leaves, merge
-from ablate.config.yaml import dump_yaml, read_yaml
+from ablate.config.yaml import read_yaml
 from ablate.data import DataConfig, data_kinds
 from ablate.experiment.fitting import fit_parametrization, fit_task
 from ablate.experiment.parts import AlignConfig, EvaluationConfig, Lora, WarmStart
+from ablate.experiment.trainable import Trainable, experiments
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.validation import Validation, plan_validation
 from ablate.models import ModelConfig, models, validate_asks, validate_wiring
@@ -29,13 +32,14 @@ from ablate.optim.schedules import ScheduleConfig, schedules
 from ablate.tasks import Task, tasks
 
 if TYPE_CHECKING:
+    from ablate.experiment.trainer import Named
     from ablate.models import Model
 
 with postpone_imports():
     from ablate.optim import scaling
 
 
-class Experiment(Config):
+class Experiment(Trainable):
     """One training run. Fields that are not given have their own default, or the model family's."""
 
     model: Annotated[ModelConfig, models] = Field("llama", validate_default=True)
@@ -131,10 +135,92 @@ class Experiment(Config):
             raise ValidationError.from_exception_data("Experiment", details)
         return self
 
+    is_own: ClassVar[bool] = True
+    keeps_seeds: ClassVar[bool] = True
+
+    def describe_parts(self) -> dict[str, str]:
+        return {
+            PARAMETRIZATION: _describe_parts([self.parametrization]),
+            "trainer.callbacks": _describe_parts(self.trainer.callbacks),
+            "trainer.loggers": _describe_parts(self.trainer.loggers),
+        }
+
+    def identify(self) -> dict[str, Any]:
+        return {path: value for path, value in self.flat().items() if path.startswith(("model.", "data."))}
+
+    @classmethod
+    def pick_factor(cls, differing: Iterable[str]) -> tuple[str, ...]:
+        """Return the first of placement, norm layer, initialisation, warm start and parametrisation in which arms
+        differ."""
+        paths = list(differing)
+        return next(((part,) for part in FACTORS if any(is_of(path, part) for path in paths)), ())
+
+    @classmethod
+    def describe_factors(cls) -> str:
+        return "no placement, norm layer, initialisation, warm start or parametrisation"
+
+    def list_references(self) -> dict[str, str]:
+        names = {
+            WEIGHTS: self.warm_start.donor if self.warm_start else None,
+            REWARD: self.align.reward if self.align else None,
+        }
+        return {path: name for path, name in names.items() if name is not None}
+
+    def identify_model(self) -> str:
+        """Return the placement of every layer, and the settings that are common to all layers, the parametrisation
+        among them."""
+        norm, depth = self.norm, self.model.layers
+        layers = [norm.at(i, depth).model_dump(mode="json", exclude={"layer", "final_norm"}) for i in range(depth)]
+        shared = norm.model_dump(mode="json", include={"layer", "final_norm"})
+        others = (self.init, self.model, self.parametrization)
+        return json.dumps([layers, shared, *(part.model_dump(mode="json") for part in others)])
+
     @property
     def procedure(self) -> str:
         """The procedure: "training" on text or images, or "alignment" with preference pairs."""
         return "training" if self.align is None else "alignment"
+
+    @property
+    def resumes(self) -> bool:
+        return self.align is None
+
+    @property
+    def task_name(self) -> str:
+        return self.task.kind
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics of a validation, which a sweep can compare, besides scores on downstream tasks, which are known
+        once the tasks are loaded (`Extension.count_items`)."""
+        if self.align:
+            return self.align.reported
+        metrics = self.task.metrics
+        names = [f"val/{metric.name}" for metric in metrics]
+        names += [f"val/{part}/{m.name}" for part in self.data.val_names for m in metrics if m.further]
+        return names if self.trainer.ema_decay is None else [*names, *map(name_average, names)]
+
+    @property
+    def length(self) -> int:
+        return self.trainer.max_steps
+
+    @property
+    def warmup(self) -> int:
+        return self.schedule.warmup(self.trainer.max_steps)
+
+    @property
+    def copied_to(self) -> str | None:
+        return self.trainer.copy_to
+
+    def describe_length(self) -> str:
+        return f"{self.trainer.max_steps:,} updates = {self.items:,} {self.unit}"
+
+    def count_own_samples(self) -> int | None:
+        return self.validation.samples if self.trainer.val_samples == "auto" else None
+
+    def with_samples(self, count: int) -> Experiment:
+        if self.trainer.val_samples != "auto":
+            return self
+        return self.model_copy(update={"trainer": self.trainer.model_copy(update={"val_samples": count})})
 
     @property
     def unit(self) -> str:
@@ -195,32 +281,72 @@ class Experiment(Config):
         return model
 
     @classmethod
-    def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Experiment:
-        """Return the experiment of nested or dotted mappings, later ones over earlier. Raises ConfigError with all
-        problems."""
-        for mapping in mappings:
-            if not isinstance(mapping, Mapping):
-                text = "give a mapping, such as {'norm': 'mix', 'optimizer.lr': 3e-3}; Experiment.load reads a file"
-                raise TypeError(f"{text}, not a {type(mapping).__name__}")
-        return build(cls, *mappings, source=source)
-
-    @classmethod
     def load(cls, file: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Experiment:
         """Return the experiment of a YAML file (none: all defaults) under `overrides`, a mapping of dotted paths."""
         base = {} if file is None else read_yaml(Path(file))
         return cls.from_mapping(base, overrides or {}, source=str(file) if file else "the configuration")
 
-    def to_tree(self) -> Tree:
-        """Return the resolved configuration as plain nested mappings; `from_mapping` returns the same experiment."""
-        return self.model_dump(mode="json")
 
-    def to_yaml(self) -> str:
-        """Return the resolved configuration as YAML."""
-        return dump_yaml(self.to_tree())
+PARAMETRIZATION, WEIGHTS, REWARD = "parametrization", "warm_start.from", "align.reward"
+PLACEMENT, LAYER = "norm", "norm.layer"
+FACTORS = (PLACEMENT, LAYER, "init", "warm_start", PARAMETRIZATION)
+"""The compared factor, if a sweep names none."""
 
-    def flat(self) -> dict[str, Any]:
-        """Return the resolved configuration as {dotted path: value}."""
-        return dict(iterate_leaves(self.to_tree()))
+
+def is_within(path: str, parts: Iterable[str]) -> bool:
+    """Return whether a dotted path is one of `parts`, or below one."""
+    return any(path == part or path.startswith(f"{part}.") for part in parts)
+
+
+def is_of(path: str, part: str) -> bool:
+    """Return whether `path` belongs to one of the factors: the placement does not include the norm layer."""
+    return is_within(path, [part]) and not (part == PLACEMENT and is_within(path, [LAYER]))
+
+
+def _describe_parts(parts: Iterable[Kind | Named]) -> str:
+    """Return parts with a kind, such as callbacks, in their order: 'noise (scale=0.1)', 'mup (base.hidden=64)'."""
+    described = []
+    for part in parts:
+        fields = format_settings(
+            dict(iterate_leaves(part.model_dump(mode="json", exclude={"kind"}, exclude_none=True))), {}
+        )
+        described.append(f"{part.kind} ({fields})" if fields else part.kind)
+    return ", ".join(described) or "none"
+
+
+def name_average(metric: str) -> str:
+    """Return the name of `metric` where it is measured with the average of the weights."""
+    return metric.replace("val/", "val/ema/", 1)
+
+
+def find_class(*mappings: Any) -> type[Trainable]:
+    """Return the class of the experiment that `mappings` describe, later ones over earlier: that of its `kind` or,
+    without one, `Experiment`. Raises ConfigError for an unknown kind."""
+    kinds = [layer["kind"] for layer in mappings if isinstance(layer, Mapping) and layer.get("kind") is not None]
+    if not kinds:
+        return Experiment
+    if kinds[-1] not in (known := experiments.accepted):
+        hint = did_you_mean(str(kinds[-1]), known)
+        text = (
+            f"unknown kind of experiment. Accepted: {', '.join(known)}; without kind it is a model that Ablate trains"
+        )
+        raise ConfigError([Problem("experiment.kind", f"{text}.{hint}", kinds[-1])])
+    return experiments[kinds[-1]]
+
+
+def build_experiment(*mappings: Mapping[str, Any], source: str = "the configuration") -> Trainable:
+    """Return the experiment that `mappings` describe, later ones over earlier. Raises ConfigError with all problems."""
+    load_plugins(*mappings, source=source)  # one of them may register the kind
+    return find_class(*mappings).from_mapping(*mappings, source=source)
+
+
+def require_own(experiment: Trainable) -> Experiment:
+    """Return `experiment`, for what only Ablate's own trainer has: data, updates, memory, FLOPs. Raises ConfigError for
+    one of another kind."""
+    if not isinstance(experiment, Experiment):
+        text = "the data, model, memory and FLOPs of this kind are not known, and are needed here"
+        raise ConfigError([Problem("experiment.kind", text, experiment.procedure)])
+    return experiment
 
 
 def fill_in(tree: Mapping[str, Any]) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -82,7 +83,15 @@ def describe_surroundings(record: SweepRecord) -> Iterator[str]:
     """Yield sentences on the environments of all runs."""
     runs = _list_runs(record)
     yield from describe_dirty(record)
-    if runs and not find_surroundings(record):
+    if runs and not record.spec.is_own and not find_surroundings(record):
+        words = {"ablate.processor": "processor", "mlflow.source.git.commit": "commit of the folder"}
+        known = [word for key, word in words.items() if all(key in run.facts for run in runs)]
+        known += [f"{join_words(record.inputs)}"] if record.inputs else []
+        yield (
+            f"All {count_noun(len(runs), 'run')} used the same {join_words(known)}. Packages, other files and "
+            "accelerators are not recorded for runs of this kind."
+        )
+    elif runs and not find_surroundings(record):
         data = "data, " if all("ablate.corpus" in run.facts for run in runs) else ""  # else it differs at each reading
         yield (
             f"All {count_noun(len(runs), 'run')} used the same {data}hardware, precision, code and package versions."
@@ -155,6 +164,9 @@ def tabulate_confounds(record: SweepRecord) -> list[Section]:
                 sentence = f"Whether the arms differ only in {factor} is not known: {confounds.problem}"
             sections.append(Section("Differences between the arms", sentences=[sentence]))
     notes = list(describe_surroundings(record))
+    with contextlib.suppress(ConfigError):  # of a plugin that is gone
+        if told := record.spec.base(next(iter(record.spec.all_arms))).describe_runs():
+            sections.append(Section("How the runs were made", sentences=told))
     if surroundings:
         lines = [
             (s.key, value, join_words(f"{arm} {runs}" for arm, runs in arms.items()))

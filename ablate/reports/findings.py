@@ -252,6 +252,7 @@ def list_cautions(record: SweepRecord) -> list[str]:
         *_note_coinciding(record),
         *_note_failures(record),
         *_note_early_divergence(record),
+        *_note_ignored_seeds(record),
         *_note_few_items(record),
         *describe_luck(record),
     ]
@@ -350,12 +351,33 @@ def _note_early_divergence(record: SweepRecord) -> Iterator[str]:
         if count < FEW_SETTINGS or any(run.status != "diverged" for run in runs):
             continue
         last = max(run.step for run in runs)
-        if last <= max(AT_ONCE, EARLY * record.spec.base(names[0]).trainer.max_steps):
+        if last <= max(AT_ONCE, EARLY * (record.spec.base(names[0]).length or 0)):
             yield (
                 f"All {len(runs)} runs of {arm} diverged within {count_noun(last, 'update')}, at all {count} settings: "
                 "that may be a fault and no outcome. Before it is claimed, train one with trainer.compile=false "
                 "trainer.precision=32-true, and look at its initialisation."
             )
+
+
+def _note_ignored_seeds(record: SweepRecord) -> Iterator[str]:
+    """Yield a sentence if runs that differ in their seed alone ended at the same value, to the last digit, and it is
+    not certain that the seed reaches all that chance decides."""
+    same = {}
+    for arm in () if record.spec.is_own else record.arms:
+        values: dict[str, dict[int, float | None]] = {}
+        for run in record.runs.select(arm, status="completed"):
+            settings = {path: value for path, value in run.params.items() if path != "seed"}
+            values.setdefault(repr(sorted(settings.items())), {})[run.seed] = run.value
+        alike = [own for own in values.values() if len(own) > 1]
+        if alike and all(len({*own.values()}) == 1 for own in alike):
+            same[arm] = max(map(len, alike))
+    if same:
+        told = join_words(f"{arm} ({count} seeds)" for arm, count in same.items())
+        yield (
+            f"The value is the same to the last digit on all seeds of {told}: the command seems to ignore its seed. "
+            "Then the seeds are one run, repeated, and no interval or p-value here means anything. Let {seed} or "
+            "ABLATE_SEED reach whatever is random."
+        )
 
 
 def _note_few_items(record: SweepRecord) -> Iterator[str]:

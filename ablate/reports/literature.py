@@ -95,8 +95,8 @@ def compare_published(record: SweepRecord, stored: StoredScores | None = None) -
 def _name_tokenizer(record: SweepRecord) -> str | None:
     """Return the tokenizer of the sweep, or the name of data that has none of its own; None where it cannot be told."""
     try:
-        data = record.spec.base(record.spec.compared_with).data
-    except ConfigError:  # a plugin is missing
+        data = record.spec.own_base(record.spec.compared_with).data
+    except ConfigError:  # a plugin is missing, or the runs are of a kind without data
         return None
     return str(getattr(data, "tokenizer", data.kind))
 

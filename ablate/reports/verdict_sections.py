@@ -68,7 +68,7 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
     spec, any_arm = record.spec, next(iter(compared.values()))
     yield from describe_unreproduced(record, compared)
     yield from _describe_changes(record)
-    yield state_rule(record.trivial_loss)
+    yield state_rule(record.trivial_loss, spec.objective.title, record.runs.maximize)
     ended = [outcome for c in compared.values() for outcome in c.outcomes.values()]
     if ended and not any(outcome.trained for outcome in ended):
         yield "No seed of any arm learned anything: train longer, or search other learning rates."

@@ -6,17 +6,23 @@ import os
 import re
 import subprocess
 import sys
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.formatting import count_noun
+from ablate.config.lazy import postpone_imports
 from ablate.distributed import ranks
 from ablate.distributed.ranks import count_cores
 from ablate.estimate.gpus import GIB
-from ablate.estimate.inputs import find_inputs
-from ablate.estimate.memory import RESERVE, Memory, Meter, resolve_setup
-from ablate.experiment.tree import Experiment
+from ablate.experiment.tree import Experiment, require_own
 from ablate.sweeps.spec.sweep import Sweep
+
+if TYPE_CHECKING:
+    from ablate.estimate.memory import Memory
+
+with postpone_imports():
+    from ablate.estimate import inputs as model_inputs
+    from ablate.estimate import memory as memory_plan
 
 SHARING = "ABLATE_GPU_SHARING"  # in the environment: number of workers of this machine that have the same GPU
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
@@ -44,9 +50,7 @@ class Devices(NamedTuple):
 def pick_devices(slot: int, workers: int) -> Devices:
     """Return the GPUs of the worker `slot` of `workers`: its share of them, or a shared one if there are fewer GPUs
     than workers. They are counted by the driver's library, without CUDA, which this process does not need."""
-    import torch
-
-    there, jobs = torch.cuda.device_count(), read_sharing()
+    there, jobs = _count_gpus(), read_sharing()
     known = os.environ.get("CUDA_VISIBLE_DEVICES")
     visible = known.split(",") if known else [str(i) for i in range(there)]
     if not there:
@@ -56,6 +60,18 @@ def pick_devices(slot: int, workers: int) -> Devices:
         return Devices(",".join(visible[slot * each : (slot + 1) * each]), jobs)
     gpu = slot % len(visible)
     return Devices(visible[gpu], jobs * len(range(gpu, workers, len(visible))))
+
+
+_DRIVERS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/dxg")  # of NVIDIA, of AMD, and of either in WSL
+
+
+def _count_gpus() -> int:
+    """Return the number of GPUs; without a driver there are none, and torch, which takes seconds, is not asked."""
+    if "torch" not in sys.modules and sys.platform == "linux" and not any(map(os.path.exists, _DRIVERS)):
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def read_sharing() -> int:
@@ -72,7 +88,7 @@ def cap_memory(sharing: int) -> None:
         return
     total = torch.cuda.get_device_properties(0).total_memory
     part = total / sharing
-    torch.cuda.set_per_process_memory_fraction(max(part - RESERVE, part / 2) / total)
+    torch.cuda.set_per_process_memory_fraction(max(part - memory_plan.RESERVE, part / 2) / total)
 
 
 OPTION = "--workers-per-gpu"
@@ -89,8 +105,8 @@ def count_workers(spec: Sweep, each: int | Literal["auto"]) -> int:
     free = read_free_memory()
     if not free:
         raise _make_error("torch finds no GPU on this machine; use --workers N", each)
-    if any(spec.base(arm).procedure != "training" for arm in spec.all_arms):
-        raise _make_error("the memory of an alignment is not planned; use --workers N", each)
+    if others := {spec.base(arm).procedure for arm in spec.all_arms} - {"training"}:
+        raise _make_error(f"the memory of runs of kind {others.pop()} is not planned; use --workers N", each)
     if ranks.world_size() > 1:
         raise _make_error("a group of ranks trains one trial at a time; omit it", each)
     arm, memory = find_largest(spec)
@@ -118,10 +134,10 @@ def find_largest(spec: Sweep) -> tuple[str, Memory]:
 def _find_most(spec: Sweep, arm: str) -> Memory:
     corners = spec.corners(arm)
     point = {path: values[0] for path, values in corners.items()}
-    most = estimate_memory(spec.at(arm, point))
+    most = estimate_memory(require_own(spec.at(arm, point)))
     for path, values in corners.items():
         for value in [] if _SAME_MEMORY.match(path) else values[1:]:
-            memory = estimate_memory(spec.at(arm, {**point, path: value}))
+            memory = estimate_memory(require_own(spec.at(arm, {**point, path: value})))
             if memory.peak > most.peak:
                 most, point = memory, {**point, path: value}
     return most
@@ -129,8 +145,9 @@ def _find_most(spec: Sweep, arm: str) -> Memory:
 
 def estimate_memory(experiment: Experiment) -> Memory:
     """Return the memory that one trial needs on one GPU."""
-    inputs = find_inputs(experiment)
-    return Meter(experiment, inputs.classes, inputs.shape).memory(resolve_setup(experiment, 1, 1))
+    found = model_inputs.find_inputs(experiment)
+    meter = memory_plan.Meter(experiment, found.classes, found.shape)
+    return meter.memory(memory_plan.resolve_setup(experiment, 1, 1))
 
 
 def read_free_memory() -> list[int]:

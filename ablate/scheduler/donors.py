@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import SweepError, did_you_mean
 from ablate.config.formatting import join_words
-from ablate.config.merging import iterate_leaves, merge
+from ablate.config.merging import iterate_leaves
 from ablate.experiment.extensions import load_extension
-from ablate.experiment.tree import Experiment
+from ablate.experiment.trainable import Trainable
+from ablate.experiment.tree import WEIGHTS, Experiment
 from ablate.scheduler.storage import read_sweep, read_sweep_from
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FINISHED
 from ablate.sweeps.spec.parts import TakenOver
-from ablate.sweeps.spec.references import PREFIX, WEIGHTS, list_references, parse_reference
+from ablate.sweeps.spec.references import PREFIX, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.stages import count_runs
 from ablate.training.runs import keep_checkpoint
@@ -61,12 +62,12 @@ def find_arm(name: str, sweep: SweepRecord, arm: str) -> str:
 def resolve_donors(experiment: Experiment, storage: str | None = None) -> Experiment:
     """Return `experiment` with each `sweep:NAME/ARM` of a source run or reward model replaced by the run, so that its
     record identifies the weights. Raises SweepError."""
-    names = list_references(experiment)
+    names = experiment.list_references()
     runs = {path: run for path, name in names.items() if (run := resolve_run(name, storage)) != name}
     return Experiment.from_mapping(experiment.to_tree(), runs) if runs else experiment
 
 
-def pin_donors(experiment: Experiment, storage: BaseStorage, study: str) -> Experiment:
+def pin_donors(experiment: Trainable, storage: BaseStorage, study: str) -> Trainable:
     """Return `experiment` with the runs that it starts from and is judged by, instead of `sweep:NAME/ARM`, and the
     hashes of their weights: those noted in the `study` of the arm's search or, if there are none yet, those that are
     noted there now. Their checkpoints are kept.
@@ -74,8 +75,9 @@ def pin_donors(experiment: Experiment, storage: BaseStorage, study: str) -> Expe
     Raises SweepError if there is nothing to start from yet.
     """
     changes: dict[str, Any] = {}
-    study_id = storage.get_study_id_from_name(study) if list_references(experiment) else 0
-    for path, name in list_references(experiment).items():
+    names = experiment.list_references()
+    study_id = storage.get_study_id_from_name(study) if names else 0
+    for path, name in names.items():
         if (reference := parse_reference(name)) is None:
             continue
         noted: dict[str, Any] = dict(storage.get_study_user_attrs(study_id).get(_NOTE, {}))
@@ -87,7 +89,7 @@ def pin_donors(experiment: Experiment, storage: BaseStorage, study: str) -> Expe
             storage.set_study_user_attr(study_id, _NOTE, noted)
         part = path.partition(".")[0]
         changes |= {f"{part}.{field}": value for field, value in noted[key].items()}
-    return Experiment.from_mapping(experiment.to_tree(), changes) if changes else experiment
+    return type(experiment).from_mapping(experiment.to_tree(), changes) if changes else experiment
 
 
 def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str, Any]:
@@ -115,8 +117,8 @@ def describe_shared_start(record: SweepRecord, arm: str) -> str | None:
     each seed draws all of its weights. Seeds with a common start are not independent: their variance does not include
     the variance of the start."""
     settings = record.settled(arm)
-    start = record.spec.base(arm).warm_start
-    name = (settings.params if settings else {}).get(WEIGHTS, start.donor if start else None)
+    named = record.spec.base(arm).list_references().get(WEIGHTS)
+    name = (settings.params if settings else {}).get(WEIGHTS, named)
     if name is None:
         return None
     reference = parse_reference(name)
@@ -164,10 +166,7 @@ def apply_settings(spec: Sweep, taken: TakenOver) -> Sweep:
     rest = {key: value for key, value in spec.to_tree().items() if key not in ("search", "fixed", "method", "budget")}
     kept = ("seeds", "effect", "sd", "sd_source")
     confirm = {field: value for field, value in rest["confirm"].items() if field in kept}
-    arms = {
-        name: merge(Experiment, merge(Experiment, {}, arm.settings), taken.settings[name])
-        for name, arm in spec.own_arms.items()
-    }
+    arms = {name: spec.kind.merge(arm.settings, taken.settings[name]) for name, arm in spec.own_arms.items()}
     if not {*spec.fresh_seeds()}.isdisjoint(taken.seeds):
         rest["experiment"] = {**rest["experiment"], "seed": max(taken.seeds)}
     changed = {"sampler": "grid", "pruner": "none", "arms": arms, "confirm": {**confirm, "at": "grid"}}
@@ -227,9 +226,7 @@ def _refuse_other_arm(spec: Sweep, record: SweepRecord, arm: str, chosen: Settin
             f"{record.title} chose {join_words(chosen) or 'nothing'} for {arm}, and this file searches "
             f"{join_words(searched)}. Remove the search, or make it the same."
         )
-    here, there = (
-        dict(iterate_leaves(merge(Experiment, {}, one.own_arms[arm].settings))) for one in (spec, record.spec)
-    )
+    here, there = (dict(iterate_leaves(spec.kind.merge(one.own_arms[arm].settings))) for one in (spec, record.spec))
     if both := [path for path in here if path in chosen and path not in searched]:
         raise SweepError(
             f"{record.title} chose {join_words(both)} for {arm}, which this file sets itself. Remove it here."

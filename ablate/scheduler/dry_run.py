@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ablate.config.errors import AblateError, ConfigError, DataError, Problem
 from ablate.config.formatting import (
     count_noun,
@@ -21,16 +19,14 @@ from ablate.config.formatting import (
     format_settings,
     join_words,
 )
-from ablate.config.lazy import postpone_collection
+from ablate.config.lazy import postpone_collection, postpone_imports
 from ablate.data import Corpus
 from ablate.distributed.ranks import count_cores
-from ablate.estimate.flops import count_by_formula, estimate_work
-from ablate.estimate.inputs import build_blank
-from ablate.estimate.plan import detect_capacity
 from ablate.experiment.tree import Experiment
 from ablate.scheduler.devices import pick_devices, share_cores
 from ablate.scheduler.donors import apply_settings, take_over
-from ablate.scheduler.preparation import check_sweep, check_workers, fingerprint_sweep, pick_generation
+from ablate.scheduler.preparation import check_workers, pick_generation
+from ablate.scheduler.runners import load_runner
 from ablate.scheduler.storage import explain_damage, list_generations, open_existing, read_sweep, storage_url
 from ablate.sweeps.plans import describe_power
 from ablate.sweeps.records import SweepRecord
@@ -47,8 +43,14 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.stages import ALL, Left, count_left, count_unassigned, describe_stages
 
 if TYPE_CHECKING:
-    from ablate.data import Corpus, DataConfig
+    from ablate.data import DataConfig
+    from ablate.estimate.flops import Work
 
+with postpone_imports():
+    import torch
+
+    from ablate.estimate import flops, inputs
+    from ablate.estimate import plan as estimates
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 _MOST_FLOPS, _MOST_WEIGHTS = 2e11, 4e8  # an update, and drawing weights, that take a CPU seconds
@@ -60,14 +62,14 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     a changed file.
     """
     check_workers(spec, workers)
-    spec = take_over(spec, storage_url(storage))
-    corpora = check_sweep(spec)
-    inputs = fingerprint_sweep(spec, corpora)
-    spec, record = _find_generation(spec, storage, fresh, inputs)
-    base = spec.base(next(iter(spec.all_arms)))
+    spec, runner = take_over(spec, storage_url(storage)), load_runner(spec.kind)
+    corpora = runner.prepare(spec)
+    spec, record = _find_generation(spec, storage, fresh, runner.fingerprint(spec, corpora))
+    if not spec.is_own:
+        return _format_plan(spec, "", None, record, count_left(spec, record), _describe_limit(spec, record, workers))
+    base = spec.own_base(next(iter(spec.all_arms)))
     busy = _describe_load()
     times = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
-    items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = count_left(spec, record)
     todo = {arm: runs.whole for arm, runs in left.items()}
     trials, whole = sum(runs.sure for runs in left.values()), sum(todo.values())
@@ -83,7 +85,17 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         total += busy
     sizes = corpora[base.data].count_validation_items()
     warnings = list(describe_outlying_gradients(measure_initial_gradients(spec, corpora)))
-    return _format_plan(spec, corpora[base.data].description, sizes, items, record, left, total, warnings)
+    return _format_plan(spec, corpora[base.data].description, sizes, record, left, total, warnings)
+
+
+def _describe_limit(spec: Sweep, record: SweepRecord | None, workers: int) -> str:
+    """Return the time that is left by the time limits of runs whose length is not known."""
+    limits = {arm: spec.base(arm).time_limit_seconds for arm in spec.all_arms}
+    if None in limits.values():
+        return "the time of a run is not known"
+    runs = count_left(spec, record)
+    most = sum(left.whole * (limits[arm] or 0.0) for arm, left in runs.items())
+    return f"at most {format_duration(most / workers)} with {workers} at a time, by the time limit"
 
 
 def plan_or_outline(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> tuple[str, str]:
@@ -100,16 +112,15 @@ def outline(spec: Sweep) -> str:
     if spec.settings_from and not spec.taken_over:
         nothing: dict[str, Any] = {arm: {} for arm in spec.own_arms}
         spec = apply_settings(spec, TakenOver(sweep=spec.settings_from, settings=nothing, seeds=[]))
-    items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = count_left(spec)
+    if not spec.is_own:
+        return _format_plan(spec, "", None, None, left, _describe_limit(spec, None, 1))
     todo = {arm: runs.whole for arm, runs in left.items()}
-    data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
+    data = dict.fromkeys(spec.own_base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
         f"{d.kind} {format_settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
     )
-    return _format_plan(
-        spec, f"{needed} (needed; not checked here)", None, items, None, left, _describe_gpu_hours(spec, todo)
-    )
+    return _format_plan(spec, f"{needed} (needed; not checked here)", None, None, left, _describe_gpu_hours(spec, todo))
 
 
 def plan_files(
@@ -130,7 +141,7 @@ def plan_files(
 def describe_cost(spec: Sweep) -> str:
     """Return the cost of a new sweep, in the format of the headers of sweeps/, without pruning: the minimum, and the
     maximum with all seeds that may be added, all extensions of the ranges and all challenges."""
-    items = {arm: spec.base(arm).items for arm in spec.all_arms}
+    items = {arm: spec.own_base(arm).items for arm in spec.all_arms}
     left = count_left(spec)
     least = {arm: runs.whole for arm, runs in left.items()}
     most = {arm: runs.whole + sum(runs.more.values()) for arm, runs in left.items()}
@@ -148,14 +159,14 @@ def _format_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
     """Return the hours of an H100 as text; '' if no formula gives them."""
     hours = 0.0
     for arm, number in todo.items():
-        if (one := estimate_work(spec.base(arm))) is None:
+        if (one := flops.estimate_work(spec.own_base(arm))) is None:
             return ""
         hours += number * one.gpu_hours
     return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
 
 
 def _describe_gpu_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
-    one = estimate_work(spec.base(next(iter(spec.all_arms))))
+    one = flops.estimate_work(spec.own_base(next(iter(spec.all_arms))))
     if one is None:
         return "the time of an alignment is not estimated"
     hours = _format_hours(spec, todo)
@@ -166,7 +177,6 @@ def _format_plan(
     spec: Sweep,
     data: str,
     sizes: Sequence[int] | None,
-    items: Mapping[str, int],
     record: SweepRecord | None,
     left: Mapping[str, Left],
     total: str,
@@ -174,8 +184,9 @@ def _format_plan(
 ) -> str:
     base = spec.base(next(iter(spec.all_arms)))
     unit = base.unit
-    lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
-    if base.procedure == "training":
+    lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}"]
+    lines += [f"data  {data}"] if data else []
+    if isinstance(base, Experiment) and base.procedure == "training":
         lines.append(f"validation  {base.validation.describe(sizes or base.data.most_val_sizes)}")
     lines += [text] if (text := describe_readings(spec.without_grid())) else []
     lines += [describe_scale(spec)] if spec.scale else []
@@ -186,20 +197,17 @@ def _format_plan(
         lines.append(f"design {spec.design}: {parts}")
     lines.append("")
     for arm in () if spec.cells else spec.all_arms:
-        config = spec.base(arm).trainer
         done = record.search(arm).finished if record else 0
         searched = ", ".join(f"{path} {format_entry(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done} done)" if done else ""
-        updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"
         most = "at most " if spec.method.staged else ""
-        lines.append(
-            f"arm {arm}: {count_noun(done + left[arm].runs[SEARCH], 'trial')}{already} of {most}{updates} each"
-        )
+        length = f"{most}{spec.base(arm).describe_length()}"
+        lines.append(f"arm {arm}: {count_noun(done + left[arm].runs[SEARCH], 'trial')}{already} of {length} each")
         lines.append(f"    searches {searched}{_describe_points(spec, arm)}")
         lines += _describe_rungs(spec, arm)
         if spec.fixed:
             lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in spec.fixed)}")
-    lines += _describe_grid(spec, items) if spec.cells else _describe_unequal(spec)
+    lines += _describe_grid(spec) if spec.cells else _describe_unequal(spec)
     if len(spec.own_arms) > 1:
         factor = join_words(audit.find_factor(spec))
         others = "; ".join(str(confound) for confound in audit.find_confounds(spec))
@@ -209,16 +217,20 @@ def _format_plan(
         lines += [f"    {text}" for text in warnings]
     lines += describe_stages(spec)
     lines += _describe_speed(spec)
-    works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
+    bases = [spec.base(arm) for arm in spec.all_arms]
+    works: list[Work | None] = [flops.estimate_work(one) if isinstance(one, Experiment) else None for one in bases]
     seed_hours = None if None in works else sum(work.gpu_hours for work in works if work)  # of one seed of all arms
     lines += [f"    {line}" for line in describe_power(spec, seed_hours)]
     trials = sum(runs.sure for runs in left.values())
-    all_items = round(sum(runs.whole * items[arm] for arm, runs in left.items()))
+    lengths = [one.items for one in bases]
+    each = zip(left.values(), lengths, strict=True)
+    all_items = round(sum(runs.whole * (items or 0) for runs, items in each))
     method = [spec.method.describe()] if spec.method.staged else [f"pruner {spec.pruner.kind}"]
     lines += ["", ", ".join([f"sampler {spec.sampler.kind}", *method])]
     if spec.pruner.stops_trials and not spec.sampler.learns_from_pruned:
         lines.append("    this sampler does not learn from pruned trials; tpe does")
-    lines += [f"to do: {count_noun(trials, 'trial')}, {all_items:,} {unit}; {total}"]
+    amount = "" if None in lengths else f", {all_items:,} {unit}"
+    lines += [f"to do: {count_noun(trials, 'trial')}{amount}; {total}"]
     if selection := sum(one.runs[SELECTION] for one in left.values()):
         lines[-1] += f"; {selection} of them to choose among candidates"
     more = {stage: sum(runs.more[stage] for runs in left.values()) for stage in next(iter(left.values())).more}
@@ -236,7 +248,7 @@ def _describe_speed(spec: Sweep) -> Iterator[str]:
         return
     title, at = spec.objective.title, spec.compare.at
     if at != "end":
-        bases = {arm: spec.base(arm) for arm in spec.all_arms}
+        bases = {arm: spec.own_base(arm) for arm in spec.all_arms}
         noun = {"tokens": next(iter(bases.values())).unit, "flops": "FLOPs"}.get(at, at)
         text = f"the arms are compared at equal {noun}, the most that all have reached"
         if at == "tokens":
@@ -264,7 +276,7 @@ def _describe_rungs(spec: Sweep, arm: str) -> Iterator[str]:
     rungs = spec.plan_rungs(arm)
     if not rungs:
         return
-    base = spec.base(arm)
+    base = spec.own_base(arm)
     for number, rung in enumerate(rungs, 1):
         items = rung.trained * base.items_per_update
         runs = f"{count_noun(rung.settings, 'setting')} to update {rung.updates:,}"
@@ -306,13 +318,13 @@ def _describe_unequal(spec: Sweep) -> Iterator[str]:
         yield f"trials: {told}; the search of an arm ends when all of its points are tried, as none is trained twice"
 
 
-def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
+def _describe_grid(spec: Sweep) -> Iterator[str]:
     """Yield lines on each arm of the file, which is trained at every point of its grid."""
     plain = spec.without_grid()
     for arm in plain.all_arms:
         cells = [name for name, cell in spec.cells.items() if cell.arm == arm]
-        each = sorted({(spec.base(name).trainer.max_steps, items[name]) for name in cells})
-        lengths = join_words(f"{steps} updates = {count:,} {spec.base(cells[0]).unit}" for steps, count in each)
+        each = sorted({(spec.base(name).items or 0, spec.base(name).describe_length()) for name in cells})
+        lengths = join_words(dict.fromkeys(text for _, text in each))
         yield f"arm {arm}: {count_noun(len(cells), 'point')} of {lengths} each seed"
         if searched := plain.space(arm):
             yield f"    at {', '.join(f'{path} {format_entry(entry)}' for path, entry in searched.items())}"
@@ -354,9 +366,12 @@ def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> tupl
     if an update takes long."""
     from ablate.training.timing import time_update  # imports Lightning
 
-    inputs = corpus.classes, corpus.shape
-    cost, work = count_by_formula(build_blank(experiment, *inputs)), estimate_work(experiment, inputs)
-    on_gpu, memory = detect_capacity()
+    shapes = corpus.classes, corpus.shape
+    cost, work = (
+        flops.count_by_formula(inputs.build_blank(experiment, *shapes)),
+        flops.estimate_work(experiment, shapes),
+    )
+    on_gpu, memory = estimates.detect_capacity()
     at_once = pick_devices(0, workers).sharing if on_gpu else workers
     if work is None or cost.bytes * at_once > 0.8 * memory:
         return None
@@ -383,7 +398,7 @@ def measure_initial_gradients(spec: Sweep, corpora: Mapping[DataConfig, Corpus])
     from ablate.training.initial_gradient import measure_initial_gradient
 
     plain = spec.without_grid()
-    bases = {arm: plain.base(arm) for arm in plain.all_arms}
+    bases = {arm: plain.own_base(arm) for arm in plain.all_arms}
     norms = {
         arm: measure_initial_gradient(base, corpora[base.data])
         for arm, base in bases.items()

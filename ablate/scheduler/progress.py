@@ -24,10 +24,7 @@ def describe_sweep(spec: Sweep, workers: int) -> str:
     """Return the first line, which is printed before anything that takes seconds: imports, data, the storage."""
     base, points = spec.base(next(iter(spec.all_arms))), {cell.shared for cell in spec.cells.values()}
     arms = count_noun(len(spec.own_arms), "arm") + (f" at {count_noun(len(points), 'point')}" if points else "")
-    return (
-        f"sweep {spec.name}: {arms}, runs of {base.trainer.max_steps:,} updates = {base.items:,} {base.unit}, "
-        f"{workers} at a time"
-    )
+    return f"sweep {spec.name}: {arms}, runs of {base.describe_length()}, {workers} at a time"
 
 
 @dataclass
@@ -38,9 +35,15 @@ class Running:
     """Arm and number."""
     params: str
     max_steps: int
+    """0: unknown."""
     step: int = 0
     loss: float | None = None
     since: float = field(default_factory=time.monotonic)
+
+    @property
+    def place(self) -> str:
+        """How far it is: update 20/100."""
+        return f"update {self.step:,}/{self.max_steps:,}" if self.max_steps else f"step {self.step:,}"
 
 
 EVERY = 600.0
@@ -118,15 +121,14 @@ class Display:
         trial = self.running[key]
         if step and not trial.step:
             trial.step = step
-            self.note(f"{trial.title} resumed at update {step}/{trial.max_steps}")
+            self.note(f"{trial.title} resumed at {trial.place}")
 
     def show_progress(self, key: Hashable, step: int, loss: float) -> None:
         """Show that a trial has made `step` updates."""
         self.running[key].step, self.running[key].loss = step, loss
         if not self._live and time.monotonic() - self._noted >= EVERY:
             states = (
-                f"{trial.title} at update {trial.step:,}/{trial.max_steps:,}"
-                + ("" if trial.loss is None else f" (loss {trial.loss:.3f})")
+                f"{trial.title} at {trial.place}" + ("" if trial.loss is None else f" (loss {trial.loss:.3f})")
                 for trial in self.running.values()
             )
             self.note(f"training {join_words(states)}{self._format_left(', about {} left')}")
@@ -163,7 +165,7 @@ class Display:
         table = Table.grid(padding=(0, 2))
         for trial in self.running.values():
             loss = "" if trial.loss is None else f"loss {trial.loss:.3f}"
-            cells = (trial.title, f"update {trial.step}/{trial.max_steps}", loss, trial.params)
+            cells = (trial.title, trial.place, loss, trial.params)
             table.add_row(*map(Text, cells))  # no markup in a name is read
         rows: list[RenderableType] = [
             *([Text(self.verdict, style="bold")] if self.verdict else []),

@@ -201,7 +201,7 @@ def _close_parent(record: SweepRecord, arm: str) -> None:
         tracker.end("completed")
         if run:
             experiment = record.spec.at(arm, run.params)
-            if experiment.trainer.copy_to and run.run_id and measure_checkpoint(run.run_id):
-                tracker.set_tags({"ablate.copy": copy_run(experiment, run.run_id)})
+            if (url := experiment.copied_to) and run.run_id and measure_checkpoint(run.run_id):
+                tracker.set_tags({"ablate.copy": copy_run(experiment, url, run.run_id)})
     except AblateError as error:
         logger.warning(str(error))

@@ -33,7 +33,6 @@ from ablate.sweeps.stages import Selection, count_runs
 from ablate.sweeps.verdict_summary import summarise_verdict, tell_verdict
 from ablate.training.runs import measure_checkpoint
 from ablate.verdict.failures import count_failures
-from ablate.verdict.outcomes import LOSS, classify
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -215,8 +214,9 @@ class Follower:
         if status == "completed":
             metric = self.record.spec.objective.metric
             text = f"completed, {shorten_metric(metric)} {format_number(run.value)}"
-            if classify(run.metrics.get(LOSS), self.record.trivial_loss) == "stuck":
-                text += " (stuck: no better than a predictor that ignores its inputs)"
+            if self.record.runs.classify(run.value, run.metrics) == "stuck":
+                trivial = "a predictor that ignores its inputs" if self.record.spec.is_own else "the trivial value"
+                text += f" (stuck: no better than {trivial})"
             return text
         if status == "waiting":
             return interrupted
@@ -229,7 +229,7 @@ class Follower:
         """Return the display's row of a trial."""
         params = run.params if run.stage in (*TUNING, CHALLENGE) else {}
         shown = ", ".join(f"{path}={format_setting(value)}" for path, value in params.items() if path != "seed")
-        steps = run.params.get("trainer.max_steps") or self.record.spec.base(run.arm).trainer.max_steps
+        steps = run.params.get("trainer.max_steps") or self.record.spec.base(run.arm).length or 0
         return Running(run.label, shown, int(steps))
 
 

@@ -239,7 +239,7 @@ class Studies:
             self.name,
             self.generation,
             spec,
-            Runs(tuple(rows), trivial),
+            Runs(tuple(rows), trivial, None if spec.is_own else spec.objective.direction == "maximize"),
             parents={arm: own["parent"] for arm, own in known.items() if "parent" in own},
             validation_items=min((n for own in known.values() if (n := own.get("validation_items"))), default=None),
             score_items={score: min(own[score] for own in counts if score in own) for own in counts for score in own},
@@ -401,7 +401,7 @@ class Writer:
     def prunes(self, arm: str, study: str, trial: FrozenTrial) -> bool:
         """Return whether the pruner stops a trial of a search."""
         base = self.spec.base(arm)
-        pruner = build_pruner(self.spec.pruner, base.trainer.max_steps, base.schedule.warmup(base.trainer.max_steps))
+        pruner = build_pruner(self.spec.pruner, base.length or 0, base.warmup)
         return pruner.prune(self.load(study), trial)
 
     def free_lost(self, study: str, trial: FrozenTrial, reason: str) -> None:

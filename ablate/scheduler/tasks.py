@@ -24,7 +24,7 @@ from ablate.training.procedures import BRANCHED, Result
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from ablate.experiment.tree import Experiment
+    from ablate.experiment.trainable import Trainable
 
 ROLES = {SEARCH: "trial"}  # stage -> the tag `ablate.role` of its runs, where that is another word
 
@@ -78,7 +78,7 @@ class Task:
         tags |= {} if run.seed is None else {"ablate.seed": str(run.seed)}
         return {**tags, **({"ablate.candidate": str(run.number)} if run.stage == SELECTION else {})}
 
-    def build_experiment(self) -> Experiment:
+    def build_experiment(self) -> Trainable:
         """Return the experiment that it trains."""
         return pin_donors(self.spec.at(self.arm, self.params), self.storage, f"{self.writer.prefix}{self.arm}")
 

@@ -13,31 +13,23 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import ChangedInputsError, StoreError, SweepError, TakenOverError
+from ablate.config.errors import ChangedInputsError, RunFailed, StoreError, SweepError, TakenOverError
 from ablate.config.formatting import format_duration
 from ablate.distributed import ranks
 from ablate.distributed.signals import handle_signals
-from ablate.experiment.metrics import name_in_mlflow
-from ablate.scheduler.devices import cap_memory, read_sharing
+from ablate.experiment.metrics import list_parts, name_in_mlflow, read_metric
 from ablate.scheduler.leases import TAKEN_OVER, Lease, describe_process, has_ended
 from ablate.scheduler.preparation import list_changed_plugins, open_queue
+from ablate.scheduler.runners import load_runner
 from ablate.scheduler.storage import do_locked, find_file, translate_storage_errors
 from ablate.scheduler.studies import INPUTS
 from ablate.scheduler.tasks import Task, locate_traceback
 from ablate.tracking.databases import repeat_while_away
-from ablate.training.checkpoints import break_lock
-from ablate.training.procedures import Hooks, Place, Result
-from ablate.training.rungs import build_rung
-from ablate.training.runs import describe_error, list_changed_inputs, run_folder
-from ablate.training.train import choose_procedure, train
-from ablate.verdict.outcomes import LOSS, classify
-
-if TYPE_CHECKING:
-    from ablate.training.checkpoints import Earlier
+from ablate.training.procedures import Earlier, Hooks, Place, Result
+from ablate.training.runs import break_lock, describe_error, list_changed_inputs, run_folder
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +57,7 @@ class Worker:
             opened = open_queue(name, url) if find_file(url) else repeat_while_away(lambda: open_queue(name, url), url)
             self.queue, self.threads = opened  # a server that is away was there for the command that started this
         self.spec, record = self.queue.spec, self.queue.studies.read()
+        self.runner = load_runner(self.spec.kind)
         self.title, self.full_name = record.title, record.full_name
         self._plugins = plugins.hash_files(self.spec.plugin_files)
         self._refusals = 0  # trials that found the tracking server away since one that did not
@@ -72,7 +65,7 @@ class Worker:
     def run(self) -> str:
         """Train trials until none is left, a signal comes or a trial fails, and return which: FINISHED, STOPPED or
         SPOILED. Raises StoreError and SweepError, with the trial free for others."""
-        _settle(self.threads)
+        self.runner.settle(self.threads)
         is_fresh = True
         with handle_signals(lambda number, frame: self.signals.append(number)), translate_storage_errors(self.url):
             while not self._must_stop():
@@ -86,7 +79,7 @@ class Worker:
                 elif not self._train(taken):
                     return SPOILED
                 else:
-                    _free_memory()
+                    self.runner.free_memory()
                     if is_fresh:  # what the first training imported stays: collecting garbage need not look there again
                         gc.freeze()
                     is_fresh = False
@@ -96,7 +89,7 @@ class Worker:
         return bool(self.signals) or (self._parent is not None and has_ended(self._parent))
 
     def _train(self, task: Task) -> bool:
-        """Train one run and write down how it ended; return False if it failed."""
+        """Train one run and write down how it ended; return False if its failure may have spoiled this process."""
         try:
             with Lease(task.storage, task.id, task.owner) as lease:
                 result = self._call_train(task, lease)
@@ -119,11 +112,14 @@ class Worker:
         except (ChangedInputsError, SweepError) as error:
             task.let_go(str(error))
             raise
+        except RunFailed as error:
+            locate_traceback(self.title, task.label).write_text(f"{error}\n\n{error.details}\n", encoding="utf-8")
+            task.record_failure(str(error))
         except Exception as error:
             trace = tracking.redact(traceback.format_exc())
             locate_traceback(self.title, task.label).write_text(trace, encoding="utf-8")
             task.record_failure(describe_error(error))
-            return False
+            return not self.runner.spoils
         return True
 
     def _call_train(self, task: Task, lease: Lease) -> Result:
@@ -151,16 +147,16 @@ class Worker:
                 lease.check_if_old()
             return self._must_stop()
 
-        cap_memory(read_sharing())
         await_store(logger.warning, self._must_stop)
 
         def check_inputs(inputs: Mapping[str, str]) -> None:
             with translate_storage_errors(self.url):
                 self._check_inputs(task.arm, inputs)
 
-        place, length = Place(self.title, task.label, task.parent, tags, run_id), task.run.updates
-        hooks = Hooks(start, lease.note, decide, must_stop, loaded=check_inputs)
-        return train(experiment, place, hooks, build_rung(choose_procedure(experiment), length) if length else None)
+        place = Place(self.title, task.label, task.parent, tags, run_id)
+        metrics = list_parts(self.spec.objective.metric)
+        hooks = Hooks(start, lease.note, decide, must_stop, metrics=metrics, loaded=check_inputs)
+        return self.runner.train(experiment, place, hooks, task.run.updates)
 
     def _explain_changes(self, what: str, changes: Sequence[str]) -> SweepError:
         return SweepError(
@@ -194,7 +190,8 @@ class Worker:
             return
         ending = "diverged"
         if result.status == "completed":
-            ending = classify(result.metrics.get(LOSS), self.queue.studies.read().trivial_loss)
+            value = read_metric(result.metrics, self.spec.objective.metric)
+            ending = self.queue.studies.read().runs.classify(value, result.metrics)
         with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
             tracking.client().set_tag(result.run_id, "ablate.outcome", ending)
 
@@ -213,22 +210,3 @@ def await_store(note: Callable[[str], None], must_stop: Callable[[], bool]) -> N
                 note(f"{error} Waiting for it up to {format_duration(AWAY)}.")
             noted = True
         time.sleep(1)
-
-
-def _settle(threads: int) -> None:
-    """Import what trials need, and set the threads that each computes on."""
-    import torch
-
-    import ablate.training.fit  # noqa: F401 - seconds, before a trial is taken
-
-    torch.set_num_threads(threads)
-
-
-def _free_memory() -> None:
-    """Free the memory of the previous trial: Lightning keeps the model in reference cycles, and torch caches a GPU's
-    memory."""
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()

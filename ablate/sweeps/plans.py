@@ -240,7 +240,7 @@ class SweepPlan:
 
 def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
     """Return the plan of a whole sweep, each arm at the first values of its search space."""
-    plans = {arm: plan(spec.base(arm), assumed) for arm in spec.all_arms}
+    plans = {arm: plan(spec.own_base(arm), assumed) for arm in spec.all_arms}
     left = count_left(spec)
     arms = tuple(ArmCost(arm, plans[arm], left[arm]) for arm in plans)
     lines = [*describe_stages(spec), *describe_power(spec, sum(arm.plan.work.gpu_hours for arm in arms))]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, overload
 
-from ablate.verdict.outcomes import LOSS, Outcome, classify
+from ablate.verdict.outcomes import LOSS, Ending, Outcome, classify, classify_value
 
 if TYPE_CHECKING:
     from ablate.verdict.questions import Score
@@ -115,6 +115,9 @@ class Runs(Sequence[Run]):
     rows: tuple[Run, ...] = ()
     trivial_loss: float | None = None
     """The validation loss of a predictor that ignores the inputs, in nats; None if unknown."""
+    maximize: bool | None = None
+    """Whether more of the objective is better, where the objective itself, and not the validation loss, is compared
+    with what a run has that learned nothing."""
 
     @overload
     def __getitem__(self, index: int) -> Run: ...
@@ -131,7 +134,7 @@ class Runs(Sequence[Run]):
 
     def replace(self, rows: Iterable[Run]) -> Runs:
         """Return a table of `rows`, judged by the same trivial loss."""
-        return Runs(tuple(rows), self.trivial_loss)
+        return Runs(tuple(rows), self.trivial_loss, self.maximize)
 
     @cached_property
     def _parts(self) -> dict[tuple[str, str], list[Run]]:
@@ -182,7 +185,11 @@ class Runs(Sequence[Run]):
 
     def find_outcome(self, run: Run) -> Outcome | None:
         """Return the outcome of `run`; None if it has not ended: it is running, or it crashed and will be retried."""
-        return read_outcome(run, self.trivial_loss)
+        return read_outcome(run, self.trivial_loss, self.maximize)
+
+    def classify(self, value: float | None, metrics: Mapping[str, float]) -> Ending:
+        """Return how a run ended that ran to its end, with this objective and these metrics there."""
+        return _classify(value, metrics, self.trivial_loss, self.maximize)
 
     def outcomes(self, arm: str | None = None, stage: str | None = None) -> dict[int, Outcome]:
         """Return seed -> outcome, in the order of the seeds, of the runs that ended."""
@@ -191,13 +198,21 @@ class Runs(Sequence[Run]):
         return dict(sorted(found.items()))
 
 
-def read_outcome(run: Run, trivial_loss: float | None) -> Outcome | None:
+def _classify(
+    value: float | None, metrics: Mapping[str, float], trivial: float | None, maximize: bool | None
+) -> Ending:
+    if maximize is None:
+        return classify(metrics.get(LOSS), trivial)
+    return classify_value(value, trivial, maximize)
+
+
+def read_outcome(run: Run, trivial_loss: float | None, maximize: bool | None = None) -> Outcome | None:
     """Return the outcome of `run`; None if it has not ended: it is running, or it crashed and will be retried."""
     if run.status == "diverged":
         return Outcome("diverged")
     if run.status != "completed" or run.value is None:
         return None
-    ending = classify(run.metrics.get(LOSS), trivial_loss) if math.isfinite(run.value) else "diverged"
+    ending = _classify(run.value, run.metrics, trivial_loss, maximize) if math.isfinite(run.value) else "diverged"
     return Outcome(ending, None if ending == "diverged" else run.value)
 
 

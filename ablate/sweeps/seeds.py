@@ -17,8 +17,6 @@ from ablate.config.errors import SweepError
 from ablate.sweeps.spec.parts import Spent
 from ablate.sweeps.spec.sweep import Sweep
 
-PARTS = ("model.", "data.")  # settings by which sweeps are told to train the same
-
 
 class SeedTable(Config):
     """The seeds that a sweep keeps for itself, as the storage has it."""
@@ -40,7 +38,7 @@ def tabulate_seeds(spec: Sweep) -> SeedTable:
     trained: list[dict[str, Any]] = []
     for arm in plain.all_arms:
         searched = plain.space(arm)
-        settings = {path: value for path, value in plain.base(arm).flat().items() if path.startswith(PARTS)}
+        settings = plain.base(arm).identify()
         own = {p: v for p, v in settings.items() if not any(p == s or p.startswith(f"{s}.") for s in searched)}
         if own not in trained:
             trained.append(own)
@@ -64,18 +62,18 @@ def draw_seeds(spec: Sweep, spent: Mapping[str, SeedTable]) -> Sweep:
         tuned = [seed for seed in own.tuned if table.first <= seed <= table.last]
         if tuned and table.tests:
             raise SweepError(
-                f"{spec.name} would be tuned on the seed {tuned[0]}, and {title}, which trains the same model on the "
-                f"same data, keeps the seeds {table.first} to {table.last} for its choice and its test: tuning, "
+                f"{spec.name} would be tuned on the seed {tuned[0]}, and {title}, one of those that {spec.kind.same}, "
+                f"keeps the seeds {table.first} to {table.last} for its choice and its test: tuning, "
                 f"selection and test never share a seed. Set the seed to at most {table.first - 1}, or above "
                 f"{max(one.last for one in earlier.values())}."
             )
     known = spec.spent or Spent(last=0, sweeps=[])
     last = max([known.last, *(table.last for table in earlier.values())])
     names = list(dict.fromkeys([*known.sweeps, *earlier]))
-    drawn = spec.model_copy(update={"spent": Spent(last=last, sweeps=names)}) if last else spec
+    drawn = spec.model_copy(update={"spent": Spent(last=last, sweeps=names, same=spec.kind.same)}) if last else spec
     if drawn.taken_over and not {*drawn.fresh_seeds()}.isdisjoint(drawn.taken_over.seeds):
         last = max(drawn.taken_over.seeds)
-        drawn = spec.model_copy(update={"spent": Spent(last=last, sweeps=names)})
+        drawn = spec.model_copy(update={"spent": Spent(last=last, sweeps=names, same=spec.kind.same)})
     if drawn.confirm.most_seeds and drawn.selection_seeds()[-1] > MOST_SEED:
         raise SweepError(
             f"No seeds are left for {spec.name}: those up to {drawn.first_seed - 1} are spent or tuned on, and the "
@@ -87,7 +85,7 @@ def draw_seeds(spec: Sweep, spent: Mapping[str, SeedTable]) -> Sweep:
 def _train_the_same(one: SeedTable, other: SeedTable) -> bool:
     """Return whether some arms of two sweeps do not differ in their model and data, except in what either searches."""
     return any(
-        all(ours[path] == theirs[path] for path in ours.keys() & theirs.keys())
+        bool(shared := ours.keys() & theirs.keys()) and all(ours[path] == theirs[path] for path in shared)
         for ours in one.trained
         for theirs in other.trained
     )

@@ -82,7 +82,10 @@ class _Pair:
 
 def compare_speeds(record: SweepRecord) -> dict[str, Speed]:
     """Return arm -> how soon it reaches the final objective of its baseline; empty before there is a verdict. That it
-    does so sooner is claimed of an arm whose verdict is better, and needs no error of its own."""
+    does so sooner is claimed of an arm whose verdict is better, and needs no error of its own. Empty where the cost of
+    a step is not known."""
+    if not record.spec.is_own:
+        return {}
     return {
         arm: _compare(record, arm, compared, pairs) for arm, (compared, pairs) in _pair_arms(record).items() if pairs
     }

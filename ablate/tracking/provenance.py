@@ -35,20 +35,26 @@ def describe_environment() -> dict[str, str]:
     """Return commit, hardware, Python and package versions as tags of a run."""
     import torch
 
-    hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else _describe_cpu()
+    hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else describe_cpu()
     return {"ablate.hardware": hardware, "ablate.processor": _identify_processor(), **describe_software()}
 
 
 @cache
 def describe_software() -> dict[str, str]:
     """Return commit, Python and package versions, without accessing the GPU."""
-    facts = {"ablate.python": platform.python_version()}
-    commit = _run_git("rev-parse", "HEAD")
-    if commit:
-        facts["mlflow.source.git.commit"] = commit
-        facts["ablate.dirty"] = str(bool(_run_git("status", "--porcelain", "--untracked-files=no"))).lower()
+    facts = {"ablate.python": platform.python_version(), **describe_commit(Path(__file__).parent)}
     facts["version.ablate"] = str(import_module("ablate").__version__)  # by its name: it stands above all layers
     return facts | read_versions(_PACKAGES)
+
+
+@cache
+def describe_commit(folder: Path) -> dict[str, str]:
+    """Return the commit of the git repository that `folder` is in, and whether its files differ from it; nothing
+    without one."""
+    if not (commit := _run_git(folder, "rev-parse", "HEAD")):
+        return {}
+    dirty = bool(_run_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    return {"mlflow.source.git.commit": commit, "ablate.dirty": str(dirty).lower()}
 
 
 def read_versions(packages: Iterable[str]) -> dict[str, str]:
@@ -60,8 +66,7 @@ def read_versions(packages: Iterable[str]) -> dict[str, str]:
     return facts
 
 
-def _run_git(*arguments: str) -> str:
-    folder = Path(__file__).parent
+def _run_git(folder: Path, *arguments: str) -> str:
     try:
         # without locks: a status that is cut off would leave one
         command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
@@ -86,7 +91,8 @@ def _identify_processor() -> str:
     return ", ".join([*words, torch.backends.cpu.get_cpu_capability()])
 
 
-def _describe_cpu() -> str:
+def describe_cpu() -> str:
+    """Return the name of the processor and the number of its cores."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

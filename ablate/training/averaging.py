@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.utils import _pytree as pytree
 
 from ablate.data import Corpus
-from ablate.experiment.metrics import name_average
+from ablate.experiment.tree import name_average
 from ablate.training.module import TrainingModule
 
 

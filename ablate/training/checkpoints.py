@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 
-from ablate.config.errors import ConfigError, Problem
 from ablate.config.merging import iterate_leaves
-from ablate.experiment.trainer import HOW
-from ablate.experiment.tree import Experiment
 from ablate.parallel import sharded
+from ablate.training.procedures import Earlier
 from ablate.training.runs import CHECKPOINT
 
 logger = logging.getLogger(__name__)
 
 PREVIOUS = "previous.ckpt"  # the one before it, while the run goes on
 PART = "last.part"  # one that is being written
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """The progress of an earlier run."""
-
-    updates: int = 0
-    """Optimizer updates made."""
-    validations: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    """Updates -> metrics of the validation after them."""
-    experiment: Mapping[str, Any] = field(default_factory=dict)
-    """The experiment, as {dotted path: value}."""
-
-    def check(self, experiment: Experiment) -> None:
-        """Raise ConfigError, with the differences, if it belongs to another experiment."""
-        now, before = experiment.flat(), self.experiment
-        problems = [
-            Problem(key, f"the checkpoint belongs to a run with {before[key]!r}", now[key])
-            for key in now
-            if key in before and key not in HOW and before[key] != now[key]
-        ]
-        if problems:
-            raise ConfigError(problems, "the checkpoint to resume from")
 
 
 def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
@@ -123,27 +95,6 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def lock_run(folder: Path) -> Iterator[None]:
-    """Let one process at a time train the run of `folder`: the worker of a killed sweep may live slightly longer. The
-    lock is released when its process ends."""
-    lock = FileLock(folder / "lock")
-    try:
-        lock.acquire(timeout=0.2)
-    except Timeout:
-        logger.warning(f"Another process is training the run {folder.name}; waiting for it to end.")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def break_lock(folder: Path) -> None:
-    """Take the lock of `lock_run` from a process that stands still, and writes nothing more if it ever goes on."""
-    (folder / "lock").unlink(missing_ok=True)
 
 
 def sync_to_disk(path: Path) -> None:

@@ -27,12 +27,12 @@ from ablate.parallel import compiling, strategies
 from ablate.parallel.deferred import Recipes
 from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Leave, RunCallback, RunLogger, Stop, Validations
-from ablate.training.checkpoints import Earlier, find_newest
+from ablate.training.checkpoints import find_newest
 from ablate.training.loaders import Loaders
 from ablate.training.module import TrainingModule
 from ablate.training.named import build_callbacks, build_loggers
 from ablate.training.precision import Speed
-from ablate.training.procedures import Ended, Hooks
+from ablate.training.procedures import Earlier, Ended, Hooks
 from ablate.training.runs import CHECKPOINT, count_epochs, run_folder, translate_errors
 from ablate.training.trainer import PROFILE, build_trainer
 

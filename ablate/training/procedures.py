@@ -3,21 +3,42 @@ another)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from ablate.config.errors import ConfigError, Problem
 from ablate.data import Corpus
+from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.tracking.tracker import Tracker
 from ablate.training.precision import Speed
 
-if TYPE_CHECKING:
-    from ablate.training.checkpoints import Earlier
-
-
 BRANCHED = "ablate.branched_updates"
 """The fact with the updates of the copy of a run that decays to a rung, in addition to those of the run."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The progress of an earlier run."""
+
+    updates: int = 0
+    """Optimizer updates made."""
+    validations: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """Updates -> metrics of the validation after them."""
+    experiment: Mapping[str, Any] = field(default_factory=dict)
+    """The experiment, as {dotted path: value}."""
+
+    def check(self, experiment: Experiment) -> None:
+        """Raise ConfigError, with the differences, if it belongs to another experiment."""
+        now, before = experiment.flat(), self.experiment
+        problems = [
+            Problem(key, f"the checkpoint belongs to a run with {before[key]!r}", now[key])
+            for key in now
+            if key in before and key not in HOW and before[key] != now[key]
+        ]
+        if problems:
+            raise ConfigError(problems, "the checkpoint to resume from")
 
 
 @dataclass(frozen=True)
@@ -75,6 +96,8 @@ class Hooks:
     """Called after every update; returning True ends the run as interrupted."""
     pause_at: int | None = None
     """Number of updates after which the run ends as paused, with a checkpoint to go on from."""
+    metrics: Sequence[str] = ()
+    """The metrics that the caller reads."""
     loaded: Callable[[Mapping[str, str]], None] | None = None
     """Called with the inputs of the run (`fingerprint_inputs`) before it is opened; an error that it raises keeps the
     run from beginning."""

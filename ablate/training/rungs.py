@@ -13,9 +13,9 @@ from ablate.config.lazy import postpone_collection
 from ablate.data import Corpus
 from ablate.experiment.tree import Experiment
 from ablate.tracking.tracker import Tracker
-from ablate.training.checkpoints import Earlier, find_newest, remove
+from ablate.training.checkpoints import find_newest, remove
 from ablate.training.precision import Speed
-from ablate.training.procedures import BRANCHED, Ended, Hooks, Procedure
+from ablate.training.procedures import BRANCHED, Earlier, Ended, Hooks, Procedure
 from ablate.training.runs import run_folder
 
 BRANCH = "branch"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import re
 import shutil
 import tempfile
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 
 from ablate import tracking
 from ablate.config import plugins
@@ -22,9 +24,12 @@ from ablate.config.merging import iterate_leaves
 from ablate.data import Corpus
 from ablate.data.files import fingerprint_files
 from ablate.data.text.tokenizers import load_data_tokenizer
+from ablate.experiment.trainable import Trainable
 from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.tracking import remote_files
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT = "last.ckpt"
 _KEPT = "kept"  # beside a checkpoint that other runs start from
@@ -35,10 +40,31 @@ def run_folder(run_id: str) -> Path:
     return tracking.open_folder(f"runs/{run_id}")
 
 
-def copy_run(experiment: Experiment, run_id: str) -> str:
-    """Copy a run's last checkpoint and its configuration to `trainer.copy_to`, and return the folder's address there.
-    Raises StoreError."""
-    folder, url = run_folder(run_id), f"{str(experiment.trainer.copy_to).rstrip('/')}/{run_id}"
+@contextlib.contextmanager
+def lock_run(folder: Path) -> Iterator[None]:
+    """Let one process at a time train the run of `folder`: the worker of a killed sweep may live slightly longer. The
+    lock is released when its process ends."""
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=0.2)
+    except Timeout:
+        logger.warning(f"Another process is training the run {folder.name}; waiting for it to end.")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def break_lock(folder: Path) -> None:
+    """Take the lock of `lock_run` from a process that stands still, and writes nothing more if it ever goes on."""
+    (folder / "lock").unlink(missing_ok=True)
+
+
+def copy_run(experiment: Trainable, url: str, run_id: str) -> str:
+    """Copy a run's last checkpoint and its configuration to `url`, and return the folder's address there. Raises
+    StoreError."""
+    folder, url = run_folder(run_id), f"{url.rstrip('/')}/{run_id}"
     with tempfile.TemporaryDirectory() as temporary:
         config = Path(temporary) / "config.yaml"
         config.write_text(experiment.to_yaml(), encoding="utf-8")
@@ -123,6 +149,8 @@ def shorten_settings(flat: Mapping[str, Any], arm: str | None) -> dict[str, Any]
     """Return the settings by which runs are compared under short names: MLflow's Compare opens on the first three
     parameters in the alphabet that differ. A run without an alpha has the word none: where numbers are compared, the
     plot draws a run without a value just above the largest."""
+    if "norm.kind" not in flat:  # of another kind, whose settings have the names that the user gave them
+        return {"arm": arm}
     kinds = {path.removesuffix(".kind"): kind for path, kind in flat.items() if re.fullmatch(r"\w+\.kind", path)}
     alpha = flat.get("norm.alpha")
     return {**kinds, "alpha": "none" if alpha is None else alpha, "arm": arm, "lr": flat.get("optimizer.lr")}

@@ -10,14 +10,13 @@ from ablate.config.formatting import format_duration
 from ablate.config.logs import log_where_unheard, name_program, open_console, print_wrapped
 from ablate.experiment.tree import Experiment
 from ablate.training import train as training
-from ablate.training.procedures import Hooks, Place, Procedure, Result
+from ablate.training.procedures import Earlier, Hooks, Place, Procedure, Result
 from ablate.training.progress import RunProgress, describe_run
 from ablate.training.runs import name_run
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate.training.checkpoints import Earlier
 
 P = ParamSpec("P")
 

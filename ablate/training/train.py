@@ -23,7 +23,7 @@ from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.provenance import log_facts, pick_shown, read_texts
-from ablate.training.checkpoints import PREVIOUS, lock_run, remove
+from ablate.training.checkpoints import PREVIOUS, remove
 from ablate.training.company import watch_company
 from ablate.training.named import check_named
 from ablate.training.precision import Speed, choose_speed
@@ -35,6 +35,7 @@ from ablate.training.runs import (
     describe_plugins,
     fingerprint_inputs,
     list_changed_inputs,
+    lock_run,
     name_run,
     run_folder,
     shorten_settings,
@@ -86,7 +87,7 @@ def train(
             company = None if place.run_id else met()  # what an earlier process of the run met is not known
             facts |= {} if company is None else {"ablate.company": company}
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
-                tracker.set_tags({"ablate.copy": copy_run(experiment, tracker.run_id)})
+                tracker.set_tags({"ablate.copy": copy_run(experiment, experiment.trainer.copy_to, tracker.run_id)})
         except TakenOverError:  # the run is another process's now
             raise
         except OutOfMemory as error:

@@ -46,8 +46,28 @@ def classify(loss: float | None, trivial_loss: float | None) -> Ending:
     return "stuck" if known and loss >= (1 - LEARNED) * (trivial_loss or 0.0) else "trained"
 
 
-def state_rule(trivial_loss: float | None) -> str:
-    """Return the sentence that defines a failure."""
+def classify_value(value: float | None, trivial: float | None, maximize: bool) -> Ending:
+    """Return the outcome of a run that ended with the objective `value`, where `trivial` is that of a run which has
+    learned nothing: no better is stuck. None: unknown; nothing is called stuck."""
+    if value is None or trivial is None:
+        return "trained"
+    if not math.isfinite(value):
+        return "diverged"
+    return "stuck" if (value <= trivial if maximize else value >= trivial) else "trained"
+
+
+def state_rule(trivial_loss: float | None, objective: str = "", maximize: bool | None = None) -> str:
+    """Return the sentence that defines a failure. `maximize`: as of `Runs`, with the name of the objective."""
+    if maximize is not None:
+        if trivial_loss is None:
+            return (
+                "A seed fails when it diverges. Whether one that ran to its end has learned is not known: no trivial "
+                "value is given."
+            )
+        return (
+            f"A seed fails when it diverges or is stuck: it ends at a {objective} of {format_number(trivial_loss)} or "
+            f"{'less' if maximize else 'more'}, the trivial value that the file gives."
+        )
     if trivial_loss is None:
         return (
             "A seed fails when it diverges. Whether a seed that ran to its end has learned is unknown, since the "

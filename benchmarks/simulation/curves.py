@@ -70,7 +70,7 @@ class Curves:
         if self.tails:
             own /= math.sqrt(sum(draw_normal("tails", i, *key) ** 2 for i in range(3)))
         level = self.shared * draw_normal("shared", self.entropy, seed) + self.own * own
-        steps = spec.base(wanted.arm).trainer.max_steps
+        steps = spec.own_base(wanted.arm).trainer.max_steps
         places = [steps * (k + 1) // self.validations for k in range(self.validations)]
         curve = {
             u: self.find_mean(arm, u) + level + self.each * draw_normal("each", u, *key) if self.each

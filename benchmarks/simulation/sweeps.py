@@ -78,8 +78,8 @@ def simulate(
             time.sleep(POLL)
             continue
         length = task.run.updates
-        share = length / spec.base(task.arm).trainer.max_steps if length else 1.0
-        seed = task.params.get("seed", spec.base(task.arm).seed)
+        share = length / spec.own_base(task.arm).trainer.max_steps if length else 1.0
+        seed = task.params.get("seed", spec.own_base(task.arm).seed)
         value = _call(spec, objective, task.arm, task.params, seed, share)
         status = "diverged" if not math.isfinite(value) else "paused" if length else "completed"
         task.record_result(Result(status, {spec.objective.metric: value}, step=1, run_id=None, seconds=0.0))
@@ -189,8 +189,8 @@ def _train(
     spec, arm = record.spec, wanted.arm
     is_search = wanted.stage == SEARCH
     params = dict(tried[arm][wanted.number]) if is_search else wanted.params
-    seed = spec.base(arm).seed if wanted.seed is None else wanted.seed
-    share = wanted.updates / spec.base(arm).trainer.max_steps if wanted.updates else 1.0
+    seed = spec.own_base(arm).seed if wanted.seed is None else wanted.seed
+    share = wanted.updates / spec.own_base(arm).trainer.max_steps if wanted.updates else 1.0
     value = _call(spec, objective, arm, params, seed, share)
     is_finite = math.isfinite(value)
     status = "diverged" if not is_finite else "waiting" if wanted.updates else "completed"

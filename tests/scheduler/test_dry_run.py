@@ -16,7 +16,7 @@ from ablate.config.formatting import format_duration
 from ablate.estimate.gpus import find_gpu
 from ablate.estimate.plan import Assumed
 from ablate.scheduler.dry_run import describe_outlying_gradients, measure_initial_gradients, outline, plan
-from ablate.scheduler.preparation import check_sweep
+from ablate.scheduler.own_runs import check_sweep
 from ablate.scheduler.run import sweep
 from ablate.scheduler.status import read_statuses
 from ablate.sweeps.plans import describe_power, plan_sweep

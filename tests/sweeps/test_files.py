@@ -20,7 +20,7 @@ from ablate.optim.optimizers import build_optimizer
 from ablate.scheduler.dry_run import describe_cost, outline
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.metrics_validation import find_reading
-from ablate.sweeps.spec.references import find_donor, list_references, parse_reference
+from ablate.sweeps.spec.references import find_donor, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.train import train as run_experiment
 from benchmarks.simulation.sweeps import simulate
@@ -148,7 +148,7 @@ def test_the_outline_of_each_names_every_arm_and_asks_for_no_data(spec):
         trials = plain.trials(arm)
         plural = "trial" if trials == 1 else "trials"
         what = f"{trials} {plural.replace('trial', 'point')}" if spec.at_grid else f"{trials} {plural}"
-        length = f"{'at most ' if spec.method.staged else ''}{plain.base(arm).trainer.max_steps} updates"
+        length = f"{'at most ' if spec.method.staged else ''}{plain.own_base(arm).trainer.max_steps:,} updates"
         assert f"arm {arm}: {what} of {length}" in text
     assert ("the time of an alignment is not estimated" if plain.base(arm).align else "hours of an H100") in text
 
@@ -458,7 +458,7 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
 
         def run(arm, params, seed, spec=spec):
             trained = spec.without_grid().at(arm, params)
-            found = {path: parse_reference(given) for path, given in list_references(trained).items()}
+            found = {path: parse_reference(given) for path, given in trained.list_references().items()}
             runs = {path: donors[title or spec.name, donor] for path, (title, donor) in found.items()}
             trained = Experiment.from_mapping(trained.to_tree(), runs)
             if arm not in results:

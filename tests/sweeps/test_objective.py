@@ -12,7 +12,7 @@ from ablate.cli.ui import build_view
 from ablate.config.errors import ConfigError, DataError
 from ablate.reports.labels import label_metric
 from ablate.reports.report import report
-from ablate.scheduler.preparation import check_sweep
+from ablate.scheduler.own_runs import check_sweep
 from ablate.sweeps.verdict_summary import name_unit
 from benchmarks.simulation.sweeps import simulate
 

@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.data import IGNORED
-from ablate.experiment.metrics import list_metrics
 from ablate.experiment.tree import Experiment
-from ablate.scheduler.preparation import check_sweep
+from ablate.scheduler.own_runs import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks, Place
@@ -85,7 +84,7 @@ def test_validation_on_several_sets(store, experiment, tmp_path):
     assert result["val/wiki/perplexity"] == pytest.approx(result["val/perplexity"], rel=1e-5)
     assert result["val/perplexity"] == pytest.approx(math.exp(result["val/loss"]), rel=1e-4)
     assert result["val/wiki/bits_per_byte"] == pytest.approx(result["val/wiki/loss"] / math.log(2), rel=1e-6)
-    assert set(result) == set(list_metrics(trained))
+    assert set(result) == set(trained.metrics)
     assert trained.data.load(tmp_path / "cache").val_sets.keys() == {"wiki"}
 
 

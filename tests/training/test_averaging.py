@@ -8,7 +8,7 @@ from timm.utils import ModelEmaV3
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.scheduler.preparation import check_sweep
+from ablate.scheduler.own_runs import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.averaging import WeightAverage
 from ablate.training.module import TrainingModule

@@ -20,11 +20,10 @@ from ablate.estimate.plan import advise
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.training.callbacks import Leave, Stop
-from ablate.training.checkpoints import Earlier
 from ablate.training.fit import fit
 from ablate.training.module import TrainingModule
 from ablate.training.precision import Speed
-from ablate.training.procedures import Hooks, Place
+from ablate.training.procedures import Earlier, Hooks, Place
 from ablate.training.runs import load_experiment, translate_errors
 from ablate.training.train import train
 from ablate.training.trainer import advise_less_memory, check_ranks, count_launches

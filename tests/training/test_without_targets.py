@@ -12,7 +12,7 @@ from ablate import tracking
 from ablate.config.errors import DataError
 from ablate.data import IGNORED, Corpus, Samples, UserDataset, data_kinds
 from ablate.experiment.tree import Experiment
-from ablate.scheduler.preparation import check_sweep
+from ablate.scheduler.own_runs import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.module import TrainingModule
 from ablate.training.train import train

@@ -11,7 +11,7 @@ from typing import Any
 from ablate.config.errors import ConfigError
 from ablate.experiment.metrics import read_metric
 from ablate.experiment.trainer import HOW
-from ablate.experiment.tree import Experiment
+from ablate.experiment.tree import Experiment, require_own
 from ablate.parallel.compiling import has_compiler
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH, SEARCH, Run, Runs
@@ -65,7 +65,7 @@ class Rerun:
     def build_experiment(self, eager: bool = False) -> Experiment:
         """Return the experiment that it trains, on this machine: settings of where a run is computed, logged and copied
         are left out. With `eager` it is not compiled, else as it was. Raises ConfigError."""
-        experiment = self.record.spec.at(self.arm, self.params)
+        experiment = require_own(self.record.spec.at(self.arm, self.params))
         fields = type(experiment.trainer).model_fields
         changed = {name: fields[name].get_default() for name in (path.removeprefix("trainer.") for path in HOW)}
         if eager:

@@ -163,7 +163,7 @@ def _state_cost(transfer: Transfer, one: ArmTransfer) -> str:
 
 def _state_savings(transfer: Transfer) -> str:
     chain, spec = transfer.chain, transfer.chain.sizes[0].spec
-    unit = spec.base(next(iter(spec.all_arms))).task.unit
+    unit = spec.own_base(next(iter(spec.all_arms))).task.unit
     rest = join_words(size.name for size in chain.sizes[1:])
     return (
         f"A search at {chain.sizes[0].name} alone saves {format_count(transfer.saved_items)} {unit} "

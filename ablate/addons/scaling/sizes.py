@@ -32,7 +32,7 @@ class Size:
     @classmethod
     def of(cls, name: str, spec: Sweep) -> Size:
         """Return the size `name`, whose sweep is `spec`."""
-        base = spec.base(next(iter(spec.all_arms)))
+        base = spec.own_base(next(iter(spec.all_arms)))
         return cls(name, base.model.layer_parameters(), base.items, spec)
 
 
@@ -49,7 +49,7 @@ def count_parameters(name: str, known: Sequence[Size]) -> int:
     for size in known:
         if size.name == name:
             return size.parameters
-    base = known[0].spec.base(next(iter(known[0].spec.all_arms)))
+    base = known[0].spec.own_base(next(iter(known[0].spec.all_arms)))
     if (preset := _find_preset(name, base.model.kind)) is None:
         raise ConfigError([_unknown_size(name, [size.name for size in known], known[0])], "the command line")
     return models.parse(preset).layer_parameters()
@@ -62,7 +62,7 @@ def _find_preset(size: str, family: str) -> str | None:
 
 
 def _unknown_size(name: str, own: Sequence[str], smallest: Size) -> Problem:
-    family = smallest.spec.base(next(iter(smallest.spec.all_arms))).model.kind
+    family = smallest.spec.own_base(next(iter(smallest.spec.all_arms))).model.kind
     named = [n.removeprefix(f"{family}-") for n, fields in models.presets.items() if fields["kind"] == family]
     known = list(dict.fromkeys([*own, *named]))
     return Problem("--extrapolate", f"no such size. Accepted: {', '.join(known)}.{did_you_mean(name, known)}", name)
@@ -122,7 +122,7 @@ class Chain:
         """Return a caveat where the attention heads of some arm differ in width between the sizes; '' where they do
         not."""
         widths = [
-            {cell.arm: size.spec.base(name).model.stack().head_dim for name, cell in size.spec.cells.items()}
+            {cell.arm: size.spec.own_base(name).model.stack().head_dim for name, cell in size.spec.cells.items()}
             for size in self.sizes
         ]
         if all(own == widths[0] for own in widths):
@@ -194,7 +194,7 @@ def _check_search(name: str, spec: Sweep) -> list[Problem]:
 
 def _find_axis(sizes: Sequence[Size]) -> tuple[str, list[int]]:
     """Return the axis along which the sizes differ, and its value for each."""
-    stacks = [size.spec.base(next(iter(size.spec.all_arms))).model.stack() for size in sizes]
+    stacks = [size.spec.own_base(next(iter(size.spec.all_arms))).model.stack() for size in sizes]
     widths, depths = [stack.hidden for stack in stacks], [stack.depth for stack in stacks]
     if len(set(depths)) == 1:
         return "width", widths

@@ -60,7 +60,7 @@ def open_recipes(name: str) -> list[Recipe]:
         recipes = [Recipe(label or own, source.experiment, source.run_id)]
     elif _OF_SWEEPS & set(read_yaml(Path(rest))):
         spec = load_sweeps(rest)[0].without_grid()
-        recipes = [Recipe(f"{label} {arm}".strip(), spec.base(arm)) for arm in spec.all_arms]
+        recipes = [Recipe(f"{label} {arm}".strip(), spec.own_base(arm)) for arm in spec.all_arms]
     else:
         recipes = [Recipe(label or Path(rest).stem, Experiment.load(rest))]
     for recipe in recipes:

@@ -111,7 +111,7 @@ def choose_arms(record: SweepRecord) -> dict[str, str]:
     it was chosen."""
     cells: dict[tuple[str, int], list[str]] = {}
     for name, cell in record.spec.cells.items():
-        cells.setdefault((cell.arm, record.spec.base(name).model.layers), []).append(name)
+        cells.setdefault((cell.arm, record.spec.own_base(name).model.layers), []).append(name)
     several = len(cells) > len({arm for arm, _ in cells})
     chosen: dict[str, str] = {}
     for (_, depth), names in cells.items():

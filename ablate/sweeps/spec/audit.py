@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Problem, did_you_mean
 from ablate.config.formatting import format_settings, join_words
-from ablate.config.merging import iterate_leaves
+from ablate.experiment.tree import PARAMETRIZATION, PLACEMENT, is_of, is_within
 from ablate.sweeps.search.space import Range, format_entry
 
 if TYPE_CHECKING:
-    from ablate.config.base import Kind
-    from ablate.experiment.trainer import Named
-    from ablate.experiment.tree import Experiment
     from ablate.sweeps.spec.fields import SweepFields
 
-PLACEMENT, LAYER, INIT, START, PARAMETRIZATION = "norm", "norm.layer", "init", "warm_start", "parametrization"
-_FACTORS = (PLACEMENT, LAYER, INIT, START, PARAMETRIZATION)  # the compared factor, if the file names none
 _ABSENT = "(none)"
 _NO_SETTINGS = ("plugins", "trainer.profiler")
 """Settings that change no number of a run by themselves."""
@@ -54,9 +49,9 @@ def find_confounds(sweep: SweepFields) -> list[Confound]:
     experiment."""
     differing = _find_differences(sweep)
     compared = _pick_factor(sweep, differing)
-    among = _is_within if sweep.compared_paths else lambda path, parts: any(_is_of(path, part) for part in parts)
+    among = is_within if sweep.compared_paths else lambda path, parts: any(is_of(path, part) for part in parts)
     return [
-        Confound(path, values, _is_within(path, sweep.confounds))
+        Confound(path, values, is_within(path, sweep.confounds))
         for path, values in differing.items()
         if not among(path, compared)
     ]
@@ -71,29 +66,18 @@ def describe_coinciding(sweep: SweepFields, points: Mapping[str, Iterable[Mappin
     models: dict[str, tuple[str, str]] = {}
     for arm, tried in points.items():
         for point in tried:
-            placed = format_settings(
-                {path: value for path, value in point.items() if _is_within(path, [PLACEMENT])}, {}
-            )
+            placed = format_settings({path: value for path, value in point.items() if is_within(path, [PLACEMENT])}, {})
             here = (arm, placed and f" at {placed}")
-            other, there = models.setdefault(_serialise_model(sweep.at(arm, point)), here)
+            model = sweep.at(arm, point).identify_model()
+            other, there = here if model is None else models.setdefault(model, here)
             if other != arm:
                 yield f"{arm}{here[1]} is the same model as {other}{there}: all its layers have the same placement."
-
-
-def _serialise_model(experiment: Experiment) -> str:
-    """Return the placement of every layer, and the settings that are common to all layers, the parametrisation among
-    them."""
-    norm, depth = experiment.norm, experiment.model.layers
-    layers = [norm.at(i, depth).model_dump(mode="json", exclude={"layer", "final_norm"}) for i in range(depth)]
-    shared = norm.model_dump(mode="json", include={"layer", "final_norm"})
-    others = (experiment.init, experiment.model, experiment.parametrization)
-    return json.dumps([layers, shared, *(part.model_dump(mode="json") for part in others)])
 
 
 def _pick_factor(sweep: SweepFields, differing: Iterable[str]) -> tuple[str, ...]:
     if sweep.compared_paths:
         return sweep.compared_paths
-    return next(((part,) for part in _FACTORS if any(_is_of(path, part) for path in differing)), ())
+    return sweep.kind.pick_factor(differing)
 
 
 def validate(sweep: SweepFields) -> list[Problem]:
@@ -104,12 +88,12 @@ def validate(sweep: SweepFields) -> list[Problem]:
     known = {path for arm in sweep.all_arms for path in (*sweep.base(arm).flat(), *sweep.space(arm))}
     for field, names in (("factor", sweep.factor), ("confounds", sweep.confounds)):
         for name in names:
-            if not any(_is_within(path, [name]) for path in known):
+            if not any(is_within(path, [name]) for path in known):
                 parts = known | {path.partition(".")[0] for path in known}
                 text = f"no arm has such a setting.{did_you_mean(name, sorted(parts))}"
                 problems.append(Problem(field, text, name))
     compared = find_factor(sweep)
-    names_of_factor = join_words(compared) or "no placement, norm layer, initialisation, warm start or parametrisation"
+    names_of_factor = join_words(compared) or sweep.kind.describe_factors()
     for confound in (c for c in find_confounds(sweep) if not c.declared):
         part = confound.path.partition(".")[0]
         ways = [f"declare it with confounds: [{confound.path}]"] if compared else []
@@ -142,9 +126,7 @@ def describe_arm(sweep: SweepFields, arm: str) -> dict[str, str]:
     search among one value is that value."""
     base = sweep.base(arm)
     values = {path: format_entry(value) for path, value in base.flat().items()}
-    values[PARAMETRIZATION] = _describe_parts([base.parametrization])
-    values["trainer.callbacks"] = _describe_parts(base.trainer.callbacks)
-    values["trainer.loggers"] = _describe_parts(base.trainer.loggers)
+    values |= base.describe_parts()
     values |= {
         path: f"searched, {format_entry(entry)}"
         for path, entry in sweep.space(arm).items()
@@ -153,28 +135,8 @@ def describe_arm(sweep: SweepFields, arm: str) -> dict[str, str]:
     return {
         path: value
         for path, value in values.items()
-        if path not in _NO_SETTINGS and (path == PARAMETRIZATION or not _is_within(path, [PARAMETRIZATION]))
+        if path not in _NO_SETTINGS and (path == PARAMETRIZATION or not is_within(path, [PARAMETRIZATION]))
     }
-
-
-def _describe_parts(parts: Iterable[Kind | Named]) -> str:
-    """Return parts with a kind, such as callbacks, in their order: 'noise (scale=0.1)', 'mup (base.hidden=64)'."""
-    described = []
-    for part in parts:
-        fields = format_settings(
-            dict(iterate_leaves(part.model_dump(mode="json", exclude={"kind"}, exclude_none=True))), {}
-        )
-        described.append(f"{part.kind} ({fields})" if fields else part.kind)
-    return ", ".join(described) or format_entry(None)
-
-
-def _is_of(path: str, part: str) -> bool:
-    """Return whether `path` belongs to one of the factors: the placement does not include the norm layer."""
-    return _is_within(path, [part]) and not (part == PLACEMENT and _is_within(path, [LAYER]))
-
-
-def _is_within(path: str, parts: Iterable[str]) -> bool:
-    return any(path == part or path.startswith(f"{part}.") for part in parts)
 
 
 def _find_differences(sweep: SweepFields) -> dict[str, dict[str, str]]:

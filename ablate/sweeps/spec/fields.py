@@ -17,7 +17,8 @@ from ablate.config.bounds import MOST_TRIALS
 from ablate.config.errors import ConfigError
 from ablate.config.merging import Tree
 from ablate.config.yaml import dump_yaml
-from ablate.experiment.tree import Experiment
+from ablate.experiment.trainable import Trainable
+from ablate.experiment.tree import Experiment, build_experiment, find_class, require_own
 from ablate.sweeps.search.axes import Axis
 from ablate.sweeps.search.methods import (
     PrunerConfig,
@@ -207,7 +208,7 @@ class SweepFields(Config):
     def task(self) -> str:
         """The task that its models are trained for; '' where its experiments cannot be built (a plugin is missing)."""
         try:
-            return self.base(next(iter(self.all_arms))).task.kind
+            return self.base(next(iter(self.all_arms))).task_name
         except ConfigError:
             return ""
 
@@ -293,39 +294,58 @@ class SweepFields(Config):
             return {}
         return {**self.search, **self.all_arms[arm].search}
 
-    def base(self, arm: str) -> Experiment:
+    @property
+    def is_own(self) -> bool:
+        """Whether Ablate's own trainer runs its experiments, so that data, updates, memory and FLOPs are known."""
+        return self.experiment.get("kind") is None
+
+    @cached_property
+    def kind(self) -> type[Trainable]:
+        """The class of its experiments. Raises ConfigError for an unknown kind."""
+        return find_class(self.experiment)
+
+    def start(self, arm: str) -> dict[str, Choice]:
+        """Return a value of each searched setting without which the experiment of `arm` would not be whole: settings of
+        another kind than Ablate's own have no defaults."""
+        if self.is_own:
+            return {}
+        return {path: values[0] for path, values in self.corners(arm).items()}
+
+    def own_base(self, arm: str) -> Experiment:
+        """Return the experiment of `arm` at the first values of its search space. Raises ConfigError if something else
+        than Ablate's own trainer runs it."""
+        return require_own(self.base(arm))
+
+    def base(self, arm: str) -> Trainable:
         """Return the experiment of `arm` at the first values of its search space."""
         if arm not in self._bases:
             self._bases[arm] = self.at(arm, {path: values[0] for path, values in self.corners(arm).items()})
         return self._bases[arm]
 
     @cached_property
-    def _bases(self) -> dict[str, Experiment]:
+    def _bases(self) -> dict[str, Trainable]:
         """Cache of built experiments: building one takes milliseconds, and each trial needs all of them."""
         return {}
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy, as for every configuration; the copy has its own cached experiments."""
         copied = super().model_copy(update=update, deep=deep)
-        for known in ("_axes", "_bases", "_last_tuned_seed", "_val_samples", "cells", "designed"):
+        for known in ("_axes", "_bases", "_last_tuned_seed", "_val_samples", "cells", "designed", "kind"):
             copied.__dict__.pop(known, None)
         return copied
 
-    def at(self, arm: str, params: Mapping[str, Any]) -> Experiment:
+    def at(self, arm: str, params: Mapping[str, Any]) -> Trainable:
         """Return the experiment of `arm` at the point `params` of its search space. Raises ConfigError if a stored
         sweep names a plugin that may not be run (see `plugins.restrict`)."""
         experiment = self._build(arm, params)
-        if experiment.trainer.val_samples != "auto" or self._val_samples is None:
-            return experiment
-        trainer = experiment.trainer.model_copy(update={"val_samples": self._val_samples})
-        return experiment.model_copy(update={"trainer": trainer})
+        return experiment if self._val_samples is None else experiment.with_samples(self._val_samples)
 
-    def _build(self, arm: str, params: Mapping[str, Any]) -> Experiment:
+    def _build(self, arm: str, params: Mapping[str, Any]) -> Trainable:
         """Return the experiment of `arm` at `params`, with the number of validation samples of its own."""
         known = self._stored_hashes
         source = f"the stored sweep {self.name}"
         with contextlib.nullcontext() if known is None else plugins.restrict(known.__contains__, source):
-            return Experiment.from_mapping(*self.layers(arm), params)
+            return build_experiment(*self.layers(arm), params)
 
     @cached_property
     def _val_samples(self) -> int | None:
@@ -337,9 +357,8 @@ class SweepFields(Config):
             for values in itertools.islice(itertools.product(*corners.values()), MOST_CORNERS):
                 point = dict(zip(corners, values, strict=True))
                 with contextlib.suppress(ConfigError):  # invalid experiments are reported separately
-                    experiment = self._build(arm, point)
-                    if experiment.trainer.val_samples == "auto" and experiment.validation.samples is not None:
-                        counts.append(experiment.validation.samples)
+                    if (samples := self._build(arm, point).count_own_samples()) is not None:
+                        counts.append(samples)
         return min(counts, default=None)
 
     @property
@@ -402,7 +421,7 @@ class SweepFields(Config):
     def axes(self, arm: str) -> dict[str, Axis]:
         """Return path -> axis of the searched parameters of `arm` that are numbers."""
         if arm not in self._axes:
-            space, layers = self.space(arm), self.layers(arm)
+            space, layers, start = self.space(arm), self.layers(arm), self.start(arm)
             points = round(self.trials(arm) ** (1 / len(space))) if space else 0
             found = {path: axis for path, entry in space.items() if (axis := Axis.of(entry, points))}
 
@@ -411,7 +430,7 @@ class SweepFields(Config):
                 if (low is not None and value < low) or (high is not None and value > high):
                     return False
                 try:
-                    Experiment.from_mapping(*layers, {path: value})
+                    build_experiment(*layers, start, {path: value})
                 except ConfigError:
                     return False
                 return True
@@ -475,11 +494,15 @@ class SweepFields(Config):
 
     def plan_rungs(self, arm: str) -> Sequence[Rung]:
         """Return the rungs of the search of `arm`; none where each trial is one run."""
-        return () if self.at_grid else self.method.plan_rungs(self.trials(arm) or 0, self.base(arm))
+        if self.at_grid or not self.method.staged:
+            return ()
+        return self.method.plan_rungs(self.trials(arm) or 0, self.own_base(arm))
 
     def find_share(self, arm: str) -> float:
         """Return the tokens that the search of `arm` takes, as a share of those of training its trials to the end."""
-        return 1.0 if self.at_grid else self.method.find_share(self.trials(arm) or 0, self.base(arm))
+        if self.at_grid or not self.method.staged:
+            return 1.0
+        return self.method.find_share(self.trials(arm) or 0, self.own_base(arm))
 
     def corners(self, arm: str) -> dict[str, list[Choice]]:
         """Return dotted path -> the ends of its range, or all of its values, for everything that `arm` searches."""

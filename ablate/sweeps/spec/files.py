@@ -10,9 +10,9 @@ from typing import Any
 from ablate.config.building import load_plugins
 from ablate.config.errors import AblateError, ConfigError, Problem, SweepError
 from ablate.config.formatting import join_words
-from ablate.config.merging import Tree, adds_entry, iterate_leaves, merge
+from ablate.config.merging import Tree, adds_entry, iterate_leaves
 from ablate.config.yaml import read_yaml
-from ablate.experiment.tree import Experiment
+from ablate.experiment.tree import find_class
 from ablate.sweeps.spec.audit import describe_arm
 from ablate.sweeps.spec.references import list_earlier_sweeps
 from ablate.sweeps.spec.scale import format_suffix, note_changes, scale_sweep
@@ -56,9 +56,9 @@ def load_sweeps(
             text = f"{at} and {other_at} train the same. Remove one"
             raise ConfigError([Problem(f"{divided.word}s", text)], str(file))
     loaded = list(sweeps.values())
-    if divided.word != "size":
+    if divided.word != "size" or not loaded[0].is_own:
         return loaded
-    return sorted(loaded, key=lambda spec: spec.base(next(iter(spec.all_arms))).model.layer_parameters())
+    return sorted(loaded, key=lambda spec: spec.own_base(next(iter(spec.all_arms))).model.layer_parameters())
 
 
 def list_sizes(file: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[str, dict[str, str]]:
@@ -119,12 +119,13 @@ def select_passed_on(file: str | Path, name: str, overrides: Mapping[str, Any]) 
     (tree,) = load_trees(where, None, [part] if part else ()).trees.values()
     base = tree.get("experiment")
     load_plugins(tree, base if isinstance(base, Mapping) else {}, shared, source=str(where))
-    before = merge(Experiment, {}, base if isinstance(base, Mapping) else {})
-    after = merge(Experiment, before, shared)
+    cls = find_class(base)
+    before = cls.merge(base if isinstance(base, Mapping) else {})
+    after = cls.merge(before, shared)
     return {
         path: value
         for path, value in shared.items()
-        if not adds_entry(Experiment, before, after, path.split("."))
+        if not adds_entry(cls, before, after, path.split("."))
         and (path.partition(".")[0] != "evaluation" or "evaluation" in before)
     }
 

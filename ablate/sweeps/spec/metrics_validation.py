@@ -14,13 +14,16 @@ from pydantic import ValidationError
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.formatting import join_words
 from ablate.config.merging import Tree
-from ablate.experiment.metrics import SCORES, describe_metric, is_score, list_metrics, list_parts
+from ablate.experiment.metrics import SCORES, describe_metric, is_score, list_parts
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.fields import SweepFields
 
 
 def validate_objective(sweep: SweepFields) -> Iterator[Problem]:
     """Yield the problems of the objective as it is written."""
+    if not sweep.is_own and "metric" not in sweep.objective.model_fields_set:
+        yield Problem("objective.metric", "is required: the name of the value that a run of this kind reports")
+        return
     yield from list(_check_direction(sweep)) or _check_units(sweep)
 
 
@@ -35,7 +38,9 @@ def _check_direction(sweep: SweepFields) -> Iterator[Problem]:
             "either, or compare one of them"
         )
         yield Problem("objective.metric", text, objective.metric)
-    elif (unknown := [part for part in parts if is_score(part) and part not in known]) and not objective.is_directed:
+    elif (
+        unknown := [part for part in parts if (is_score(part) or not sweep.is_own) and part not in known]
+    ) and not objective.is_directed:
         text = f"is required, as it is not known whether more of {join_words(unknown)} is better: minimize or maximize."
         yield Problem("objective.direction", text + did_you_mean(unknown[0].rpartition("/")[2], SCORES))
     elif more and objective.direction == "minimize":
@@ -68,9 +73,9 @@ def find_reading(experiment: Experiment) -> int | None:
 def describe_readings(sweep: SweepFields) -> str:
     """Return when an objective with scores on downstream tasks is read, as a line of a plan; '' for any other
     objective."""
-    if not any(map(is_score, list_parts(sweep.objective.metric))):
+    if not sweep.is_own or not any(map(is_score, list_parts(sweep.objective.metric))):
         return ""
-    every = find_reading(sweep.base(next(iter(sweep.all_arms))))
+    every = find_reading(sweep.own_base(next(iter(sweep.all_arms))))
     if every:
         return f"objective  read every {every:,} updates, when both validation and scores are there"
     return "objective  read after the last update alone: evaluation.every_n_steps gives it a curve"
@@ -79,10 +84,10 @@ def describe_readings(sweep: SweepFields) -> str:
 def check_readings(sweep: SweepFields) -> Iterator[Problem]:
     """Yield a problem if the objective has scores on downstream tasks that are never there at a validation before the
     last, though they are asked for, or a pruner needs them."""
-    if not any(map(is_score, list_parts(sweep.objective.metric))):
+    if not sweep.is_own or not any(map(is_score, list_parts(sweep.objective.metric))):
         return
     for arm in sweep.all_arms:
-        base = sweep.base(arm)
+        base = sweep.own_base(arm)
         interval, every, steps = base.validation.interval, base.evaluation.every_n_steps, base.trainer.max_steps
         if find_reading(base) or interval >= steps:
             continue
@@ -154,7 +159,8 @@ def _find_unreported(sweep: SweepFields) -> dict[int, tuple[list[str], list[str]
     for i, entry in enumerate(sweep.published):
         for arm in filter(entry.values.__contains__, sweep.all_arms):
             with contextlib.suppress(ConfigError):  # an invalid experiment, which is reported separately
-                known = list_metrics(sweep.base(arm))
+                if (known := sweep.base(arm).metrics) is None:
+                    continue
                 if missing := [m for m in list_parts(entry.metric) if m not in known and not _names_score(m)]:
                     unreported[i] = missing, known
     return unreported

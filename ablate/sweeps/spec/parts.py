@@ -268,14 +268,16 @@ class Spent(Config):
     """The largest of these seeds: those of the test begin above it."""
     sweeps: list[str]
     """Names of these sweeps, with their generations, the latest last."""
+    same: str = "train the same model on the same data"
+    """What they have in common with this one."""
 
     def describe(self) -> str:
         """Return the sentence on it in plans and reports."""
-        names = join_first(self.sweeps, 5)
+        names, (verb, _, rest) = join_first(self.sweeps, 5), self.same.partition(" ")
         if not self.sweeps[1:]:
-            told = f"An earlier sweep of this storage, {names}, trains the same model on the same data"
+            told = f"An earlier sweep of this storage, {names}, {verb}s {rest}"
         else:
-            told = f"{len(self.sweeps)} earlier sweeps of this storage train the same model on the same data ({names})"
+            told = f"{len(self.sweeps)} earlier sweeps of this storage {self.same} ({names})"
         return (
             f"{told}. No seed is spent twice: the fresh seeds begin at {self.last + 1}. Each of these sweeps has an "
             "error of 5 % of its own."

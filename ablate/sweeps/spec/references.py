@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ablate.experiment.tree import Experiment
+from ablate.experiment.tree import WEIGHTS
 from ablate.sweeps.spec.fields import SweepFields
 
 PREFIX = "sweep:"
-WEIGHTS, REWARD = "warm_start.from", "align.reward"  # where models are named
 
 
 class Reference(NamedTuple):
@@ -31,17 +30,9 @@ def parse_reference(name: str | None) -> Reference | None:
     return Reference(sweep, arm)
 
 
-def list_references(experiment: Experiment) -> dict[str, str]:
-    """Return dotted path -> the model that is named there: the source run and the reward model of `experiment`."""
-    start, align = experiment.warm_start, experiment.align
-    names = {WEIGHTS: start.donor if start else None, REWARD: align.reward if align else None}
-    return {path: name for path, name in names.items() if name is not None}
-
-
 def find_donor(spec: SweepFields, arm: str) -> Reference | None:
     """Return the arm that the trials of `arm` start from; its sweep is "" if it is `spec` itself."""
-    start = spec.base(arm).warm_start
-    donor = parse_reference(start.donor) if start else None
+    donor = parse_reference(spec.base(arm).list_references().get(WEIGHTS))
     return Reference("", donor.arm) if donor and donor.sweep == spec.name else donor
 
 
@@ -54,7 +45,7 @@ def find_own_donor(spec: SweepFields, arm: str) -> str | None:
 def list_earlier_sweeps(spec: SweepFields) -> list[str]:
     """Return the names of the sweeps that arms of `spec` refer to for source runs or reward models, each once, except
     references to a given generation, which are fixed."""
-    names = [name for arm in spec.all_arms for name in list_references(spec.base(arm)).values()]
+    names = [name for arm in spec.all_arms for name in spec.base(arm).list_references().values()]
     references = [reference for name in names if (reference := parse_reference(name))]
     sweeps = dict.fromkeys(r.sweep for r in references if r.sweep not in ("", spec.name))
     return [sweep for sweep in sweeps if "@" not in sweep]

@@ -12,7 +12,7 @@ from ablate.config.merging import Tree, find_registry, iterate_leaves, merge
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.spec.parts import Arm, Scale
-from ablate.sweeps.spec.references import list_references, rename_reference
+from ablate.sweeps.spec.references import rename_reference
 from ablate.sweeps.spec.sweep import Sweep
 
 MOST_LISTED = 8
@@ -114,13 +114,13 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         raise ConfigError([Problem("--scale", f"{spec.name} is scaled already")], f"sweep {spec.name}")
     if factor == 1:
         return spec
-    shortest = min(spec.base(arm).trainer.max_steps for arm in spec.all_arms)
+    shortest = min(spec.own_base(arm).trainer.max_steps for arm in spec.all_arms)
     if factor * shortest < 1 - 1e-9:  # rounded
         digits = 2 - math.floor(math.log10(1 / shortest))
         least = math.ceil(10**digits / shortest) / 10**digits  # rounded up to three digits
         text = f"leaves less than one of the {shortest:,} updates of a trial. Smallest accepted: {least:g}"
         raise ConfigError([Problem("--scale", text, factor)], f"sweep {spec.name}")
-    first = spec.base(next(iter(spec.all_arms)))
+    first = spec.own_base(next(iter(spec.all_arms)))
     resized = resize(
         spec,
         lambda full: {
@@ -150,7 +150,7 @@ def format_suffix(factor: float, model: bool = False) -> str:
 
 def _rename_donors(tree: Tree, spec: Sweep, arm: str, suffix: str) -> None:
     """Change references of an arm to another sweep into references to that sweep at the same scale."""
-    references = list_references(spec.base(arm)).items()
+    references = spec.base(arm).list_references().items()
     changes = {path: new for path, one in references if (new := rename_reference(one, spec, suffix)) is not None}
     if not changes:
         return
@@ -184,7 +184,7 @@ def describe_scale(spec: Sweep) -> str:
     options = f"--scale {full.factor:g}{' --scale-model' if full.model else ''}"
     changes = describe_changes(full.changed, told=["trainer.max_steps"])
     try:
-        base = spec.base(next(iter(spec.all_arms)))
+        base = spec.own_base(next(iter(spec.all_arms)))
     except ConfigError:  # a plugin is missing
         return f"Not the full setting ({options}). {changes}".strip()
     options += " and further settings" if full.changed else ""
@@ -202,7 +202,7 @@ def resize(spec: Sweep, changes: Changes) -> Tree:
     to change is searched."""
     tree = spec.to_tree()
     spec = spec.without_grid()
-    wanted = {arm: dict(changes(spec.base(arm))) for arm in spec.all_arms}
+    wanted = {arm: dict(changes(spec.own_base(arm))) for arm in spec.all_arms}
     for arm, values in wanted.items():
         if searched := [path for path in spec.space(arm) if path in values]:
             text = f"is searched for {arm}: a searched setting cannot be scaled as well"

@@ -15,6 +15,11 @@ from ablate.verdict.outcomes import LEARNED, LOSS
 def check_speed(sweep: SweepFields) -> Iterator[Problem]:
     """Yield the problems of `compare` and of `target`."""
     at, target = sweep.compare.at, sweep.target
+    if not sweep.is_own:
+        given = [("compare.at", at)] * (at != "end") + [("target", target)] * (target is not None)
+        text = "needs the cost of each update, which is known of Ablate's own trainer alone. Remove it"
+        yield from (Problem(path, text, value) for path, value in given)
+        return
     if not sweep.confirm.most_seeds:
         given = [("compare.at", at)] * (at != "end") + [("target", target)] * (target is not None)
         text = "compares arms on fresh seeds, and this sweep has none: set confirm.seeds"
@@ -47,7 +52,7 @@ def _list_unread(sweep: SweepFields) -> Iterator[str]:
     unread = []
     for arm in sweep.all_arms:
         try:
-            base = sweep.base(arm)
+            base = sweep.own_base(arm)
         except ConfigError:  # reported separately
             return
         lengths.add(base.items)

@@ -13,7 +13,7 @@ from ablate.config.building import describe_errors, load_plugins
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.merging import Tree, merge
 from ablate.config.yaml import read_yaml
-from ablate.experiment.tree import Experiment
+from ablate.experiment.tree import Experiment, find_class
 from ablate.sweeps.search.methods import return_method
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.metrics_validation import drop_unreported
@@ -36,16 +36,16 @@ def apply_overrides(cls: type[SweepFields], tree: Mapping[str, Any], overrides: 
     overrides = {k: v for k, v in overrides.items() if not k.startswith("search.")}
     own = {k: v for k, v in overrides.items() if k.partition(".")[0] in OVERRIDABLE and k != "name"}
     inner = {k.removeprefix("experiment."): v for k, v in overrides.items() if k not in own and k != "name"}
+    base = tree.get("experiment")
     if problems := list(_check_parts(inner)):
         raise ConfigError(problems, "the command line")
-    base = tree.get("experiment")
     load_plugins(tree, base if isinstance(base, Mapping) else {}, own, inner, source=source)
     changed = dict(tree)
     if searched and (tree.get("search") is None or isinstance(tree["search"], Mapping)):
         changed = changed if "method" in searched else return_method(changed)
         changed["search"] = {**(changed.get("search") or {}), **searched}
     if inner and (base is None or isinstance(base, Mapping)):
-        changed["experiment"] = merge(Experiment, merge(Experiment, {}, base or {}), inner)
+        changed["experiment"] = find_class(base, inner).merge(base or {}, inner)
     for part in OVERRIDABLE:
         settings = {k: v for k, v in own.items() if k.partition(".")[0] == part}
         if settings:
@@ -201,7 +201,7 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
     load_plugins(tree, base, source=source)
     trees = {}
     for name, part in parts.items():
-        settings = merge(Experiment, merge(Experiment, {}, base), part.settings)
+        settings = find_class(base, part.settings).merge(base, part.settings)
         own = {field: value for field, value in (tree[key][name] or {}).items() if field in REPLACED}
         shared = {field: value for field, value in plain.items() if own.get("arms") is None or field not in MAKES_ARMS}
         figures = [_drop_size(p) for p in quoted if _get_size(p) in (None, name)] if key == "sizes" else quoted

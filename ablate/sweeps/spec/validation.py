@@ -16,14 +16,14 @@ from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.formatting import format_setting, format_settings, is_number, join_words
 from ablate.config.merging import iterate_leaves
 from ablate.experiment.metrics import list_parts
-from ablate.experiment.tree import Experiment
+from ablate.experiment.tree import REWARD, build_experiment, find_class
 from ablate.sweeps.search.axes import Axis
 from ablate.sweeps.search.space import Choice, Range, Space, contains, format_entry
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.design import FACTORIALS, check_components, list_grid
 from ablate.sweeps.spec.fields import MOST_LETTERS, SweepFields
 from ablate.sweeps.spec.metrics_validation import check_published, check_readings, validate_objective
-from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
+from ablate.sweeps.spec.references import find_own_donor, parse_reference
 from ablate.sweeps.spec.speed_validation import check_speed
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
@@ -34,6 +34,8 @@ def validate(sweep: SweepFields) -> list[Problem]:
     """Return the problems of the arms' experiments and of their confirmation; if there are none, those of their
     references and their differences."""
     plain = sweep.without_grid()
+    if unlike := [*_check_kinds(sweep)]:
+        return unlike
     if designing := validate_design(sweep):  # so there are no arms
         base = [p.within("experiment") for p in validate_experiment(*plain.layers(next(iter(sweep.own_arms))))]
         return [*designing, *validate_objective(sweep), *_check_seeds(sweep), *([] if sweep.arms else base)]
@@ -55,6 +57,20 @@ def validate(sweep: SweepFields) -> list[Problem]:
     ]
 
 
+def _check_kinds(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield the problem of an unknown kind of experiment, and of arms with a kind of their own."""
+    try:
+        find_class(sweep.experiment)
+    except ConfigError as error:
+        yield from error.problems
+    text = "is set once, in experiment: the runs of all arms are of one kind. Remove it"
+    yield from (
+        Problem(f"arms.{name}.kind", text, arm.settings["kind"])
+        for name, arm in sweep.own_arms.items()
+        if "kind" in arm.settings
+    )
+
+
 def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Iterable[Problem]) -> list[Problem]:
     """Return the problems of the experiments of `tree` in addition to the `problems` of the file itself: of each
     experiment, and of each searched setting on its own, once the entries with `problems` are left out."""
@@ -64,7 +80,7 @@ def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Ite
     with contextlib.suppress(ValidationError):
         sweep = cls.model_validate(rest).without_grid()
         if not any(validate_design(sweep)):
-            bases = {arm: validate_experiment(*sweep.layers(arm)) for arm in sweep.all_arms}
+            bases = {arm: validate_experiment(*sweep.layers(arm), sweep.start(arm)) for arm in sweep.all_arms}
             more = [problem for arm, base in bases.items() for problem in _check_alone(sweep, arm, base)]
             return merge_alike(more, sweep.own_arms) if sweep.designed else more
     return []
@@ -87,7 +103,7 @@ def _leave_out(tree: Any, path: str) -> Any:
 def validate_experiment(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
     """Return the problems of an experiment of `mappings`; empty if there are none."""
     try:
-        Experiment.from_mapping(*mappings)
+        build_experiment(*mappings)
     except ConfigError as error:
         return error.problems
     return ()
@@ -215,7 +231,7 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
     for arm in sweep.all_arms:
         where = f"arms.{arm}." if sweep.arms or sweep.designed else ""
         settings = sweep.all_arms[arm].settings
-        base = validate_experiment(*sweep.layers(arm))
+        base = validate_experiment(*sweep.layers(arm), sweep.start(arm))
         alone = list(_check_alone(sweep, arm, base))
         yield from alone
         if base:
@@ -269,7 +285,7 @@ def _check_each_path(sweep: SweepFields, arm: str, base: tuple[Problem, ...]) ->
         place = f"{where}search.{path}" if path in sweep.all_arms[arm].search else f"search.{path}"
         texts = set()
         for value in values:
-            for p in validate_experiment(*sweep.layers(arm), {path: value}):
+            for p in validate_experiment(*sweep.layers(arm), sweep.start(arm), {path: value}):
                 if p in base:
                     continue
                 text = p.message if p.path == path else f"{p.path}: {p.message}"
@@ -297,7 +313,7 @@ def _check_combinations(sweep: SweepFields, arm: str, where: str) -> Iterator[Pr
 def _check_references(sweep: SweepFields) -> Iterator[Problem]:
     """Yield problems of references: to missing arms of the same sweep, to arms that wait for each other, to reward
     models of the same sweep, and to different reward models, whose rewards cannot be compared."""
-    judges = {list_references(sweep.base(arm)).get(REWARD) for arm in sweep.all_arms}
+    judges = {sweep.base(arm).list_references().get(REWARD) for arm in sweep.all_arms}
     if len(judges) > 1 and not {*list_parts(sweep.objective.metric)}.isdisjoint(UNSCALED):
         text = (
             "the rewards of different reward models have no common scale: set one align.reward for all arms, or "
@@ -305,7 +321,7 @@ def _check_references(sweep: SweepFields) -> Iterator[Problem]:
         )
         yield Problem("objective.metric", f"{text}align/win_rate against each arm's own start", sweep.objective.metric)
     for arm in sweep.all_arms:
-        judge = parse_reference(list_references(sweep.base(arm)).get(REWARD))
+        judge = parse_reference(sweep.base(arm).list_references().get(REWARD))
         if judge and judge[0] in ("", sweep.name):
             text = "a reward model must come from an earlier sweep: arms of one sweep are compared by the same metric"
             yield Problem(f"arms.{arm}.{REWARD}", text)
@@ -491,13 +507,14 @@ def check_method(sweep: SweepFields) -> Iterator[Problem]:
 
 def check_method_in_arm(sweep: SweepFields, arm: str) -> Iterator[Problem]:
     """Yield the problems that keep the settings of `arm`, whose experiments are valid, from being compared."""
-    method, base = sweep.method, sweep.base(arm)
+    method = sweep.method
     if not method.staged:
         return
-    if base.procedure != "training":
-        text = f"{method.kind} go on from checkpoints, which an {base.procedure} does not: remove it"
+    if (procedure := sweep.base(arm).procedure) != "training":
+        text = f"{method.kind} go on from checkpoints, which runs of kind {procedure} do not have: remove it"
         yield Problem("search.method", text, method.kind)
         return
+    base = sweep.own_base(arm)
     for path in sweep.space(arm):
         if path in OF_LENGTH or path.startswith(tuple(f"{part}." for part in OF_LENGTH)):
             text = f"cannot be searched with {method.kind}: the runs of a rung are equally long and decay together"
@@ -510,6 +527,8 @@ def check_method_in_arm(sweep: SweepFields, arm: str) -> Iterator[Problem]:
 
 def locate(sweep: SweepFields, arm: str, path: str) -> str:
     """Return the path in the file at which a path of an arm's experiment is set."""
+    if path in sweep.start(arm):
+        return f"arms.{arm}.search.{path}" if path in sweep.all_arms[arm].search else f"search.{path}"
     settings = sweep.all_arms[arm].settings
     own = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
     return f"arms.{arm}.{path}" if own else f"experiment.{path}"

@@ -24,9 +24,8 @@ from ablate.experiment.extensions import Extension
 from ablate.experiment.tree import Experiment
 from ablate.tracking import provenance
 from ablate.training.callbacks import Stop
-from ablate.training.checkpoints import Earlier
 from ablate.training.precision import Speed, has_gpu_bfloat16
-from ablate.training.procedures import Ended, Hooks, Procedure
+from ablate.training.procedures import Earlier, Ended, Hooks, Procedure
 from ablate.training.runs import run_folder
 from ablate.training.trained import ALIGNED
 

@@ -13,7 +13,6 @@ from ablate.addons.post_training.alignment.measures import hash_reward, load_rew
 from ablate.addons.post_training.alignment.run import build_procedure
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError
-from ablate.experiment.metrics import list_metrics
 from ablate.experiment.tree import Experiment
 from ablate.tracking.tracker import STEP_METRIC
 from ablate.training.procedures import Hooks, Place
@@ -48,7 +47,7 @@ def test_what_is_heard_and_tracked(aligned):
     assert heard["progress"] == [1, 2, 3, 4]
     assert [step for step, _ in heard["validation"]] == [2, 4]
     assert heard["validation"][-1][1] == result.metrics
-    assert list(result.metrics) == list_metrics(experiment) == ["align/accuracy", "align/margin"]
+    assert list(result.metrics) == experiment.metrics == ["align/accuracy", "align/margin"]
     for name, value in result.metrics.items():
         assert history(run_id, name)[-1] == (16, value)  # against the pairs seen
     assert history(run_id, STEP_METRIC)[-1] == (16, 4)

@@ -1,0 +1,194 @@
+"""What a sweep asks of an experiment, whatever trains it, and the registry of experiments that something else than
+Ablate's own trainer runs: `experiment: {kind: command, ...}`.
+
+A sweep varies the settings of an experiment, gives it seeds and reads its values. What has no meaning for a kind is
+answered by None, and is left out of plan and report. Adding a kind is one class here and its `Driver`
+(`ablate.training.external`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ablate.config import merging
+from ablate.config.base import Config, Kind
+from ablate.config.building import build
+from ablate.config.merging import Tree, iterate_leaves
+from ablate.config.registry import Registry
+from ablate.config.yaml import dump_yaml
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Trainable(Config):
+    """An experiment as a sweep sees it: settings, a seed, and what is known of its runs before they begin."""
+
+    if TYPE_CHECKING:  # fields of each kind, in an order of its own
+        seed: int
+        plugins: tuple[str, ...]
+
+    is_own: ClassVar[bool] = False
+    """Whether Ablate's own trainer runs it, so that its data, model, updates, memory and FLOPs are known."""
+    keeps_seeds: ClassVar[bool] = False
+    """Whether it is certain that its seed reaches all that chance decides."""
+    same: ClassVar[str] = "train the same model on the same data"
+    """What sweeps have in common whose seeds must differ."""
+
+    # ------------------------------------------------------------------ settings
+
+    @classmethod
+    def merge(cls, *mappings: Mapping[str, Any]) -> Tree:
+        """Return nested or dotted mappings as one, later ones over earlier."""
+        tree: Tree = {}
+        for mapping in mappings:
+            tree = merging.merge(cls, tree, mapping)
+        return tree
+
+    @classmethod
+    def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Self:
+        """Return the experiment of nested or dotted mappings, later ones over earlier. Raises ConfigError with all
+        problems."""
+        for mapping in mappings:
+            if not isinstance(mapping, Mapping):
+                text = "give a mapping, such as {'norm': 'mix', 'optimizer.lr': 3e-3}; Experiment.load reads a file"
+                raise TypeError(f"{text}, not a {type(mapping).__name__}")
+        built: Self = build(cls, *mappings, source=source)
+        return built
+
+    def to_tree(self) -> Tree:
+        """Return the resolved configuration as plain nested mappings; `from_mapping` returns the same experiment."""
+        return self.model_dump(mode="json")
+
+    def to_yaml(self) -> str:
+        """Return the resolved configuration as YAML."""
+        return dump_yaml(self.to_tree())
+
+    def flat(self) -> dict[str, Any]:
+        """Return the resolved configuration as {dotted path: value}."""
+        return dict(iterate_leaves(self.to_tree()))
+
+    def describe_parts(self) -> dict[str, str]:
+        """Return path -> text of the parts that are compared between arms as a whole."""
+        return {}
+
+    def identify(self) -> dict[str, Any]:
+        """Return path -> value of the settings by which sweeps are told to train the same: their seeds must differ."""
+        return self.flat()
+
+    @classmethod
+    def pick_factor(cls, differing: Iterable[str]) -> tuple[str, ...]:
+        """Return the compared factor if the file names none and arms differ in these paths; () if it is not clear."""
+        paths = tuple(differing)
+        return paths if len(paths) == 1 else ()
+
+    @classmethod
+    def describe_factors(cls) -> str:
+        """Return what `pick_factor` looks for, in words."""
+        return "the file names none"
+
+    def list_references(self) -> dict[str, str]:
+        """Return dotted path -> the model of another run that is named there."""
+        return {}
+
+    def identify_model(self) -> str | None:
+        """Return a text that only experiments with the same model have; None: it is not known."""
+        return None
+
+    # ------------------------------------------------------------------ runs
+
+    def describe_runs(self) -> list[str]:
+        """Return sentences of a report on how its runs were made and what is not certain of them."""
+        return []
+
+    @property
+    def procedure(self) -> str:
+        """What runs it: training, alignment, or a kind of the registry."""
+        raise NotImplementedError
+
+    @property
+    def task_name(self) -> str:
+        """The task that a model is trained for; '' if it is not known."""
+        return ""
+
+    @property
+    def metrics(self) -> list[str] | None:
+        """The metrics of a validation, besides scores on downstream tasks; None: known once it has run."""
+        return None
+
+    @property
+    def length(self) -> int | None:
+        """The last step of a run; None: it is not known."""
+        return None
+
+    @property
+    def warmup(self) -> int:
+        """The steps of a warm-up, after which a pruner may stop a run."""
+        return 0
+
+    @property
+    def unit(self) -> str:
+        """The unit of its items."""
+        return "steps"
+
+    @property
+    def items_per_update(self) -> int:
+        """Items of one step."""
+        return 1
+
+    @property
+    def items(self) -> int | None:
+        """Items of the whole run; None: it is not known."""
+        return None if self.length is None else self.length * self.items_per_update
+
+    @property
+    def trivial_value(self) -> float | None:
+        """The objective of a run that has learned nothing, as the file has it; None: it does not say."""
+        return None
+
+    @property
+    def time_limit_seconds(self) -> float | None:
+        """The most seconds of a run; None: it is not known."""
+        return None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a stopped run goes on from a checkpoint; otherwise it starts from the beginning."""
+        return False
+
+    @property
+    def copied_to(self) -> str | None:
+        """The address to which the checkpoint of an arm's best run is copied."""
+        return None
+
+    def describe_length(self) -> str:
+        """Return how long a run is, in words; '' if it is not known."""
+        return "" if self.length is None else f"{self.length:,} {self.unit}"
+
+    def count_own_samples(self) -> int | None:
+        """Return the validation samples that it chooses by itself; None if it is told, or has no such choice."""
+        return None
+
+    def with_samples(self, count: int) -> Self:
+        """Return it with so many validation samples, where it would choose their number by itself."""
+        return self
+
+
+class ExternalExperiment(Trainable, Kind):
+    """An experiment that something else than Ablate's trainer runs: a kind of `experiments`."""
+
+    driver: ClassVar[str]
+    """The module whose `DRIVER` checks and runs it (`ablate.training.external.Driver`)."""
+
+    @property
+    def procedure(self) -> str:
+        return self.kind
+
+    @property
+    def program(self) -> str:
+        """What its runs run, in a few words."""
+        return self.kind
+
+
+experiments: Registry[ExternalExperiment] = Registry("experiment", ExternalExperiment)

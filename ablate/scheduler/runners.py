@@ -1,0 +1,65 @@
+"""What the scheduler asks of a kind of experiments: to check a sweep of them before the first run, and to run one."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from ablate.config.errors import ConfigError
+from ablate.experiment.trainable import ExternalExperiment, Trainable
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.training.external import load_driver, run_external
+from ablate.training.procedures import Hooks, Place, Result
+
+if TYPE_CHECKING:
+    from ablate.scheduler.queue import Queue
+
+
+class Runner:
+    """Runs of a kind of `experiments` (`ablate.experiment.trainable`), by its driver. Ablate's own trainer overrides
+    all of it."""
+
+    spoils = False
+    """Whether a run that fails leaves its process in an unknown state."""
+
+    def prepare(self, spec: Sweep) -> Any:
+        """Return what the runs of `spec` read. Raises AblateError for what would fail every run."""
+        problems = dict.fromkeys(
+            problem
+            for arm in spec.all_arms
+            for problem in load_driver(spec.kind).check(cast(ExternalExperiment, spec.base(arm)))
+        )
+        if problems:
+            raise ConfigError([*problems], f"sweep {spec.name}")
+
+    def fingerprint(self, spec: Sweep, prepared: Any) -> dict[str, str]:
+        """Return input -> SHA-256, for the inputs of the runs besides their settings."""
+        driver = load_driver(spec.kind)
+        every = [driver.fingerprint(cast(ExternalExperiment, spec.base(arm))) for arm in spec.all_arms]
+        return {name: digest for inputs in every for name, digest in inputs.items()}
+
+    def describe_arms(self, spec: Sweep, prepared: Any) -> dict[str, dict[str, Any]]:
+        """Return arm -> attributes of its study that are known before its runs begin."""
+        values = {arm: spec.base(arm).trivial_value for arm in spec.all_arms}
+        return {arm: {} if value is None else {"trivial_loss": value} for arm, value in values.items()}
+
+    def check_donors(self, queue: Queue, prepared: Any) -> None:
+        """Check the models that runs start from, as far as they are there."""
+
+    def settle(self, threads: int) -> None:
+        """Import what runs need, and set the threads that each computes on."""
+
+    def train(self, experiment: Trainable, place: Place, hooks: Hooks, updates: int | None) -> Result:
+        """Run `experiment` (as a rung, so many `updates`) and return its result."""
+        return run_external(cast(ExternalExperiment, experiment), place, hooks)
+
+    def free_memory(self) -> None:
+        """Free the memory of the previous run."""
+
+
+def load_runner(kind: type[Trainable]) -> Runner:
+    """Return the runner of a kind of experiments. That of Ablate's own trainer imports torch."""
+    if not kind.is_own:
+        return Runner()
+    runner: Runner = import_module("ablate.scheduler.own_runs").RUNNER
+    return runner
