@@ -10,7 +10,7 @@ from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.estimate.gpus import GIB
 from ablate.estimate.memory import Memory
-from ablate.scheduler import devices, preparation, worker
+from ablate.scheduler import devices, own_runs, preparation, worker
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking import provenance
 from ablate.training.procedures import Result
@@ -72,12 +72,12 @@ def test_a_worker_takes_its_part_of_the_memory_of_a_gpu(gpus, monkeypatch, shari
 def test_a_trial_is_capped_before_it_begins(store, tiny_settings, monkeypatch):
     order = []
     monkeypatch.setenv(devices.SHARING, "3")
-    monkeypatch.setattr(worker, "cap_memory", lambda sharing: order.append(sharing))
+    monkeypatch.setattr(own_runs, "cap_memory", lambda sharing: order.append(sharing))
     monkeypatch.setattr(worker, "await_store", lambda *given: order.append("store"))
-    monkeypatch.setattr(worker, "train", lambda *given: order.append("trained") or Result("pruned", {}, 1, None, 0.0))
+    monkeypatch.setattr(own_runs, "train", lambda *given: order.append("trained") or Result("pruned", {}, 1, None, 0.0))
     tree = {**SWEEP, "experiment": tiny_settings, "arms": {}, "search": {"optimizer.lr": [1e-3]}, "sampler": "grid"}
     run_here(Sweep.from_tree(tree))
-    assert order == [3, "store", "trained"]
+    assert order == ["store", 3, "trained"]
 
 
 def test_the_process_of_a_sweep_uses_no_gpu(store, tiny_settings, gpus, monkeypatch):

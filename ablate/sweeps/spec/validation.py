@@ -52,6 +52,7 @@ def validate(sweep: SweepFields) -> list[Problem]:
     problems += [*_check_grid(sweep), *_check_what_is_left_out(sweep)] if sweep.at_grid else []
     return (merge_alike(problems, sweep.own_arms) if sweep.designed else problems) or [
         *_check_references(plain),
+        *_check_pruner(plain),
         *check_readings(plain),
         *audit.validate(plain),
     ]
@@ -503,6 +504,13 @@ def check_method(sweep: SweepFields) -> Iterator[Problem]:
             "to a number that all have, with sampler random for ranges"
         )
         yield Problem("search", text)
+
+
+def _check_pruner(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield the problem of a pruner where the length of a run, a third of which it waits for, is not known."""
+    if sweep.pruner.stops_trials and any(sweep.base(arm).length is None for arm in sweep.all_arms):
+        text = "stops no run in its first third, and the length of a run is not known. Set experiment.steps"
+        yield Problem("pruner", text, sweep.pruner.kind)
 
 
 def check_method_in_arm(sweep: SweepFields, arm: str) -> Iterator[Problem]:
