@@ -65,7 +65,10 @@ def list_choices(what: str | None = None, files: Sequence[str] = ()) -> list[Row
     plugins.load(files)
     registries = {_NAMES.get(one.name, f"{one.name}s"): one for one in registry.Registry.all.values()}
     if what is None:
-        settings = {**dict(_iterate_settings(ablate.Sweep)), **dict(_iterate_settings(ablate.Experiment))}
+        kinds = registry.Registry.all["experiment"]
+        settings = {path: name for kind in kinds for path, name in _iterate_settings(kinds[kind])}
+        settings |= {"experiment": "experiment", **dict(_iterate_settings(ablate.Sweep))}
+        settings |= dict(_iterate_settings(ablate.Experiment))
         rows = [(name, _first_sentence(one.base), settings.get(one.name, "")) for name, one in registries.items()]
         rows += [(name, _first_sentence(list_rows), "") for name, list_rows in _OTHERS.items()]
         return [{"list": f"ablate list {n}", "set by": path, "what it shows": text} for n, text, path in sorted(rows)]

@@ -239,7 +239,7 @@ class CommandExperiment(ExternalExperiment):
 
     def describe_length(self) -> str:
         told = self.program if self.steps is None else f"{self.program} to step {self.steps:,}"
-        return f"{told}, at most {self.time_limit:g} s each" if self.time_limit else told
+        return f"{told}, at most {self.time_limit:g} s" if self.time_limit else told
 
     def build_arguments(self, folder: str) -> list[str]:
         """Return the arguments of the run in `folder`, the program first."""

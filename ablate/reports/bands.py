@@ -105,7 +105,8 @@ def caption_bands(record: SweepRecord, any_failed: bool) -> str:
 
 def label_amount(noun: str) -> Axis:
     """Return the axis of the amount of training."""
-    return Axis("updates of the optimizer" if noun == "updates" else f"{noun} trained on", numbers="items")
+    titles = {"updates": "updates of the optimizer", "steps": "steps"}
+    return Axis(titles.get(noun, f"{noun} trained on"), numbers="items")
 
 
 def _choose_limits(record: SweepRecord, bands: Mapping[str, Mapping[int, Mapping[str, float]]]) -> tuple[float, float]:

@@ -87,7 +87,7 @@ def tabulate_trials(record: SweepRecord) -> list[Section]:
         words("status", [f"{t.status} (stuck)" if record.is_stuck(t) else t.status for t in ordered]),
         Column(record.spec.objective.title, [t.value for t in ordered]),
         *list_settings(record, [t.params for t in ordered]),
-        Column("updates", [t.step for t in ordered]),
+        Column("updates" if record.spec.is_own else "steps", [t.step for t in ordered]),
         Column("time", [format_duration(t.seconds) for t in ordered]),
     ]
     best = [record.best(arm) for arm in record.arms]

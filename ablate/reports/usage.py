@@ -35,7 +35,8 @@ class UsageUnit:
     """The unit in which the length of training is given."""
 
     noun: str
-    """tokens or images; updates if the tokens or images of some trial are unknown."""
+    """tokens or images; updates if the tokens or images of some trial are unknown, steps if they are of a program that
+    something else than Ablate's trainer runs."""
     known: dict[str, set[int]]
     """Arm -> items of one update, as far as its trials record them."""
 
@@ -48,11 +49,12 @@ class UsageUnit:
         for t in trials:
             known[t.arm] |= {t.items_per_update} - {1}
         clear = all(t.items_per_update > 1 or len(known[t.arm]) == 1 for t in trials if t.step)
-        return cls(name_items(record.spec) if clear and any(known.values()) else "updates", known)
+        one = "updates" if record.spec.is_own else "steps"
+        return cls(name_items(record.spec) if clear and any(known.values()) else one, known)
 
     def per_update(self, trial: Run) -> int:
         """Return the items of one update of `trial`."""
-        if self.noun == "updates":
+        if self.noun in ("updates", "steps"):
             return 1
         return trial.items_per_update if trial.items_per_update > 1 else min(self.known[trial.arm], default=1)
 

@@ -220,6 +220,11 @@ def publish_anew(folder: str | Path, output: str | Path | None = None, *, trusts
 
 def _write(study: Study, content: Path) -> Bundle:
     """Write all files of the bundle into the folder `content`, which has the notes."""
+    if others := [record.title for record in study.records.values() if not record.spec.is_own]:
+        raise SweepError(
+            f"{', '.join(others)} runs a program that is no part of Ablate: a bundle is there to be trained again by "
+            "anybody, and would not contain it. Its report is in the store (ablate report), and in MLflow."
+        )
     if not any(run.status in PUBLISHED for record in study.records.values() for run in record.runs):
         raise SweepError(f"No run of {study.name} has ended, so there is nothing to publish. Run it first.")
     copies = _copy_plugins(study.records.values(), content)

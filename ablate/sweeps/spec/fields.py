@@ -70,6 +70,11 @@ MOST_LETTERS = 200  # of the name of an arm: those of studies, which it is a par
 ONLY_ARM = "all"  # the arm of a sweep that names none
 
 
+def describe_kinds(schema: dict[str, Any]) -> None:
+    """Let the JSON schema of `experiment` name the kinds of the registry, beside settings of Ablate's own trainer."""
+    schema["anyOf"] = [{key: schema.pop(key) for key in ("type", "additionalProperties")}, {"registry": "experiment"}]
+
+
 class SweepFields(Config):
     """The fields of `Sweep`, without checks between them."""
 
@@ -77,8 +82,9 @@ class SweepFields(Config):
     """Name of the sweep, its studies and its MLflow experiment."""
     plugins: Names = ()
     """Your own Python files, relative to the current directory, which register further kinds."""
-    experiment: dict[str, Any] = {}
-    """The base experiment: the settings that the arms share."""
+    experiment: dict[str, Any] = Field({}, json_schema_extra=describe_kinds)
+    """The base experiment: the settings that the arms share. Without a `kind` Ablate trains one of its own models; a
+    kind, such as command, is run by something else."""
     arms: dict[str, Arm] = {}
     """Name -> settings. Without arms the sweep has one arm."""
     components: Components | None = None
