@@ -133,9 +133,11 @@ def check_donors(queue: Queue, corpora: Mapping[DataConfig, Corpus]) -> None:
             choose_procedure(base).pin(base, corpora[base.data])
 
 
-def describe_arms(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> dict[str, dict[str, Any]]:
+def describe_arms(
+    spec: Sweep, corpora: Mapping[DataConfig, Corpus], before: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
     """Return arm -> what is known of its runs before they begin: the size of their validation and the losses of models
-    that have learned nothing."""
+    that have learned nothing, which are not counted again where they are known from `before`."""
     first = spec.own_base(next(iter(spec.all_arms)))
     if first.procedure == "training":
         logger.info(f"validation: {first.validation.describe(corpora[first.data].count_validation_items())}")
@@ -145,12 +147,13 @@ def describe_arms(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> dict[str
         base = spec.own_base(arm)
         corpus = corpora[base.data].limit_validation(base.validation.samples)
         alike = base.data, base.task, base.model, base.validation.samples
-        if alike not in trivial_losses:
+        is_known = "trivial_loss" in before[arm]
+        if not is_known and alike not in trivial_losses:
             trivial_losses[alike] = base.task.measure_trivial_loss(corpus, base.model)
         known[arm] = {
             "validation_items": choose_procedure(base).count_validation_items(base, corpus),
             "initial_loss": base.task.initial_loss(corpus.classes),
-            **({} if (loss := trivial_losses[alike]) is None else {"trivial_loss": loss}),
+            **({} if is_known or (loss := trivial_losses[alike]) is None else {"trivial_loss": loss}),
         }
         if scores := [part for part in list_parts(spec.objective.metric) if is_score(part)]:
             counts = count_score_items(base)
@@ -169,8 +172,10 @@ class OwnRunner(Runner):
     def fingerprint(self, spec: Sweep, prepared: Any) -> dict[str, str]:
         return fingerprint_sweep(spec, prepared)
 
-    def describe_arms(self, spec: Sweep, prepared: Any) -> dict[str, dict[str, Any]]:
-        return describe_arms(spec, prepared)
+    def describe_arms(
+        self, spec: Sweep, prepared: Any, before: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, dict[str, Any]]:
+        return describe_arms(spec, prepared, before)
 
     def check_donors(self, queue: Queue, prepared: Any) -> None:
         check_donors(queue, prepared)

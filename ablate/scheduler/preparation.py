@@ -139,13 +139,12 @@ def open_arms(queue: Queue, runner: Runner, prepared: Any) -> None:
     """Create the studies of the arms, where they are missing, each with its run in MLflow and what is known of its runs
     before they begin. `prepared`: by the `runner`."""
     spec = queue.spec
-    known = runner.describe_arms(spec, prepared)
-    for arm in spec.all_arms:
-        study = create_study(queue.storage, f"{queue.prefix}{arm}", spec)
+    studies = {arm: create_study(queue.storage, f"{queue.prefix}{arm}", spec) for arm in spec.all_arms}
+    known = runner.describe_arms(spec, prepared, {arm: study.user_attrs for arm, study in studies.items()})
+    for arm, study in studies.items():
         study.set_user_attr("plugins", plugins.hash_files(spec.plugin_files))
         for key, value in known[arm].items():
-            if key != "trivial_loss" or key not in study.user_attrs:  # None: a later call may know it
-                study.set_user_attr(key, value)
+            study.set_user_attr(key, value)
         _open_parent_run(study, spec, format_title(spec.name, queue.studies.generation), arm)
     queue.studies.refresh()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,8 +39,10 @@ class Runner:
         every = [driver.fingerprint(cast(ExternalExperiment, spec.base(arm))) for arm in spec.all_arms]
         return {name: digest for inputs in every for name, digest in inputs.items()}
 
-    def describe_arms(self, spec: Sweep, prepared: Any) -> dict[str, dict[str, Any]]:
-        """Return arm -> attributes of its study that are known before its runs begin."""
+    def describe_arms(
+        self, spec: Sweep, prepared: Any, before: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, dict[str, Any]]:
+        """Return arm -> attributes of its study that are known before its runs begin. `before`: those that it has."""
         values = {arm: spec.base(arm).trivial_value for arm in spec.all_arms}
         return {arm: {} if value is None else {"trivial_loss": value} for arm, value in values.items()}
 
