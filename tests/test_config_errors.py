@@ -46,7 +46,10 @@ def test_all_problems_at_once():
         "data.kind": (f"unknown data 'topic'. Accepted: {', '.join(data_kinds.names)}. Did you mean topics?", None),
         "optimizer.lr": ("must be a number", "fast"),
         "optimizer.lrr": ("unknown key. Did you mean optimizer.lr?", 2),
-        "schedule.kind": ("unknown schedule 'cosin'. Accepted: cosine, constant, wsd. Did you mean cosine?", None),
+        "schedule.kind": (
+            "unknown schedule 'cosin'. Accepted: cosine, linear, constant, wsd, power, 1-sqrt. Did you mean cosine?",
+            None,
+        ),
         "trainer.max_stepz": ("unknown key. Did you mean trainer.max_steps?", 3),
         "trainer.precision": ("must be 'auto', '32-true', 'bf16-mixed' or 'bf16-true'", "fp8"),
         "modle": ("unknown key. Did you mean model?", "x"),
@@ -135,17 +138,17 @@ def test_the_message_for_a_person(tmp_path):
         (
             {"schedule": "constant", "schedule.final_fraction": 0},
             "schedule.final_fraction",
-            ".*schedule.kind cosine or wsd.",
+            ".*schedule.kind cosine, linear, wsd or power.",
         ),
         (
             {"model": "vit", "model.rope_base": 5},
             "model.rope_base",
-            r"unknown key. It belongs to model.kind llama or .*\.",
+            r"unknown key. It belongs to model.kind llama, .*\.",
         ),
         (
             {"model": "vit", "model.mlp": 64},
             "model.mlp",
-            "unknown key. .*kind llama or .*Did you mean model.mlp_ratio?",
+            "unknown key. .*kind llama, .*Did you mean model.mlp_ratio?",
         ),
         ({"model": "vit", "model.drop": 0}, "model.drop", "unknown key. Did you mean model.drop_path?"),
         ({"lr": 1e-3}, "lr", "unknown key. Did you mean optimizer.lr?"),

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from ablate.config import plugins
 from ablate.config.base import Config
 from ablate.config.errors import MOST_LETTERS, ConfigError, Problem, did_you_mean
+from ablate.config.formatting import join_words
 from ablate.config.merging import Tree, find_registry, iterate_paths, merge
 from ablate.config.registry import Registry
 
@@ -187,7 +188,7 @@ def _suggest_key(cls: type[Any], tree: Tree, path: str) -> str:
     longer = [near for near in beside if name and near.startswith(name)]
     if owners := _find_kinds(cls, tree, parent, name):
         hint = f" Did you mean {beside[longer[0]]}?" if longer else ""
-        return f" It belongs to {parent}.kind {' or '.join(owners)}.{hint}"
+        return f" It belongs to {parent}.kind {join_words(owners, 'or')}.{hint}"
     if not parent and elsewhere:  # lr is optimizer.lr, and not lora
         return f" Did you mean {elsewhere[0]}?"
     if close := difflib.get_close_matches(name, beside, n=1) or longer:

@@ -80,6 +80,21 @@ class Cosine(ScheduleConfig):
 
 
 @schedules.register
+class Linear(ScheduleConfig):
+    """Warm-up, then a straight line down from the peak. The update after the last one would be at `final_fraction` of
+    the peak: the line ends at zero, and every update changes the weights."""
+
+    kind: Literal["linear"] = "linear"
+    final_fraction: float = Field(0.0, ge=0, le=1)
+    """The end of the line as a share of the peak."""
+
+    def factor(self, step: int, max_steps: int) -> float:
+        if step < (warmup := self.warmup(max_steps)):
+            return super().factor(step, max_steps)
+        return 1 - (1 - self.final_fraction) * (min(step, max_steps - 1) - warmup) / (max_steps - warmup)
+
+
+@schedules.register
 class Constant(ScheduleConfig):
     """Warm-up, then constant at the peak."""
 
@@ -103,19 +118,44 @@ class Wsd(ScheduleConfig):
     shape: Literal["1-sqrt", "linear"] = "1-sqrt"
     """Shape of the decay: as the square root of the completed share of the decay, or linear in that share."""
     final_fraction: float = Field(0.1, ge=0, le=1)
-    """Learning rate of the last update as a share of the peak."""
+    """Learning rate of the last update as a share of that before the decay."""
 
     def decay(self, progress: float) -> float:
+        return 1.0
+
+    def hold(self, update: int, warmup: int) -> float:
+        """Return the factor of an update between warm-up and decay, counted from 1."""
         return 1.0
 
     def count_shared(self, max_steps: int) -> int:
         return max(self.warmup(max_steps), max_steps - round(self.decay_fraction * max_steps))
 
     def factor(self, step: int, max_steps: int) -> float:
-        length = max_steps - self.count_shared(max_steps)
-        decayed = step - (max_steps - length)
-        if decayed < 0 or not length:
+        warmup, start = self.warmup(max_steps), self.count_shared(max_steps)
+        if step < warmup:
             return super().factor(step, max_steps)
-        progress = min(1.0, (decayed + 1) / length)
+        held = self.hold(max(1, min(step + 1, start)), warmup)
+        if step < start or start == max_steps:
+            return held
+        progress = min(1.0, (step - start + 1) / (max_steps - start))
         fall = math.sqrt(progress) if self.shape == "1-sqrt" else progress
-        return 1 - (1 - self.final_fraction) * fall
+        return held * (1 - (1 - self.final_fraction) * fall)
+
+
+@schedules.register
+class Power(Wsd):
+    """Warm-up, then a power of the number of updates, which does not depend on the length of the run, and at the end
+    the decay of wsd. Shen et al. 2024, arXiv 2408.13359, where the power is of the tokens, -0.51."""
+
+    kind: Literal["power"] = "power"  # type: ignore[assignment]
+    exponent: float = Field(0.51, ge=0, le=4)
+    """The rate falls as the number of updates to the power of minus this. 0.5: the inverse square root."""
+    from_step: int | None = Field(None, gt=0, le=MOST_STEPS)
+    """The update at which the rate begins to fall; it is at the peak between the warm-up and this update. None: the
+    end of the warm-up."""
+
+    def hold(self, update: int, warmup: int) -> float:
+        return min(1.0, ((self.from_step or max(1, warmup)) / update) ** self.exponent)
+
+
+schedules.preset("1-sqrt", "wsd", "Hagele et al. 2024", shape="1-sqrt", final_fraction=0.0)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import transformers
 from pydantic import ValidationError
 from torch import nn
 
@@ -107,6 +108,40 @@ def test_wsd_by_hand():
     assert [schedule.factor(n, 400) for n in (9, 10, 299)] == [1.0, 1.0, 1.0]
     assert schedule.factor(299 + 25, 400) == pytest.approx(0.5)  # a quarter of the decay, half of the way
     assert schedule.factor(399, 400) == 0.0
+
+
+def test_one_minus_sqrt_is_wsd_to_zero():
+    schedule = schedules.parse("1-sqrt")
+    assert [schedule.factor(n, 400) for n in (319, 339, 399)] == [1, 0.5, 0]  # 20 of 80 updates: half of the way
+
+
+@pytest.mark.parametrize(("max_steps", "steps", "fraction"), [*STEPS, (10, 0, 0.1), (1, 0, 0.1)])
+@pytest.mark.parametrize("final", [0.0, 0.25])
+def test_linear(max_steps, steps, fraction, final):
+    """After the warm-up, the schedule of transformers where it ends at zero."""
+    schedule = configure("linear", steps, fraction, final_fraction=final)
+    warmup, found = schedule.warmup(max_steps), factors(schedule, max_steps)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs = transformers.get_linear_schedule_with_warmup(optimizer, warmup, max_steps).lr_lambdas[0]
+    expected = [final + (1 - final) * theirs(step) for step in range(warmup, max_steps)]
+    assert found[warmup:] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"warmup_steps": 4}, {3: 1, 4: (4 / 5) ** 0.51, 15: 0.25**0.51, 79: (1 / 20) ** 0.51, 99: 0.1 * 0.05**0.51}),
+        # at 84 a quarter of the decay: 1 - 0.9 * sqrt(1 / 4) of the rate at its start, (16 / 80)^0.5
+        ({"warmup_steps": 4, "exponent": 0.5, "from_step": 16}, {3: 1, 9: 1, 15: 1, 63: 0.5, 84: 0.2**0.5 * 0.55}),
+        ({"warmup_steps": 0, "exponent": 1, "decay_fraction": 0}, {0: 1, 1: 1 / 2, 99: 1 / 100}),
+    ],
+)
+def test_power_by_hand(fields, expected):
+    schedule = schedules["power"](**fields)
+    assert [schedule.factor(n, 100) for n in expected] == pytest.approx([float(f) for f in expected.values()])
+    if schedule.decay_fraction:  # it does not depend on the length of the run before its decay
+        assert [schedule.factor(n, 900) for n in range(80)] == [schedule.factor(n, 100) for n in range(80)]
+        assert schedule.count_shared(100) == 80
 
 
 @pytest.mark.parametrize("kind", schedules)

@@ -313,6 +313,33 @@ PRESETS: dict[str, dict[str, Any]] = {
         "seq_len": 1024,
         "train_tokens": PAPER_TOKENS,
     },
+    # nanoGPT, llm.c, modded-nanogpt, nanochat and autoresearch; none of the four has a validation split
+    "fineweb": {
+        "dataset": "HuggingFaceFW/fineweb",
+        "subset": "sample-10BT",
+        "tokenizer": "gpt2",
+        "seq_len": 1024,
+        "train_tokens": PAPER_TOKENS,
+    },
+    "openwebtext": {
+        "dataset": "Skylion007/openwebtext",
+        "tokenizer": "gpt2",
+        "seq_len": 1024,
+        "train_tokens": PAPER_TOKENS,
+    },
+    "dclm": {
+        "dataset": "mlfoundations/dclm-baseline-1.0-parquet",
+        "tokenizer": "gpt2",
+        "seq_len": 1024,
+        "train_tokens": PAPER_TOKENS,
+    },
+    # the text of nvidia/ClimbMix, which itself has GPT-2's tokens instead of text
+    "climbmix": {
+        "dataset": "karpathy/climbmix-400b-shuffle",
+        "tokenizer": "gpt2",
+        "seq_len": 1024,
+        "train_tokens": PAPER_TOKENS,
+    },
     # a row is a line of an article; the whole of it has 0.1 billion tokens
     "wikitext": {
         "dataset": "Salesforce/wikitext",
@@ -330,7 +357,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train_tokens": PAPER_TOKENS,
     },
 }
-"""The corpora of the papers by name, `data=c4`. Further settings override these."""
+"""The corpora of the papers and of others by name, `data=c4`. Further settings override these."""
 
 for _name, _fields in PRESETS.items():
     data_kinds.preset(_name, "text", **_fields, val_tokens=VAL_TOKENS)

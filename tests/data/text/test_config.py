@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -342,3 +343,42 @@ def test_they_are_listed():
     assert set(PRESETS) <= set(rows)
     assert "dataset=allenai/c4" in rows["c4"]["what it is"]
     assert rows["c4"]["task"] == "language modeling"
+
+
+CARD = "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: {0}/*/*\n{1}---\n"
+SUBSET = "- config_name: sample-10BT\n  data_files:\n  - split: train\n    path: sample/10BT/*\n"
+DCLM = (
+    "filtered/OH_eli5_vs_rw_v2_bigram_200k_train/fasttext_openhermes_reddit_eli5_vs_rw_v2_bigram_200k_train/"
+    "processed_data/global-shard_01_of_10/local-shard_0_of_10"
+)
+WEB = {"id": "<urn:uuid:1>", "dump": "CC-MAIN-2013-20", "url": "http://a.org", "language_score": 0.9, "token_count": 5}
+LAYOUTS = {
+    "fineweb": (["sample/10BT/000_00000.parquet", "sample/10BT/001_00000.parquet"], WEB, CARD.format("data", SUBSET)),
+    "openwebtext": (["plain_text/train-00000-of-00080.parquet", "plain_text/train-00001-of-00080.parquet"], {}, ""),
+    "dclm": (
+        [f"{DCLM}/shard_0000000{n}_processed.parquet" for n in (0, 1)],
+        {"bff_contained_ngram_count_before_dedupe": 0, "language_id_whole_page_fasttext": 0.9, "url": "http://b.org"},
+        "",
+    ),
+    "climbmix": (["shard_00000.parquet", "shard_06542.parquet"], {}, ""),
+}
+"""The files of a dataset on the hub, the columns beside the text, and its README.md."""
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_copy_of_a_dataset_is_read_by_its_preset(name, tmp_path, cache):
+    files, columns, card = LAYOUTS[name]
+    texts = [[f"{file}: document {number} of this file." for number in range(60)] for file in files]
+    for file, part in zip(files, texts, strict=True):
+        (tmp_path / "copy" / file).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist([{"text": text, **columns} for text in part]), tmp_path / "copy" / file)
+    if card:
+        write(tmp_path / "copy" / "README.md", card)
+        write(tmp_path / "copy" / "data" / "CC-MAIN-2013-20" / "other.parquet", b"no part of the subset")
+    settings = {"dataset": str(tmp_path / "copy"), "tokenizer": "bytes", "seq_len": 7, "val_tokens": None}
+    corpus = Experiment.from_mapping({"data": name}, {f"data.{k}": v for k, v in settings.items()}).data.load(cache)
+    streams = [bytes(stream_of(side, 7)) for side in (corpus, replace(corpus, train=corpus.val))]
+    given = [text.encode() for part in texts for text in part]
+    read = [document for stream in streams for document in stream.split(b"\0")[:-1]]  # the last is cut by the window
+    assert sorted(read + [text for text in given if text not in read]) == sorted(given)
+    assert len(given) - len(read) <= 2
