@@ -28,6 +28,9 @@ from ablate.data.text.config import PRESETS, Text, Topics
 from ablate.data.text.packages import Packages
 
 # isort: split
+from ablate.data.text.token_files import TokenFiles
+
+# isort: split
 from ablate.data.order import PermutedBatches, SequentialBatches, build_loader, draw_permutation
 from ablate.data.splits import split
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
@@ -55,6 +58,7 @@ __all__ = [
     "Samples",
     "SequentialBatches",
     "Text",
+    "TokenFiles",
     "Tokenizer",
     "Topics",
     "UserDataset",

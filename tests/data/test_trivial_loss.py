@@ -24,6 +24,7 @@ def folder(tmp_path):
     import datasets
 
     (tmp_path / "text.txt").write_text("to be or not to be\n" * 40)
+    np.frombuffer(b"to be or not to be\n" * 40, np.uint8).astype("<u2").tofile(tmp_path / "tokens.bin")
     (tmp_path / "rows.json").write_text(json.dumps(QUESTIONS))
     (tmp_path / "pairs.json").write_text(json.dumps(PAIRS))
     images, labels = [], []
@@ -45,6 +46,7 @@ SETTINGS = {
     "topics": {},
     "text": {"files": "text.txt", "seq_len": 16},
     "packages": {"packages": ["pluggy"], "seq_len": 16, "val_fraction": 0.5},  # which comes with pytest
+    "tokens": {"files": "tokens.bin", "seq_len": 16, "vocab_size": 200},
     "digits": {},
     "glyphs": {"draws": 1, "val_draws": 1, "image_size": 8},
     "image_folder": {"root": "images", "image_size": 4, "val_fraction": 0.3},
