@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -120,8 +120,12 @@ _LIST = BeforeValidator(_list_named, json_schema_input_type=str | tuple[str | Na
 class TrainerConfig(Config):
     """Length, batches, precision and devices of training. Names are Lightning's if it has one."""
 
+    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = {"max_steps": ("max_tokens",), "max_tokens": ("max_steps",)}
     max_steps: int = Field(300, gt=0, le=MOST_STEPS)
     """Optimizer updates."""
+    max_tokens: int | None = Field(None, gt=0, le=MOST_ITEMS)
+    """Instead of `max_steps`, tokens to train on: as many updates as have no more than these, so that up to one batch
+    of them is left over. Padding counts. None: `max_steps`."""
     batch_size: int = Field(16, gt=0, le=MOST_BATCH)
     """Sequences or images in one update, over all devices and accumulated batches."""
     accumulate: int = Field(1, gt=0, le=MOST_BATCH)

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ablate.config.base import Kind, Names
-from ablate.config.bounds import MOST_SEED
+from ablate.config.bounds import MOST_SEED, MOST_STEPS
 from ablate.config.building import load_plugins
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.formatting import format_settings
@@ -100,7 +100,8 @@ class Experiment(Trainable):
         if not unfit:
             later = {"lora": self.lora, "align": self.align}
             problems += fit_parametrization(self.parametrization, self.model, *chosen, self.optimizer, self.task, later)
-        problems += fit_task(self.task, self.model, self.data)
+        unfit_task = fit_task(self.task, self.model, self.data)
+        problems += unfit_task or self._resolve_length()
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
         if warmup >= trainer.max_steps:
             field = "warmup_fraction" if self.schedule.warmup_steps is None else "warmup_steps"
@@ -135,6 +136,28 @@ class Experiment(Trainable):
             raise ValidationError.from_exception_data("Experiment", details)
         return self
 
+    def _resolve_length(self) -> list[Problem]:
+        """Set `trainer.max_steps` by `trainer.max_tokens`, if that is given, and return the problems."""
+        trainer = self.trainer
+        if trainer.max_tokens is None:
+            return []
+        steps = trainer.max_tokens // self.items_per_update
+        update = f"{self.items_per_update:,} tokens of an update (trainer.batch_size x data.seq_len)"
+        if self.unit != "tokens":
+            text = (
+                f"counts tokens, and {self.model.title} is trained on {self.unit} here: set trainer.max_steps instead"
+            )
+        elif "max_steps" in trainer.model_fields_set and trainer.max_steps != steps:
+            text = (
+                f"is {steps:,} updates, and trainer.max_steps={trainer.max_steps} is given too: remove one of the two"
+            )
+        elif not 0 < steps <= MOST_STEPS:
+            text = f"must be at least the {update}" if not steps else f"is more than {MOST_STEPS:,} times the {update}"
+        else:
+            object.__setattr__(self, "trainer", trainer.model_copy(update={"max_steps": steps}))
+            return []
+        return [Problem("trainer.max_tokens", text, trainer.max_tokens)]
+
     is_own: ClassVar[bool] = True
     keeps_seeds: ClassVar[bool] = True
 
@@ -143,6 +166,8 @@ class Experiment(Trainable):
             PARAMETRIZATION: _describe_parts([self.parametrization]),
             "trainer.callbacks": _describe_parts(self.trainer.callbacks),
             "trainer.loggers": _describe_parts(self.trainer.loggers),
+            # of arms with other batches and as many tokens, the number of updates is no further difference
+            **({} if self.trainer.max_tokens is None else {"trainer.max_steps": "as trainer.max_tokens has it"}),
         }
 
     def identify(self) -> dict[str, Any]:
@@ -251,7 +276,12 @@ class Experiment(Trainable):
         """Return the run of so many updates that begins as this one does, as far as its schedule lets it, and is
         validated once, after its last update, on the same samples."""
         full, samples = self.trainer, self.validation.samples
-        length = {"max_steps": updates, "val_check_interval": updates, "val_samples": samples or "all"}
+        length = {
+            "max_steps": updates,
+            "max_tokens": None,
+            "val_check_interval": updates,
+            "val_samples": samples or "all",
+        }
         schedule = self.schedule.shorten(full.max_steps, updates)
         return self.model_copy(update={"trainer": full.model_copy(update=length), "schedule": schedule})
 

@@ -269,3 +269,36 @@ def test_the_schema_has_every_registry_with_descriptions(schema):
                 assert name == "kind" or field.get("description"), (kind["title"], name)
     for name, field in schema["properties"].items():
         assert field.get("description"), name
+
+
+SMALL = {"data": {"kind": "topics", "seq_len": 50}, "trainer.batch_size": 4}  # 200 tokens an update
+
+
+@pytest.mark.parametrize(("tokens", "steps"), [(200, 1), (399, 1), (400, 2), (10_100, 50)])
+def test_max_tokens_are_whole_updates_that_have_no_more(tokens, steps):
+    made = load(SMALL, {"trainer.max_tokens": tokens})
+    assert (made.trainer.max_steps, made.items) == (steps, steps * 200)
+    assert load(made.to_tree()) == made == load(made.to_tree(), {"trainer.max_tokens": tokens})
+    assert made.shorten(1).trainer.max_tokens is None
+    again = load(SMALL, {"trainer.max_steps": 7}, {"trainer.max_tokens": tokens})
+    assert again == made
+    assert load(SMALL, {"trainer.max_tokens": tokens}, {"trainer.max_steps": 7}).trainer.max_tokens is None
+    assert load(SMALL, {"trainer.max_tokens": 400, "data.seq_len": 25}).trainer.max_steps == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({**SMALL, "trainer.max_tokens": 199}, "must be at least the 200 tokens of an update"),
+        ({**SMALL, "trainer.max_tokens": 199, "trainer.max_steps": 3}, "is 0 updates, and trainer.max_steps=3"),
+        ({**SMALL, "trainer.max_tokens": 10**12}, "more than 1,000,000,000 times the 200 tokens"),
+        ({**SMALL, "trainer.max_tokens": 400, "trainer.max_steps": 300}, "is 2 updates, and trainer.max_steps=300"),
+        ({"model": "vit", "trainer.max_tokens": 400}, "counts tokens, and vit is trained on images here: set"),
+        ({**SMALL, "trainer.max_tokens": 0}, "greater than 0"),
+    ],
+)  # fmt: skip
+def test_max_tokens_that_are_refused(settings, message):
+    with pytest.raises(ConfigError) as info:
+        load(settings)
+    assert [problem.path for problem in info.value.problems] == ["trainer.max_tokens"]
+    assert message in str(info.value)

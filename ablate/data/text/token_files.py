@@ -113,9 +113,8 @@ class TokenFiles(DataConfig):
         kept = kept[: None if self.train_tokens is None else max(1, self.train_tokens // size)]
         if val:
             wide = any(np.dtype(file.dtype).itemsize > 2 for file in (*train.files, *val.files))
-            sides = (replace(train, wide=wide), replace(val, wide=wide))
-            lengths = ((8 if wide else 4) * size * len(numbers) for numbers in (kept, held))
-            overlap = compare(*sides, *lengths, cache)
+            train_bytes, val_bytes = ((8 if wide else 4) * size * len(numbers) for numbers in (kept, held))
+            overlap = compare(replace(train, wide=wide), replace(val, wide=wide), train_bytes, val_bytes, cache)
             shown = np.frombuffer(bytes.fromhex(overlap.example[:56]), "<u4" if wide else "<u2")
             example = f"the tokens {' '.join(map(str, shown.tolist()))} ..."
             note = check_overlap(overlap._replace(example=example), self.max_overlap, "data.val_files")

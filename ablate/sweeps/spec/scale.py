@@ -182,7 +182,7 @@ def describe_scale(spec: Sweep) -> str:
     if full is None:
         return ""
     options = f"--scale {full.factor:g}{' --scale-model' if full.model else ''}"
-    changes = describe_changes(full.changed, told=["trainer.max_steps"])
+    changes = describe_changes(full.changed, told=["trainer.max_steps", "trainer.max_tokens"])
     try:
         base = spec.own_base(next(iter(spec.all_arms)))
     except ConfigError:  # a plugin is missing

@@ -480,7 +480,7 @@ def _check_what_is_left_out(sweep: SweepFields) -> Iterator[Problem]:
             yield Problem(f"arms.{arm}.warm_start.from", text)
 
 
-OF_LENGTH = ("trainer.max_steps", "schedule")
+OF_LENGTH = ("trainer.max_steps", "trainer.max_tokens", "schedule")
 """Settings that say how long a run is and when it decays."""
 
 
@@ -523,8 +523,9 @@ def check_method_in_arm(sweep: SweepFields, arm: str) -> Iterator[Problem]:
         yield Problem("search.method", text, method.kind)
         return
     base = sweep.own_base(arm)
+    by_tokens = () if base.trainer.max_tokens is None else ("trainer.batch_size", "data.seq_len")
     for path in sweep.space(arm):
-        if path in OF_LENGTH or path.startswith(tuple(f"{part}." for part in OF_LENGTH)):
+        if path in (*OF_LENGTH, *by_tokens) or path.startswith(tuple(f"{part}." for part in OF_LENGTH)):
             text = f"cannot be searched with {method.kind}: the runs of a rung are equally long and decay together"
             yield Problem(f"search.{path}", text)
             return

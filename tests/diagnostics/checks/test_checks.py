@@ -127,11 +127,11 @@ class Levels(UserDataset):
 
 
 @schedules.register
-class Linear(ScheduleConfig):
-    kind: Literal["linear"] = "linear"
+class Quadratic(ScheduleConfig):
+    kind: Literal["quadratic"] = "quadratic"
 
     def decay(self, progress):
-        return 1 - progress
+        return (1 - progress) ** 2
 
 
 @initializations.register
@@ -277,7 +277,7 @@ BROKEN = [  # plugin, text, its replacement, the check that fails, its reason
         "fingerprint changes",
     ),
     ("others", "float(index)) + random.random() / 2", "0.0)", "validation", "validation inputs are training inputs"),
-    ("others", "1 - progress", "1 - 2 * progress", "factors", "not from 0 to 1"),
+    ("others", "(1 - progress) ** 2", "1 - 2 * progress", "factors", "not from 0 to 1"),
     (
         "others",
         "self.base_std(stack) / 2",

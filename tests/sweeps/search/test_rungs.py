@@ -129,6 +129,12 @@ def test_a_keep_that_its_suggestion_mends():
         ({}, {"schedule": {**WSD, "decay_fraction": 0.0}}, "experiment.schedule", "has no decay"),
         ({"rungs": 4, "keep": 0.5}, {"trainer": {"max_steps": 8}}, "experiment.trainer.max_steps", "too short"),
         ({"trainer.max_steps": [100, 200]}, {}, "search.trainer.max_steps", "equally long"),
+        (
+            {"trainer.batch_size": [8, 16]},
+            {"trainer": {"max_tokens": 10**6}},
+            "search.trainer.batch_size",
+            "equally long",
+        ),
         ({"schedule.decay_fraction": [0.1, 0.2]}, {}, "search.schedule.decay_fraction", "equally long"),
         ({"keeps": 0.3}, {}, "search.keeps", "Did you mean search.keep?"),
         ({"method": "rung"}, {}, "search.method", "Did you mean rungs?"),

@@ -81,6 +81,15 @@ def test_a_profile_is_no_difference():
     assert audit.find_confounds(sweep(arms=arms)) == []
 
 
+def test_the_number_of_updates_of_equal_tokens_is_no_difference_besides_their_batch():
+    base = {"data.seq_len": 50, "trainer.max_tokens": 8_000}
+    arms = {"small": {"trainer.batch_size": 4}, "large": {"trainer.batch_size": 8}}
+    spec = sweep(arms=arms, experiment=base, factor="trainer.batch_size")
+    assert [spec.base(arm).trainer.max_steps for arm in arms] == [40, 20]
+    assert audit.find_confounds(spec) == []
+    assert spec.at("small", {"trainer.batch_size": 16}).trainer.max_steps == 10
+
+
 @pytest.mark.parametrize("part", ["callbacks", "loggers"])
 def test_another_callback_or_logger_is_a_difference(part):
     named = {f"trainer.{part}": ["First", {"kind": "mine.Second", "size": 7}]}
