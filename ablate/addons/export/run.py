@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ablate.addons.export import timm_weights, tokenizer, transformers_files
+from ablate.addons.export.card import build_card
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.training.trained import EXPORTED, TrainedModel, open_trained
 
@@ -72,7 +73,8 @@ FORMS: dict[str, Callable[[TrainedModel, Path], str]] = {
 
 
 def export(model: str, to: str, output: str | Path, ema: bool = False, finite: bool = True) -> str:
-    """Write the model of a checkpoint or a run into the new folder `output`, and return a line on its files. `ema`:
+    """Write the model of a checkpoint or a run into the new folder `output`, with a card, and return a line on its
+    files. `ema`:
     with the averaged weights; `finite`: whether weights that are NaN or infinite are refused. Raises AblateError for an
     unknown format, a missing or damaged checkpoint, and an `output` that exists; then nothing is written."""
     if to not in FORMS:
@@ -86,6 +88,7 @@ def export(model: str, to: str, output: str | Path, ema: bool = False, finite: b
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         words = FORMS[to](source, part)
+        (part / "README.md").write_text(build_card(source, to, words, ema), encoding="utf-8")
         part.replace(folder)
     except OSError as error:
         raise AblateError(f"{folder} cannot be written: {error.strerror or error}.") from None
