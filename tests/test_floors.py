@@ -111,6 +111,7 @@ def test_the_core_trains_sweeps_and_reports_without_addons_and_says_what_is_left
 READ = (
     "ablate", "ablate_sweeps.py", "benchmarks", "docs", "sweeps", "tests", "pyproject.toml", "setup.py", "mkdocs.yml",
     "constraints.txt", "Makefile", "README.md", "AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+    "CITATION.cff", "Dockerfile", ".dockerignore", ".pre-commit-config.yaml", ".github", ".devcontainer",
 )  # fmt: skip
 """What the tests read, of the checkout."""
 FEWEST = 5000  # of the core's tests
