@@ -174,7 +174,7 @@ def fingerprint_inputs(experiment: Experiment, corpus: Corpus) -> dict[str, str]
     data, start, align = experiment.data, experiment.warm_start, experiment.align
     settings = format_settings(data.model_dump(mode="json", exclude_defaults=True), {})
     found = {f"data {data.kind} {settings}".rstrip(): corpus.fingerprint} if corpus.fingerprint else {}
-    name = getattr(data, "tokenizer", "bytes")
+    name = getattr(data, "tokenizer", None) or "bytes"
     if name != "bytes" and not name.startswith("bpe-"):  # that is trained on the text
         tokenizer = load_data_tokenizer(data, tracking.cache_folder())
         identity = f"{tokenizer.identity} {tokenizer.end_of_text}"

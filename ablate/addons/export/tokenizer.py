@@ -56,6 +56,8 @@ def write_tokenizer(experiment: Experiment, folder: Path) -> str:
     """Write the run's tokenizer so that `AutoTokenizer` finds it; return a clause on it. If the tokenizer no longer
     exists, only the weights are exported."""
     name = getattr(experiment.data, "tokenizer", "bytes")
+    if name is None:  # of token files
+        return "without the tokenizer, which data.tokenizer did not name"
     try:
         tokenizer = load_own(experiment)
         if converted := convert(tokenizer):

@@ -88,3 +88,9 @@ def test_a_tokenizer_that_is_gone_is_told(folder, tmp_path):
     name = str(tmp_path / "gone.json")
     assert "could not be written (There is no tokenizer" in tokenizer.write_tokenizer(experiment(name), folder)
     assert tokenizer.find_end_of_text(experiment(name)) is None
+
+
+def test_without_a_name_none_is_written(folder):
+    tokens = Experiment.from_mapping({"data": {"kind": "tokens", "files": "*.bin"}})
+    assert tokenizer.write_tokenizer(tokens, folder).startswith("without the tokenizer")
+    assert not [*folder.iterdir()]

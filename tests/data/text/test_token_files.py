@@ -12,6 +12,7 @@ from ablate.config.errors import ConfigError, DataError
 from ablate.data import TokenFiles, data_kinds
 from ablate.data.text import token_files
 from ablate.experiment.tree import Experiment
+from ablate.training.runs import fingerprint_inputs
 
 VOCABULARY = 50_257
 
@@ -156,6 +157,9 @@ def test_the_tokenizer_is_that_of_the_tokens(tmp_path, monkeypatch):
     data = TokenFiles(files=(str(tmp_path / "a.bin"),), seq_len=7)
     with pytest.raises(DataError, match=r"data\.tokenizer is not set"):
         data.load_tokenizer(tmp_path)
+    experiment = Experiment.from_mapping({"data": {**data.model_dump(mode="json"), "vocab_size": 256}})
+    corpus = experiment.data.load(tmp_path / "cache")
+    assert [*fingerprint_inputs(experiment, corpus).values()] == [corpus.fingerprint]  # and no tokenizer's
     assert data.model_copy(update={"tokenizer": "bytes"}).load(tmp_path / "cache").classes == 256
     with pytest.raises(ConfigError, match="is empty; give the paths of files"):
         Experiment.from_mapping({"data": {"kind": "tokens", "files": []}})
