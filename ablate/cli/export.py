@@ -20,7 +20,7 @@ _FORMS = "consolidated (torch), safetensors, hf (a folder for transformers), or 
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    example = "ablate export RUN_ID --to hf --output exported"
+    example = "ablate export RUN_ID --to hf --output exported --push OWNER/NAME"
     parser = add_verb(verbs, "export", "write a trained model for other programs", example, run)
     parser.add_argument("source", metavar="CHECKPOINT_OR_RUN", help=_SOURCE)
     parser.add_argument("--to", required=True, metavar="FORM", help=_FORMS)

@@ -31,6 +31,8 @@ with postpone_imports():
     from ablate.sweeps.spec import library
 
 Row = dict[str, Any]
+_LONGEST = 40
+"""Letters of a word; a longer one would keep the table from 80 columns."""
 _NAMES = {"norm layer": "norms", "data": "data"}
 """Registry -> its list, where that is not its plural."""
 
@@ -123,7 +125,8 @@ def _list_kinds(kinds: Registry[Any]) -> list[Row]:
     rows = []
     for name in kinds.names:
         fields = kinds.presets.get(name)
-        preset = " ".join(f"{path}={value}" for path, value in merging.iterate_leaves(fields)) if fields else ""
+        words = (f"{path}={value}" for path, value in merging.iterate_leaves(fields)) if fields else ()
+        preset = " ".join(word.replace("=", "= ", 1) if len(word) > _LONGEST else word for word in words)
         columns = describe(name, kinds[fields["kind"] if fields else name], preset)
         rows.append({kinds.name: name, **columns, "from": plugins.describe_origin(kinds.find_module(name))})
     return rows

@@ -115,16 +115,22 @@ def repeat_command(verb: str) -> str:
 def build_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Table:
     """Return a table without lines; the columns named in `right` are right-aligned. Text that does not fit is wrapped
     between words, never inside a word."""
+    from rich import get_console
     from rich.table import Table
     from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    for i, name in enumerate(header):
-        cells = [name, *(row[i] for row in rows)]
-        word = max(len(word) for cell in cells for word in cell.split())
-        whole = word == max(map(len, cells))  # nothing to fold at: only the other columns give way
+    columns = [[name, *(row[i] for row in rows)] for i, name in enumerate(header)]
+    lines = [max(map(len, cells)) for cells in columns]
+    words = [max(len(word) for cell in cells for word in cell.split()) for cells in columns]
+    widest = lines.index(max(lines))
+    room = get_console().width - 2 * (len(columns) - 1) - words[widest]
+    tight = sum(lines) - lines[widest] > room  # rich would narrow none but the widest column
+    for i, (name, line, word) in enumerate(zip(header, lines, words, strict=True)):
+        whole = word == line  # nothing to fold at: only the other columns give way
         side: Literal["left", "right"] = "right" if name in right else "left"
-        grid.add_column(Text(name), justify=side, overflow="fold", min_width=word, no_wrap=whole)
+        most = word if tight and i != widest else None
+        grid.add_column(Text(name), justify=side, overflow="fold", min_width=word, max_width=most, no_wrap=whole)
     for row in rows:
         grid.add_row(*map(Text, row))
     return grid
