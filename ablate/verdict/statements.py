@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ablate.config.formatting import UNBOUNDED, count_decimals, count_noun, format_uncertain, join_words
 from ablate.verdict.comparison import Challenge, Claim, Compared, Kind, Versus
 from ablate.verdict.effects import CLAIMS, Effect, EffectKind
-from ablate.verdict.failures import FailureShare
+from ablate.verdict.failures import FailureShare, smallest_p
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.sequential import LEAST
 from ablate.verdict.unpaired import UNPAIRED, Apart
@@ -127,11 +127,17 @@ def state_basis(compared: Iterable[Claim], with_plan: bool = True) -> list[str]:
     ]
     if any(isinstance(c.versus, Apart) for c in tested):
         basis.append(UNPAIRED)
-    elif any(c.kind in _ON_AVERAGE for c in tested):
+    elif claimed := [c.versus for c in tested if c.kind in _ON_AVERAGE and c.versus]:
         basis.append(
             "A typical seed is the median over seeds; the interval of a mean assumes that no seeds too rare to show "
             "here end far off."
         )
+        pairs = [v.seeds - v.left_out for v in claimed]
+        if few := sorted({n for n, v in zip(pairs, claimed, strict=True) if smallest_p(n) > v.level}):
+            basis.append(
+                f"{join_words(map(str, few))} seeds are too few for an exact test of the median, so what is claimed on "
+                "them also assumes that differences are distributed normally."
+            )
     return basis
 
 

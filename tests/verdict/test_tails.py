@@ -93,9 +93,11 @@ def test_without_a_tail_the_interval_needs_the_seeds():
     even = [-0.10, -0.12, -0.08, -0.11, -0.09, -0.13, -0.07, -0.10, -0.11, -0.12]
     compared = judge(even)
     assert (compared["mix"].kind, compared["mix"].versus.on_average) == ("better", True)
-    assert "A typical seed is the median over seeds; the interval of a mean assumes" in state_verdict(
-        compared, "pre", unit="nats"
-    )
+    told = state_verdict(compared, "pre", unit="nats")
+    assert "A typical seed is the median over seeds; the interval of a mean assumes" in told
+    assert "distributed normally" not in told
+    few = state_verdict(judge(even[:5]), "pre", unit="nats")
+    assert "5 seeds are too few for an exact test of the median, so what is claimed on them also assumes" in few
     carried = [-0.01, -0.02, -0.01, -0.02, 1.0, 1.1, 0.9, 1.05, 1.0, 0.95]
     one = judge(carried)
     assert (one["mix"].versus.difference.sign, one["mix"].kind) == (1, "undecided")
