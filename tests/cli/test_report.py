@@ -97,7 +97,7 @@ def test_several_sweeps_have_a_line_each(told, swept, tmp_path, monkeypatch):
     monkeypatch.setattr("ablate.reports.report_data.draw_figures", lambda record: [])
     monkeypatch.setattr("ablate.reports.report.store_report", lambda title, report, *more: report)
     printed = told("other", "third", "other", "--storage", address, "-o", str(tmp_path / "pages"))
-    assert "Verdict against pre: post worse (+0." in printed
+    assert "Verdict against pre: post worse (mean +0." in printed
     documents = json.loads(told("other", "third", "--storage", address, "--json"))
     assert [document["sweep"] for document in documents] == ["other", "third"]
     rows = list(csv.DictReader(io.StringIO(told("other", "third", "--storage", address, "--csv"))))

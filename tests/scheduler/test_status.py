@@ -86,7 +86,7 @@ def test_the_verdict_comes_after_the_runs_that_it_is_over():
     follower.close()
     *_, run, verdict = shown.getvalue().splitlines()
     assert run.startswith("[10/10] post seed 3 completed")
-    assert verdict.startswith("Verdict against pre: post worse (+0.39")
+    assert verdict.startswith("Verdict against pre: post worse (mean +0.39")
     assert verdict.endswith(", n = 3).")
 
 
@@ -102,4 +102,4 @@ def test_a_verdict_with_runs_that_were_not_shown_waits_for_the_next_look(monkeyp
     assert "Verdict" not in shown.getvalue()
     monkeypatch.setattr(follower, "_list_trials", lambda: latest)
     follower.look()
-    assert shown.getvalue().splitlines()[-1].startswith("Verdict against pre: post worse (+0.39")
+    assert shown.getvalue().splitlines()[-1].startswith("Verdict against pre: post worse (mean +0.39")

@@ -35,7 +35,8 @@ def list_fields():
     known = [
         path for path, is_settings in found.items() if is_settings or not any(p.startswith(f"{path}.") for p in found)
     ]
-    return [*{*known, "search"} - {"", "experiment", "search.method"}]  # the method is a field of its own in the schema
+    known = [path for path in known if path.partition(".")[0] != "experiment"]
+    return [*{*known, "search"} - {"", "search.method"}]  # the method is a field of its own in the schema
 
 
 FIELDS = list_fields()

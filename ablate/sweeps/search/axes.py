@@ -77,13 +77,13 @@ class Axis:
 
     def find_end(self, place: float, tried: Collection[float] = (), before: int = 0, beyond: int = 0) -> str:
         """Return the end that a place is at, once the axis was extended by so many steps: 'lower', 'upper' or ''. It is
-        at an end that is less than a step away if none of the places `tried` lies between. It is no end if no value
-        beyond it is accepted, or for a list of two values."""
+        at an end that is less than a step away if none of the places `tried`, three or more, lies between. It is no end
+        if no value beyond it is accepted, or for a list of two values."""
         low, high = -float(before), self.length + beyond
         margin = _NEAR * (high - low)
         if self.is_pair:
             return ""
-        lowest, highest = min(tried, default=low), max(tried, default=high)
+        lowest, highest = (min(tried), max(tried)) if len({*tried}) > 2 else (low, high)
         if place <= max(low + margin, lowest if lowest < low + 1 else low):
             return "" if before >= self.before and self.closed[0] else "lower"
         is_high = place >= min(high - margin, highest if highest > high - 1 else high)
