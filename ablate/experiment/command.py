@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, field_validator
 
 from ablate.config.base import Kind, Names
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import Problem, did_you_mean
-from ablate.config.merging import Tree, iterate_leaves
 from ablate.config.registry import Registry
-from ablate.experiment.trainable import ExternalExperiment, experiments
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from ablate.experiment.trainable import SettingsExperiment, experiments
 
 _NAME = r"[A-Za-z_][\w.-]*"
 _PLACEHOLDER = re.compile(rf"\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
@@ -94,7 +89,7 @@ class MlflowResult(Result):
 
 
 @experiments.register
-class CommandExperiment(ExternalExperiment):
+class CommandExperiment(SettingsExperiment):
     """A command line, run once for each settings and seed. No shell reads it: it is split into arguments once, and a
     value is put into one of them, so that no value can add an argument or a command."""
 
@@ -126,22 +121,7 @@ class CommandExperiment(ExternalExperiment):
     driver: ClassVar[str] = "ablate.training.commands"
     same: ClassVar[str] = "run the same program"
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> CommandExperiment:
-        problems = list(self._check())
-        if problems:
-            details: list[InitErrorDetails] = [
-                {
-                    "type": PydanticCustomError("conflict", "{text}", {"text": problem.message}),
-                    "loc": tuple(problem.path.split(".")),
-                    "input": problem.given,
-                }
-                for problem in problems
-            ]
-            raise ValidationError.from_exception_data("CommandExperiment", details)
-        return self
-
-    def _check(self) -> Iterator[Problem]:
+    def check(self) -> Iterator[Problem]:
         try:
             words = shlex.split(self.run)
         except ValueError as error:
@@ -166,37 +146,6 @@ class CommandExperiment(ExternalExperiment):
                 yield Problem(name, text, value)
             elif not isinstance(value, (str, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
                 yield Problem(name, "must be text, a finite number, true or false", value)
-
-    # ------------------------------------------------------------------ settings
-
-    @classmethod
-    def merge(cls, *mappings: Mapping[str, Any]) -> Tree:
-        return super().merge(*map(_unfold, mappings))
-
-    @classmethod
-    def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Self:
-        return super().from_mapping(*map(_unfold, mappings), source=source)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_settings(cls, data: Any) -> Any:
-        """Collect the settings, which stand beside the fields once layers are merged."""
-        if not isinstance(data, Mapping):
-            return data
-        unfolded = _unfold(data)
-        own = {key: value for key, value in unfolded.items() if key in cls.model_fields}
-        return {**own, "settings": {key: value for key, value in unfolded.items() if key not in cls.model_fields}}
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Dotted name -> value of its settings."""
-        return dict(iterate_leaves(self.settings))
-
-    def to_tree(self) -> Tree:
-        """Return the resolved configuration as plain mappings, the settings beside the fields."""
-        tree = self.model_dump(mode="json")
-        settings = tree.pop("settings")
-        return {**tree, **settings}
 
     def identify(self) -> dict[str, Any]:
         return {"command.program": self.program, "command.cwd": self.cwd}
@@ -254,13 +203,6 @@ class CommandExperiment(ExternalExperiment):
             return f"{{{literal}}}" if literal else format_value(known[name])
 
         return _PLACEHOLDER.sub(replace, text)
-
-
-def _unfold(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a layer of settings with those below `settings` beside the fields, as arms and the search have them."""
-    inside = mapping.get("settings")
-    own = {key.removeprefix("settings."): value for key, value in mapping.items() if key != "settings"}
-    return {**(inside if isinstance(inside, Mapping) else {}), **own}
 
 
 def list_placeholders(text: str) -> list[str]:

@@ -11,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
 from ablate.config import merging
 from ablate.config.base import Config, Kind
 from ablate.config.building import build
+from ablate.config.errors import Problem
 from ablate.config.merging import Tree, iterate_leaves
 from ablate.config.registry import Registry
 from ablate.config.yaml import dump_yaml
@@ -33,6 +37,9 @@ class Trainable(Config):
     """Whether Ablate's own trainer runs it, so that its data, model, updates, memory and FLOPs are known."""
     keeps_seeds: ClassVar[bool] = False
     """Whether it is certain that its seed reaches all that chance decides."""
+    imports_inputs: ClassVar[bool] = False
+    """Whether its inputs are Python files that its runs import: a worker imports none that the command which began the
+    sweep has not seen."""
     same: ClassVar[str] = "train the same model on the same data"
     """What sweeps have in common whose seeds must differ."""
 
@@ -191,4 +198,67 @@ class ExternalExperiment(Trainable, Kind):
         return self.kind
 
 
+class SettingsExperiment(ExternalExperiment):
+    """One whose `settings` have names of their own, which stand beside its fields: arms and the search give
+    `optimizer.lr`, and not `settings.optimizer.lr`."""
+
+    if TYPE_CHECKING:
+        settings: dict[str, Any]
+
+    def check(self) -> Iterable[Problem]:
+        """Return what is wrong with its fields together."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        problems = list(self.check())
+        if problems:
+            details: list[InitErrorDetails] = [
+                {
+                    "type": PydanticCustomError("conflict", "{text}", {"text": problem.message}),
+                    "loc": tuple(problem.path.split(".")),
+                    "input": problem.given,
+                }
+                for problem in problems
+            ]
+            raise ValidationError.from_exception_data(type(self).__name__, details)
+        return self
+
+    @classmethod
+    def merge(cls, *mappings: Mapping[str, Any]) -> Tree:
+        return super().merge(*map(_unfold, mappings))
+
+    @classmethod
+    def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Self:
+        return super().from_mapping(*map(_unfold, mappings), source=source)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_settings(cls, data: Any) -> Any:
+        """Collect the settings, which stand beside the fields once layers are merged."""
+        if not isinstance(data, Mapping):
+            return data
+        unfolded = _unfold(data)
+        own = {key: value for key, value in unfolded.items() if key in cls.model_fields}
+        return {**own, "settings": {key: value for key, value in unfolded.items() if key not in cls.model_fields}}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Dotted name -> value of its settings."""
+        return dict(iterate_leaves(self.settings))
+
+    def to_tree(self) -> Tree:
+        """Return the resolved configuration as plain mappings, the settings beside the fields."""
+        tree = self.model_dump(mode="json")
+        settings = tree.pop("settings")
+        return {**tree, **settings}
+
+
 experiments: Registry[ExternalExperiment] = Registry("experiment", ExternalExperiment)
+
+
+def _unfold(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a layer of settings with those below `settings` beside the fields, as arms and the search have them."""
+    inside = mapping.get("settings")
+    own = {key.removeprefix("settings."): value for key, value in mapping.items() if key != "settings"}
+    return {**(inside if isinstance(inside, Mapping) else {}), **own}

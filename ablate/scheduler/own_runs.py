@@ -15,7 +15,7 @@ from ablate.estimate.inputs import build_skeleton
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.metrics import is_score, list_parts
 from ablate.experiment.trainable import Trainable
-from ablate.experiment.tree import require_own
+from ablate.experiment.tree import Experiment, require_own
 from ablate.scheduler.devices import cap_memory, read_sharing
 from ablate.scheduler.donors import pin_donors
 from ablate.scheduler.queue import Queue
@@ -34,7 +34,6 @@ from ablate.training.trainer import check_ranks
 
 if TYPE_CHECKING:
     from ablate.data import Corpus, DataConfig
-    from ablate.experiment.tree import Experiment
     from ablate.models import ModelConfig
     from ablate.tasks import Task
 
@@ -198,4 +197,4 @@ class OwnRunner(Runner):
             torch.cuda.empty_cache()
 
 
-RUNNER = OwnRunner()
+RUNNER = OwnRunner(Experiment)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from ablate.config.errors import ConfigError
+from ablate.config.errors import ConfigError, Problem
 from ablate.experiment.trainable import ExternalExperiment, Trainable
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.spec.validation import locate
 from ablate.training.external import load_driver, run_external
 from ablate.training.procedures import Hooks, Place, Result
 
@@ -20,23 +22,27 @@ class Runner:
     """Runs of a kind of `experiments` (`ablate.experiment.trainable`), by its driver. Ablate's own trainer overrides
     all of it."""
 
-    spoils = False
-    """Whether a run that fails leaves its process in an unknown state."""
+    def __init__(self, kind: type[Trainable]) -> None:
+        self.kind = kind
+
+    @property
+    def spoils(self) -> bool:
+        """Whether a run that fails leaves its process in an unknown state."""
+        return load_driver(self.kind).spoils
 
     def prepare(self, spec: Sweep) -> Any:
         """Return what the runs of `spec` read. Raises AblateError for what would fail every run."""
-        problems = dict.fromkeys(
-            problem
-            for arm in spec.all_arms
-            for problem in load_driver(spec.kind).check(cast(ExternalExperiment, spec.base(arm)))
-        )
+        driver, problems = load_driver(spec.kind), dict[Problem, None]()
+        for arm, experiment in _list_ends(spec):
+            found = driver.check(experiment)
+            problems |= dict.fromkeys(replace(one, path=locate(spec, arm, one.path)) for one in found)
         if problems:
             raise ConfigError([*problems], f"sweep {spec.name}")
 
     def fingerprint(self, spec: Sweep, prepared: Any) -> dict[str, str]:
         """Return input -> SHA-256, for the inputs of the runs besides their settings."""
         driver = load_driver(spec.kind)
-        every = [driver.fingerprint(cast(ExternalExperiment, spec.base(arm))) for arm in spec.all_arms]
+        every = [driver.fingerprint(experiment) for _, experiment in _list_ends(spec)]
         return {name: digest for inputs in every for name, digest in inputs.items()}
 
     def describe_arms(
@@ -51,6 +57,7 @@ class Runner:
 
     def settle(self, threads: int) -> None:
         """Import what runs need, and set the threads that each computes on."""
+        load_driver(self.kind).settle(threads)
 
     def train(self, experiment: Trainable, place: Place, hooks: Hooks, updates: int | None) -> Result:
         """Run `experiment` (as a rung, so many `updates`) and return its result."""
@@ -60,9 +67,20 @@ class Runner:
         """Free the memory of the previous run."""
 
 
+def _list_ends(spec: Sweep) -> Iterator[tuple[str, ExternalExperiment]]:
+    """Yield each arm with its experiment at the first values of its search, and at the other ends and values of each
+    setting that is searched."""
+    for arm in spec.all_arms:
+        corners = spec.corners(arm)
+        first = {path: values[0] for path, values in corners.items()}
+        points = [first, *({**first, path: value} for path, values in corners.items() for value in values[1:])]
+        for point in points:
+            yield arm, cast(ExternalExperiment, spec.at(arm, point))
+
+
 def load_runner(kind: type[Trainable]) -> Runner:
     """Return the runner of a kind of experiments. That of Ablate's own trainer imports torch."""
     if not kind.is_own:
-        return Runner()
+        return Runner(kind)
     runner: Runner = import_module("ablate.scheduler.own_runs").RUNNER
     return runner

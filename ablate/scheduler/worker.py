@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ChangedInputsError, RunFailed, StoreError, SweepError, TakenOverError
-from ablate.config.formatting import format_duration
+from ablate.config.formatting import format_duration, join_words
 from ablate.distributed import ranks
 from ablate.distributed.signals import handle_signals
 from ablate.experiment.metrics import list_parts, name_in_mlflow, read_metric
@@ -169,8 +169,13 @@ class Worker:
         own = {other: self.queue.read_notes(other).get(INPUTS, {}) for other in self.spec.all_arms}
         known = {name: digest for inputs in own.values() for name, digest in inputs.items()}
         if changes := list_changed_inputs(known, now):
-            raise self._explain_changes("Data or a model", changes)
-        if now.keys() - known.keys():
+            raise self._explain_changes("Data, code or a model", changes)
+        if new := now.keys() - known.keys():
+            if self.spec.kind.imports_inputs:
+                raise SweepError(
+                    f"{self.title} names {join_words(sorted(new))}, which the command that began it has not seen: "
+                    "nothing of it was imported. Whoever trusts it begins the sweep from its file: ablate sweep."
+                )
             do_locked(self.queue.storage, lambda: self.queue.note_inputs(arm, now))
 
     def _report(self, task: Task, step: int, metrics: Mapping[str, float], items: int) -> bool:

@@ -49,7 +49,7 @@ class CommandDriver(Driver):
     def check(self, experiment: CommandExperiment) -> list[Problem]:
         folder, program = Path(experiment.cwd), shlex.split(experiment.run)[0]
         if not folder.is_dir():
-            return [Problem("experiment.cwd", f"there is no such folder in {Path.cwd()}", experiment.cwd)]
+            return [Problem("cwd", f"there is no such folder in {Path.cwd()}", experiment.cwd)]
         if list_placeholders(program):
             return []
         path = {**os.environ, **experiment.env}.get("PATH")
@@ -57,7 +57,7 @@ class CommandDriver(Driver):
             path, program = None, str(folder.absolute() / program)
         if shutil.which(program, path=path):
             return []
-        return [Problem("experiment.run", "there is no such program, or it is not executable", program)]
+        return [Problem("run", "there is no such program, or it is not executable", program)]
 
     def fingerprint(self, experiment: CommandExperiment) -> dict[str, str]:
         """Return file -> SHA-256, of the files that the command names, such as its script."""

@@ -62,8 +62,14 @@ class ExternalRun:
 class Driver:
     """Checks and runs experiments of one kind of `ablate.experiment.trainable.experiments`."""
 
+    spoils = False
+    """Whether a run that fails leaves its process in an unknown state."""
+
+    def settle(self, threads: int) -> None:
+        """Import what runs need, and set the threads that each computes on, where that is this process."""
+
     def check(self, experiment: Any) -> list[Problem]:
-        """Return what would fail every run of `experiment` on this machine."""
+        """Return what would fail every run of `experiment` on this machine, at the paths of its fields and settings."""
         return []
 
     def fingerprint(self, experiment: Any) -> dict[str, str]:

@@ -109,6 +109,16 @@ BARE: dict[str, Any] = {
 """Arguments of a Lightning Trainer without logger, checkpoints, bars and samplers of its own."""
 
 
+def quieten() -> None:
+    """Silence what Lightning would tell of every run again."""
+    # messages on hardware and data loaders, which would be repeated for every trial of a sweep; the last logger's are
+    # on sums over two dimensions of a mesh, of which only the scalar norm of the gradient is one
+    for logger in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "torch.distributed.tensor"):
+        logging.getLogger(logger).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"lightning\..*")
+    warnings.filterwarnings("ignore", message=r".*(does not have many workers|TF32|isinstance\(treespec).*")
+
+
 def build_trainer(
     experiment: Experiment,
     precision: str,
@@ -120,12 +130,7 @@ def build_trainer(
 ) -> Trainer:
     """Return the Lightning Trainer: on one device, or by `strategy` on one for each rank of a group; only `callbacks`
     handle metrics, checkpoints and progress, and `loggers` receive what they log. `more`: its further arguments."""
-    # messages on hardware and data loaders, which would be repeated for every trial of a sweep; the last logger's are
-    # on sums over two dimensions of a mesh, of which only the scalar norm of the gradient is one
-    for logger in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "torch.distributed.tensor"):
-        logging.getLogger(logger).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"lightning\..*")
-    warnings.filterwarnings("ignore", message=r".*(does not have many workers|TF32|isinstance\(treespec).*")
+    quieten()
     from lightning.pytorch import Trainer
 
     config, profiler = experiment.trainer, None

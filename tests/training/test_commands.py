@@ -203,9 +203,9 @@ def test_environment_and_folder_are_those_of_the_file(run, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"run": "no-such-program {seed}"}, "experiment.run: there is no such program, or it is not executable"),
-        ({"run": "./no-such-program"}, "experiment.run: there is no such program"),
-        ({"run": "python3 x.py", "cwd": "/no/such"}, "experiment.cwd: there is no such folder"),
+        ({"run": "no-such-program {seed}"}, "run: there is no such program, or it is not executable"),
+        ({"run": "./no-such-program"}, "run: there is no such program"),
+        ({"run": "python3 x.py", "cwd": "/no/such"}, "cwd: there is no such folder"),
         ({"run": "ls {seed}"}, ""),
     ],
 )

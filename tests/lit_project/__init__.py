@@ -1,0 +1,1 @@
+"""A project of somebody else, with the constructors that public ones have."""
