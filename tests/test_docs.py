@@ -90,6 +90,7 @@ def example_files(registries, tmp_path, monkeypatch):
         for text in (TEXTS["docs/how-to/extend.md"], TEXTS["docs/how-to/sweep.md"], TEXTS.get(page, "")):
             for _, title, body in list_blocks(text):
                 if title:
+                    (tmp_path / title).parent.mkdir(exist_ok=True)
                     (tmp_path / title).write_text(body, encoding="utf-8")
 
     return write

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ablate import tracking
-from ablate.config.errors import Problem, RunFailed, did_you_mean
+from ablate.config.errors import ChangedInputsError, Problem, RunFailed, did_you_mean
 from ablate.config.formatting import join_words
 from ablate.data.files import fingerprint_files
 from ablate.experiment.lightning_module import OWN, LightningExperiment
@@ -369,11 +369,13 @@ def _list_names(value: Any) -> Iterator[str]:
 
 def _find_sources(name: str) -> dict[str, list[Path]]:
     """Return the package or file in which PACKAGE.MODULE.NAME is -> its Python files, without importing it; {} for what
-    is installed, or not there."""
+    is installed. Raises ChangedInputsError if it is not there."""
     root = name.partition(".")[0]
     if (found := PathFinder.find_spec(root, [*sys.path, str(Path.cwd())])) is None:
-        return {}
-    folders = [Path(folder) for folder in found.submodule_search_locations or ()]
+        raise ChangedInputsError(
+            f"{root} of {name} is neither in {Path.cwd()} nor installed: start workers in the folder of the project."
+        )
+    folders = {Path(folder).resolve() for folder in found.submodule_search_locations or ()}  # without __init__.py more
     files = sorted(file for folder in folders for file in folder.rglob("*.py"))
     files += [Path(found.origin)] if found.origin and not folders else []
     installed = {sysconfig.get_path(key) for key in ("purelib", "platlib", "stdlib")}

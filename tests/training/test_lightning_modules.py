@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ablate import tracking
-from ablate.config.errors import RunFailed
+from ablate.config.errors import ChangedInputsError, RunFailed
 from ablate.experiment.tree import build_experiment
 from ablate.training import lightning_modules
 from ablate.training.external import run_external
@@ -194,11 +194,17 @@ def test_code_that_is_not_installed_is_hashed_without_being_imported(store, monk
     named = experiment(module="of_mine.models.Net", data="torch.Tensor", x=[{"y": net}], trainer={"callbacks": [net]})
     before = lightning_modules.DRIVER.fingerprint(named)
     assert before.keys() == {"package of_mine", "file single.py"}
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [str(tmp_path), *sys.path])  # as of a process that has imported from there
+        assert lightning_modules.DRIVER.fingerprint(named) == before
     file.write_text("raise SystemExit('changed')")
     after = lightning_modules.DRIVER.fingerprint(named)
     assert after["package of_mine"] != before["package of_mine"]
     assert after["file single.py"] == before["file single.py"]
     assert not {"of_mine", "single"} & sys.modules.keys()
+    monkeypatch.chdir(store)
+    with pytest.raises(ChangedInputsError, match=r"of_mine of of_mine\.models\.Net is neither in .* nor inst"):
+        lightning_modules.DRIVER.fingerprint(named)
 
 
 @pytest.mark.parametrize(
