@@ -49,7 +49,11 @@ def test_an_end_is_one_where_a_value_beyond_it_is_accepted():
     assert [axis.find_end(place) for place in (0, 0.05, 1, 2.95, 3)] == ["", "", "", "upper", "upper"]
     assert [axis.find_end(3, beyond=steps) for steps in (0, 1)] == ["upper", ""]
     assert axis.find_end(5, beyond=2) == "upper"  # extended to the last, and still there
-    assert [axis.find_end(2.3, tried) for tried in ((0.5, 1, 2.3), (1, 2.3, 2.7), (0.5, 2.3))] == ["upper", "", ""]  # nothing lies between
+    assert [axis.find_end(2.3, tried) for tried in ((0.5, 1, 2.3), (1, 2.3, 2.7), (0.5, 2.3))] == [
+        "upper",
+        "",
+        "",
+    ]  # nothing lies between
     assert axis.find_end(1.9, (0.5, 1, 1.9)) == ""  # the end is more than a step away
     bounded = Axis.of([0.25, 0.5, 0.75, 1.0], 4).extend(2, lambda alpha: 0 <= alpha <= 1)
     assert (bounded.before, bounded.find_end(3), bounded.find_end(0), bounded.find_end(-1, before=1)) == (
