@@ -120,6 +120,7 @@ def test_a_study_of_optuna(tmp_path):
 @pytest.fixture
 def event_files(tmp_path):
     """Folders of TensorBoard, ARM-sSEED, with Lightning's settings; one of them is shorter."""
+    pytest.importorskip("tensorboard", reason="pip install tensorboard")
     from torch.utils.tensorboard import SummaryWriter
 
     for arm, values in (("pre", PRE), ("post", [*POST, 5.0])):
@@ -190,6 +191,7 @@ def list_records(name, config, losses, ends=True, padding=""):
 
 
 def test_offline_runs_of_wandb(tmp_path):
+    pytest.importorskip("wandb", reason="pip install wandb")
     for arm, values in (("pre", PRE), ("post", POST)):
         for seed, value in enumerate(values):
             config = {"arm": f'"{arm}"', "seed": str(seed)}
