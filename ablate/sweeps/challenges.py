@@ -16,6 +16,7 @@ from ablate.sweeps.search.space import Range
 from ablate.sweeps.search_edges import find_end, find_extent, name_edges
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.verdict.comparison import Claim
+from ablate.verdict.outcomes import find_noise
 from ablate.verdict.valley import NOTHING, Place, Rival, Valley, list_rivals
 
 MOST_CHOICES = 2
@@ -45,11 +46,22 @@ def build_valley(record: SweepRecord, arm: str) -> Valley:
         placed = {place: read_outcomes(record, record.runs.replace(own)) for place, own in runs.items()}
         chosen = _place(record, arm, settled.params, settled.params)
         maximize = spec.objective.direction == "maximize"
-        record.memo[key] = list_rivals(placed, chosen, spans, spec.choosing_seeds(arm), maximize)
+        seeds, noise = spec.choosing_seeds(arm), _measure_noise(record)
+        record.memo[key] = list_rivals(placed, chosen, spans, seeds, maximize, noise)
     rivals: tuple[Rival, ...] = record.memo[key]
     tried = {run.number for run in record.runs.select(arm, CHALLENGE)}
     can_try = len(tried) < spec.challenge.trials and bool(_list_untried(record, arm, rivals))
     return Valley(rivals, can_try or bool(_list_unfinished(record, arm)), edge)
+
+
+def _measure_noise(record: SweepRecord) -> tuple[float, float]:
+    """Return the variance of a run's own noise on fresh seeds, without the effects of seeds, and its degrees of
+    freedom: few runs choose settings, and their noise may be low by chance."""
+    ended = [read_outcomes(record, record.fresh(arm)) for arm in record.chosen]
+    ended = [own for own in ended if any(one.trained for one in own.values())]
+    seeds = [seed for seed in ended[0] if all(seed in own and own[seed].trained for own in ended)] if ended else []
+    rows = [[own[seed].value or 0.0 for seed in seeds] for own in ended]
+    return find_noise(rows), float((len(rows) - 1) * (len(seeds) - 1))
 
 
 def _list_untried(record: SweepRecord, arm: str, rivals: Iterable[Rival]) -> list[tuple[Rival, dict[str, Any]]]:

@@ -117,7 +117,7 @@ def race(
             rows = [[*row, sign * (values[i] or 0.0)] for i, row in zip(racing, rows, strict=True)]
         means = [math.fsum(row) / len(row) if row else math.inf for row in rows]
         best = min(range(len(racing)), key=lambda k: (means[k], sign * (values[racing[k]] or 0.0)))
-        margin = 2 * math.sqrt(2 * _find_noise(rows, means) / max(len(rows[0]), 1))
+        margin = 2 * math.sqrt(2 * find_noise(rows) / max(len(rows[0]), 1))
         close = [i for i, mean in zip(racing, means, strict=True) if mean - means[best] <= margin]
         if len(close) < 2 or count == len(seeds) or (effect is not None and margin < effect / 2):
             return needed, racing[best]
@@ -127,17 +127,20 @@ def race(
     raise ValueError(f"{least} seeds are needed, and there are {len(seeds)}")
 
 
-def _find_noise(rows: Sequence[Sequence[float]], means: Sequence[float]) -> float:
-    """Return the variance of a run's own noise, from candidates (rows) on the same seeds (columns)."""
-    columns = len(rows[0])
-    if columns < 2 or len(rows) < 2:
+def find_noise(rows: Sequence[Sequence[float]]) -> float:
+    """Return the variance of a run's own noise, from settings (rows) on the same seeds (columns), without the effects
+    of both; 0 for fewer than two of either."""
+    if len(rows) < 2 or len(rows[0]) < 2:
         return 0.0
-    middles = [math.fsum(row[j] for row in rows) / len(rows) for j in range(columns)]
+    means = [math.fsum(row) / len(row) for row in rows]
+    middles = [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
     grand = math.fsum(means) / len(means)
     rest = [
-        (row[j] - mean - middles[j] + grand) ** 2 for row, mean in zip(rows, means, strict=True) for j in range(columns)
+        (value - mean - middle + grand) ** 2
+        for row, mean in zip(rows, means, strict=True)
+        for value, middle in zip(row, middles, strict=True)
     ]
-    return math.fsum(rest) / ((columns - 1) * (len(rows) - 1))
+    return math.fsum(rest) / ((len(middles) - 1) * (len(means) - 1))
 
 
 def choose_candidate(values: Sequence[float], outcomes: Sequence[Mapping[int, Outcome]], maximize: bool = False) -> int:

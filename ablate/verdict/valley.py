@@ -71,6 +71,7 @@ def list_rivals(
     spans: Sequence[tuple[float, float]],
     seeds: Sequence[int],
     maximize: bool = False,
+    noise: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[Rival, ...]:
     """Return all places near the chosen one, and near a clearly better one that was tried, and the tried ones further
     away, with what they promise.
@@ -81,6 +82,7 @@ def list_rivals(
         spans: the lowest and the highest place that are allowed, for each parameter.
         seeds: the seeds on which the choice was made.
         maximize: whether a higher objective is better.
+        noise: the least variance of a run's own noise, as measured elsewhere, and its degrees of freedom.
     """
     runs = {place: dict(sorted(runs[place].items())) for place in sorted(runs)}  # whichever ended first
     sign = -1.0 if maximize else 1.0
@@ -91,10 +93,11 @@ def list_rivals(
         if place not in failed
     }
     known[chosen] = {seed: sign * (o.value or 0.0) for seed, o in runs.get(chosen, {}).items() if o.trained}
-    model, rivals = _list_near(known, failed, [chosen], spans, seeds)
+    model, rivals = _list_near(known, failed, [chosen], spans, seeds, noise)
     better = [rival for rival in rivals if rival.tried and rival.reach(-_CLEARLY) > 0]
     if better:
-        model, rivals = _list_near(known, failed, [chosen, max(better, key=lambda r: r.gain).place], spans, seeds)
+        centres = [chosen, max(better, key=lambda rival: rival.gain).place]
+        model, rivals = _list_near(known, failed, centres, spans, seeds, noise)
     near = {chosen, *(rival.place for rival in rivals)}
     for place in [place for place in known if place not in near]:  # beyond the quadratic, only its own runs tell
         both = [seed for seed in known[place] if seed in known[chosen]]
@@ -110,13 +113,14 @@ def _list_near(
     centres: Sequence[Place],
     spans: Sequence[tuple[float, float]],
     seeds: Sequence[int],
+    noise: tuple[float, float],
 ) -> tuple[_Surface, list[Rival]]:
     """Return the surface around `centres`, the first of which is the chosen place, and the other places there."""
     import numpy as np
 
     chosen = centres[0]
     near = {p: own for p, own in known.items() if min(_distance(p, centre) for centre in centres) <= WINDOW + 1e-9}
-    model = _Surface(near, chosen)
+    model = _Surface(near, chosen, noise)
     around = dict.fromkeys(place for centre in centres for place in _list_places(centre, spans))
     free = [p for p in around if not any(_distance(p, other) < 1e-6 for other in (*near, *failed))]
     places = [*(place for place in near if place != chosen), *free]
@@ -153,7 +157,7 @@ class _Surface:
     is what runs at the same place differ by, once their seeds are taken out. Where the runs fit the surface worse than
     all that allows, as at a cliff or with outliers, its variances grow by as much (Birge 1932, Phys. Rev. 40, 207)."""
 
-    def __init__(self, near: Mapping[Place, Mapping[int, float]], chosen: Place) -> None:
+    def __init__(self, near: Mapping[Place, Mapping[int, float]], chosen: Place, least: tuple[float, float]) -> None:
         import numpy as np
 
         rows = [(place, seed, value) for place, own in near.items() for seed, value in own.items()]
@@ -172,6 +176,8 @@ class _Surface:
         rest = values - saturated @ (np.linalg.pinv(saturated, rcond=1e-9) @ values)
         self.freedom = float(len(rows) - np.linalg.matrix_rank(saturated, tol=1e-8)) if rows else 0.0
         self.variance = float(rest @ rest) / self.freedom if self.freedom > 0 else math.inf
+        if least[0] > self.variance:
+            self.variance, self.freedom = least
         design = np.hstack([self._blocks, self._expand(self._at)])
         plain = np.linalg.pinv(design, rcond=1e-9)
         self._known = (plain @ design)[len(seeds) :, len(seeds) :]  # what the runs determine

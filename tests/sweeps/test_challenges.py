@@ -2,8 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
+from ablate.sweeps import challenges
 from ablate.sweeps.comparison import list_claims
 from ablate.sweeps.runs import CHALLENGE, EXTENSION, FRESH
 from ablate.sweeps.spec.sweep import Sweep
@@ -105,3 +107,15 @@ def test_every_sweep_ends_and_changes_a_choice_at_most_twice(steep):
         for arm in ARMS:
             assert len({run.number for run in record.runs.select(arm, FRESH)}) <= 3
             assert len({run.number for run in record.runs.select(arm, CHALLENGE)}) <= 6
+
+
+def test_the_noise_of_a_surface_is_at_least_that_of_fresh_seeds(monkeypatch):
+    """The residuals of arms and seeds, as numpy has them."""
+    given = []
+    monkeypatch.setattr(challenges, "list_rivals", lambda *args: given.append(args[-1]) or ())
+    record = run({"pre": 4e-3, "post": 4e-3}, floors={"post": 0.1})
+    values = np.array([[outcome.value for outcome in record.fresh(arm).outcomes().values()] for arm in ARMS])
+    rest = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
+    variance, freedom = given[-1]
+    assert variance == pytest.approx((rest**2).sum() / freedom)
+    assert freedom == 7

@@ -104,6 +104,15 @@ def test_nothing_is_known_where_nothing_was_run():
     assert not any(rival.tried for rival in one)
 
 
+def test_noise_that_is_low_by_chance_is_raised_to_what_was_measured():
+    runs = run(bowl, [-2, -1, 0, 1, 2], sd=1e-3)
+    plain = find(list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS), 1)
+    raised = find(list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS, noise=(1e-2, 9.0)), 1)
+    assert (plain.freedom, raised.freedom) == (8, 9)
+    assert raised.variance > 100 * plain.variance
+    assert find(list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS, noise=(1e-9, 9.0)), 1) == plain
+
+
 def test_an_outlier_makes_the_surface_less_certain():
     runs = run(bowl, [-2, -1, 0, 1, 2])
     far = {**runs, (1.5,): {SEEDS[0]: Outcome("trained", 5.0)}}
