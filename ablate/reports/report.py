@@ -19,7 +19,6 @@ from ablate.reports.plain_values import to_plain, trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.section import Document
 from ablate.reports.sections import PARTS, build_document
-from ablate.reports.speed import speed_to_plain
 from ablate.reports.storing import render_page, store_report, write_report
 from ablate.reports.verdict_sections import candidates_to_plain, tries_to_plain
 from ablate.scheduler.storage import read_sweep
@@ -98,8 +97,8 @@ class Report(ReportData):
             "candidates": candidates_to_plain(record, arm),
             "challenge": tries_to_plain(record, arm),
             "compute": to_plain(asdict(self.costs[arm])) if arm in self.costs else None,
-            "speed": to_plain(speed_to_plain(self.speeds.get(arm))),
-            "target_speed": to_plain(speed_to_plain(self.times.get(arm))),
+            "speed": to_plain(asdict(self.speeds[arm])) if arm in self.speeds else None,
+            "target_speed": to_plain(asdict(self.times[arm])) if arm in self.times else None,
             "sensitivity": asdict(sensitivity) if sensitivity else None,
         }
 

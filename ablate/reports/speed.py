@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from ablate.config.formatting import count_decimals, format_count, format_duration, format_range, join_words
@@ -14,7 +13,7 @@ from ablate.plots.marks import Interval, Mark, Span, Text
 from ablate.plots.style import PALETTE
 from ablate.reports.labels import name_items
 from ablate.reports.section import NOTHING, Column, Section, Table, words
-from ablate.sweeps.budgets import FLOPS, ITEMS, SECONDS, find_budget, list_early, refuse_seconds
+from ablate.sweeps.budgets import AXES, FLOPS, ITEMS, SECONDS, find_budget, list_early, refuse_seconds
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.speed import Speed
 from ablate.verdict.speed import Median, Share
@@ -106,7 +105,7 @@ def _tabulate(record: SweepRecord, speeds: Speeds) -> Section:
         if not any(speed.pairs for speed in rows):
             text = f"There is no seed on which both an arm and {record.spec.compared_with} trained."
         return Section(title, sentences=[text])
-    axes = [axis for axis in (ITEMS, FLOPS, SECONDS) if any(axis in speed.shares for speed in rows)]
+    axes = [axis for axis in AXES if any(axis in speed.shares for speed in rows)]
     columns = [
         words("arm", speeds),
         Column("n", [_format_pairs(speed) for speed in rows]),
@@ -159,7 +158,8 @@ def _explain(record: SweepRecord, speeds: Speeds, goal: str) -> Iterator[str]:
             "It is claimed if the whole interval is below 1, the baseline is shown to be behind when the arm is there, "
             "and the arm failed on no more seeds; it is one of the comparisons that share the error of 5 %."
         )
-        if missed := [name for name, met in _find_met(record, speeds).items() if not met]:
+        met = {arm: speed.is_reached for arm, speed in speeds.items()} | {baseline: any(one.shares for one in rows)}
+        if missed := [name for name, is_met in met.items() if not is_met]:
             yield f"The mean of {join_words(missed)} does not reach it, so there is no share to state."
     yield (
         "reached: seeds on which the arm comes there and stays; median: over all seeds, of the share of "
@@ -189,12 +189,6 @@ def _explain(record: SweepRecord, speeds: Speeds, goal: str) -> Iterator[str]:
         )
 
 
-def _find_met(record: SweepRecord, speeds: Speeds) -> dict[str, bool]:
-    """Return arm, or the baseline -> whether its mean reaches the target."""
-    met = {arm: speed.is_reached for arm, speed in speeds.items()}
-    return {**met, record.spec.compared_with: any(speed.shares for speed in speeds.values())}
-
-
 # ---------------------------------------------------------------------------------------------------- figure
 
 
@@ -203,8 +197,9 @@ def draw_speeds(record: SweepRecord, speeds: Speeds, times: Speeds) -> Figure | 
     goals = [known for known in (speeds, times) if any(speed.shares for speed in known.values())]
     if not goals:
         return None
-    looks = dict(zip((ITEMS, FLOPS, SECONDS), zip(PALETTE, ("o", "D", "s"), strict=False), strict=False))
+    looks = dict(zip(AXES, zip(PALETTE, ("o", "D", "s"), strict=False), strict=False))
     known = [share for goal in goals for speed in goal.values() for share in speed.shares.values()]
+    shown = {axis for goal in goals for speed in goal.values() for axis in speed.shares}
     most = 1.1 * max(
         [1.0, *(end for share in known for end in (share.value, share.high, share.low) if end is not None)]
     )
@@ -230,24 +225,12 @@ def draw_speeds(record: SweepRecord, speeds: Speeds, times: Speeds) -> Figure | 
         "The cost of each arm until the mean of its curves over fresh seeds reaches the goal and stays there, over the "
         "cost of the baseline, with intervals at the level of the verdict. An arrow: the interval extends beyond the "
         "axis.",
-        list_entries(
-            {
-                name_axis(record, axis): looks[axis]
-                for axis in looks
-                if any(axis in s.shares for g in goals for s in g.values())
-            },
-            "",
-        ),
+        list_entries({name_axis(record, axis): look for axis, look in looks.items() if axis in shown}, ""),
         (5.5 * len(goals) + 2, 1.8 + 0.6 * max(map(len, goals))),
     )
 
 
 # ---------------------------------------------------------------------------------------------------- plain values
-
-
-def speed_to_plain(speed: Speed | None) -> dict[str, Any] | None:
-    """Return the speed of an arm, for JSON; null for an end that is not known, or infinite."""
-    return asdict(speed) if speed else None
 
 
 def cost_to_plain(record: SweepRecord) -> dict[str, Any]:

@@ -3,9 +3,9 @@ storage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import fmean
 
 from ablate.config.formatting import count_noun
 from ablate.sweeps.records import SweepRecord
@@ -38,23 +38,22 @@ def find_updates(run: Run, cost: float, axis: str) -> float:
 def read_at(run: Run, updates: float) -> float | None:
     """Return the objective of `run` after so many updates, interpolated between two validations; None before the
     first, and beyond its end."""
-    known = sorted(run.curve.items())
     if run.value is not None and abs(updates - run.step) <= 1e-9 * run.step:
         return run.value
-    for (left, before), (right, after) in pairwise(known):
+    for (left, before), (right, after) in pairwise(sorted(run.curve.items())):
         if left <= updates <= right:
             return before + (after - before) * (updates - left) / (right - left)
     return None
 
 
-def list_compared(record: SweepRecord) -> list[Run]:
+def _list_compared(record: SweepRecord) -> list[Run]:
     """Return the runs on which a verdict rests, those that have come to their end."""
     return [run for run in record.runs if run.stage not in CHOOSING and run.status == "completed"]
 
 
 def refuse_seconds(record: SweepRecord) -> str:
     """Return why the seconds of a sweep's runs are not comparable, as a clause; '' if they are."""
-    runs = list_compared(record)
+    runs = _list_compared(record)
     unknown = sum("seconds_per_update" not in run.costs or "company" not in run.costs for run in runs)
     if unknown:
         return f"{unknown} of {count_noun(len(runs), 'run')} were interrupted, or did not record their seconds"
@@ -73,7 +72,7 @@ def find_budget(record: SweepRecord) -> float | None:
     if axis == "end" or (axis == SECONDS and refuse_seconds(record)):
         return None
     if "budget" not in record.memo:
-        costs = [find_cost(run, run.step, axis) for run in list_compared(record)]
+        costs = [find_cost(run, run.step, axis) for run in _list_compared(record)]
         record.memo["budget"] = None if None in costs else min((cost for cost in costs if cost), default=None)
     budget: float | None = record.memo["budget"]
     return budget
@@ -106,10 +105,6 @@ def list_early(record: SweepRecord) -> dict[str, float]:
     if budget is None:
         return {}
     shares: dict[str, list[float]] = {}
-    for run in list_compared(record):
+    for run in _list_compared(record):
         shares.setdefault(run.arm, []).append(find_updates(run, budget, axis) / run.step)
-    return {arm: _average(own) for arm, own in shares.items() if _average(own) < 0.995}
-
-
-def _average(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return {arm: mean for arm, own in shares.items() if (mean := fmean(own)) < 0.995}

@@ -44,7 +44,7 @@ def compare_record(record: SweepRecord) -> dict[str, Compared]:
     if not fresh and any(one.found for one in arms.values()):
         return {}
     others = len(list_earlier_pairs(record)) + record.scored
-    return compare_arms(spec, arms, _find_resolution(record), others)
+    return compare_arms(spec, arms, measure_resolution(record), others)
 
 
 def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
@@ -52,7 +52,7 @@ def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
     for, and where none was run yet."""
     if not record.spec.contrasts or not compare_record(record):
         return {}
-    return compare_effects(record.spec, collect_outcomes(record), _find_resolution(record), record.scored)
+    return compare_effects(record.spec, collect_outcomes(record), measure_resolution(record), record.scored)
 
 
 def list_claims(record: SweepRecord) -> dict[str, Claim]:
@@ -101,7 +101,8 @@ def _list_rules(spec: Sweep, resolution: float, others: int) -> dict[str, Any]:
     }
 
 
-def _find_resolution(record: SweepRecord) -> float:
+def measure_resolution(record: SweepRecord) -> float:
+    """Return 1/N of an objective that counts N items, such as accuracy; 0: it does not count."""
     return find_resolution(record.spec.objective.metric, record.score_items, record.validation_items)
 
 

@@ -4,10 +4,9 @@ and seconds. Nothing here accesses a storage."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ablate.experiment.metrics import find_resolution
 from ablate.sweeps.budgets import (
     AXES,
     FLOPS,
@@ -19,10 +18,10 @@ from ablate.sweeps.budgets import (
     read_at,
     refuse_seconds,
 )
-from ablate.sweeps.comparison import collect_outcomes, compare_record
+from ablate.sweeps.comparison import collect_outcomes, compare_record, measure_resolution
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Run
-from ablate.verdict.comparison import Compared
+from ablate.verdict.comparison import Compared, FreshOutcomes
 from ablate.verdict.intervals import bound_mean, least_sd_of_difference
 from ablate.verdict.speed import (
     Curve,
@@ -32,7 +31,7 @@ from ablate.verdict.speed import (
     bound_median,
     find_reach,
     find_time,
-    is_confirmed,
+    is_behind,
 )
 
 
@@ -84,50 +83,42 @@ def compare_speeds(record: SweepRecord) -> dict[str, Speed]:
     """Return arm -> how soon it reaches the final objective of its baseline; empty before there is a verdict. That it
     does so sooner is claimed of an arm whose verdict is better, and needs no error of its own. Empty where the cost of
     a step is not known."""
-    if not record.spec.is_own:
-        return {}
-    return {
-        arm: _compare(record, arm, compared, pairs) for arm, (compared, pairs) in _pair_arms(record).items() if pairs
-    }
+    return _compare_all(record, None) if record.spec.is_own else {}
 
 
 def compare_times(record: SweepRecord) -> dict[str, Speed]:
     """Return arm -> how soon it reaches the target of the file, relative to its baseline; empty without one, and before
     there is a verdict. That it does so sooner is one comparison of the family."""
-    if record.spec.target is None:
-        return {}
-    return {
-        arm: _compare_to_target(record, arm, compared, pairs)
-        for arm, (compared, pairs) in _pair_arms(record).items()
-        if pairs
-    }
+    return {} if record.spec.target is None else _compare_all(record, record.spec.target)
 
 
-def _pair_arms(record: SweepRecord) -> dict[str, tuple[Compared, list[_Pair]]]:
-    """Return arm -> its comparison, and its trainings up to the last look."""
-    if "pairs" not in record.memo:
-        outcomes, paired = collect_outcomes(record), {}
-        for arm, compared in compare_record(record).items():
-            baseline = record.spec.baselines[arm]
-            if arm == baseline or compared.versus is None:
-                continue
-            own, other = ({run.seed: run for run in record.fresh(name)} for name in (arm, baseline))
-            ended, base = outcomes[arm].outcomes, outcomes[baseline].outcomes
-            common = [seed for seed in ended if seed in base][: compared.looks.sizes[-1] if compared.looks else None]
-            paired[arm] = (
-                compared,
-                [
-                    _Pair(
-                        own[seed] if ended[seed].trained else None,
-                        other[seed] if base[seed].trained else None,
-                        base[seed].value or 0.0,
-                    )
-                    for seed in common
-                ],
-            )
-        record.memo["pairs"] = paired
-    found: dict[str, tuple[Compared, list[_Pair]]] = record.memo["pairs"]
+def _compare_all(record: SweepRecord, target: float | None) -> dict[str, Speed]:
+    key = f"speeds to {target}"
+    if key not in record.memo:
+        outcomes = collect_outcomes(record)
+        paired = {arm: (one, _list_pairs(record, outcomes, arm, one)) for arm, one in compare_record(record).items()}
+        record.memo[key] = {arm: _compare(record, one, pairs, target) for arm, (one, pairs) in paired.items() if pairs}
+    found: dict[str, Speed] = record.memo[key]
     return found
+
+
+def _list_pairs(
+    record: SweepRecord, outcomes: Mapping[str, FreshOutcomes], arm: str, compared: Compared
+) -> list[_Pair]:
+    """Return the trainings of an arm and its baseline up to the last look; none of an arm that is not compared."""
+    baseline = record.spec.baselines[arm]
+    if arm == baseline or compared.versus is None:
+        return []
+    own, other = ({run.seed: run for run in record.fresh(name)} for name in (arm, baseline))
+    ended, base = outcomes[arm].outcomes, outcomes[baseline].outcomes
+    return [
+        _Pair(
+            own[seed] if ended[seed].trained else None,
+            other[seed] if base[seed].trained else None,
+            base[seed].value or 0.0,
+        )
+        for seed in [seed for seed in ended if seed in base][: compared.looks.sizes[-1] if compared.looks else None]
+    ]
 
 
 def _find_end(record: SweepRecord, run: Run) -> float:
@@ -136,98 +127,118 @@ def _find_end(record: SweepRecord, run: Run) -> float:
     return run.step if budget is None else min(find_updates(run, budget, record.spec.compare.at), run.step)
 
 
-def _cut(run: Run, end: float) -> dict[float, float]:
-    """Return updates -> objective of `run` at its validations up to `end`, and there."""
-    curve: dict[float, float] = {step: value for step, value in run.curve.items() if step < end}
-    value = read_at(run, end)
-    return curve if value is None else {**curve, end: value}
-
-
-def _compare(record: SweepRecord, arm: str, compared: Compared, pairs: Sequence[_Pair]) -> Speed:
-    """Return how soon an arm reaches what its baseline ends at."""
+def _compare(record: SweepRecord, compared: Compared, pairs: Sequence[_Pair], target: float | None) -> Speed:
+    """Return how soon an arm reaches the target, relative to its baseline; None: what its baseline ends at."""
+    at, maximize = record.spec.compare.at, record.spec.objective.direction == "maximize"
     both = [(pair.own, pair.other, pair.value) for pair in pairs if pair.own and pair.other]
-    curves = [_cut(own, _find_end(record, own)) for own, _, _ in both]
-    reach = _find_reach(record, compared, curves, [value for _, _, value in both])
-    ends = [_find_end(record, other) for _, other, _ in both]
-    shares = _find_shares(record, compared, both, reach, ends) if reach else {}
-    if reach and record.spec.compare.at == SECONDS and SECONDS in shares:  # the test is repeated along seconds
-        shares[SECONDS] = _find_seconds(record, compared, both, curves) or shares[SECONDS]
-    times = [
-        (
-            find_time(_cut(pair.own, _find_end(record, pair.own)), pair.value, _maximizes(record))
-            if pair.own
-            else None,
-            _find_end(record, pair.other) if pair.other else None,
-        )
-        for pair in pairs
-    ]
-    claimable = (SECONDS,) if record.spec.compare.at == SECONDS else (ITEMS, FLOPS)
-    return _summarise(pairs, reach, curves, shares, claimable if compared.kind == "better" else (), None, times)
+
+    def cut(run: Run) -> dict[float, float]:
+        """Return updates -> objective of `run` at its validations up to where it is compared, and there."""
+        end = _find_end(record, run) if target is None else run.step
+        curve: dict[float, float] = {step: value for step, value in run.curve.items() if step < end}
+        value = read_at(run, end)
+        return curve if value is None else {**curve, end: value}
+
+    curves, claimable = [cut(own) for own, _, _ in both], tuple[str, ...]()
+    if target is None:
+        reach = _find_reach(record, compared, curves, [value for _, _, value in both])
+        shares = _find_shares(record, compared, both, reach, [_find_end(record, other) for _, other, _ in both])
+        if reach and at == SECONDS and SECONDS in shares:  # the test is repeated along seconds
+            shares[SECONDS] = _find_seconds(record, compared, both, curves) or shares[SECONDS]
+        if compared.kind == "better":
+            claimable = (SECONDS,) if at == SECONDS else (ITEMS, FLOPS)
+    else:
+        theirs = [cut(other) for _, other, _ in both]
+        reach, other = (find_reach(each, [target] * len(both), 0.0, maximize=maximize) for each in (curves, theirs))
+        if reach and _is_ahead(compared, both, reach.at, maximize):
+            claimable = (ITEMS, FLOPS)
+        shares = {}
+        if other and other.at is not None:
+            goals = [read_at(run, other.at) or 0.0 for _, run, _ in both]
+            reach = _find_reach(record, compared, curves, goals)
+            shares = _find_shares(record, compared, both, reach, [other.at] * len(both))
+    times: list[tuple[float | None, float | None]] = []
+    for pair in pairs:
+        own_time = find_time(cut(pair.own), pair.value if target is None else target, maximize) if pair.own else None
+        other_time = None
+        if pair.other:
+            other_time = (
+                _find_end(record, pair.other) if target is None else find_time(cut(pair.other), target, maximize)
+            )
+        times.append((own_time, other_time))
+    return Speed(
+        target,
+        seeds=len(pairs),
+        pairs=len(both),
+        reached=sum(own is not None for own, _ in times),
+        failed=sum(pair.own is None for pair in pairs),
+        other_failed=sum(pair.other is None for pair in pairs),
+        validations=min(map(len, curves), default=0),
+        updates=reach,
+        shares=shares,
+        claimed=tuple(axis for axis, share in shares.items() if axis in claimable and share.is_faster),
+        median=_find_median(pairs, times) if reach else None,
+    )
 
 
-def _compare_to_target(record: SweepRecord, arm: str, compared: Compared, pairs: Sequence[_Pair]) -> Speed:
-    """Return how soon an arm reaches the target, relative to its baseline."""
-    target, maximize = record.spec.target or 0.0, _maximizes(record)
-    both = [(pair.own, pair.other, pair.value) for pair in pairs if pair.own and pair.other]
-    ours = [_cut(own, own.step) for own, _, _ in both]
-    theirs = [_cut(other, other.step) for _, other, _ in both]
-    own, other = (find_reach(curves, [target] * len(both), 0.0, maximize=maximize) for curves in (ours, theirs))
-    reach, shares, claimable = own, dict[str, Share](), tuple[str, ...]()
-    if other and other.at is not None:
-        goals = [read_at(run, other.at) for _, run, _ in both]
-        reach = _find_reach(record, compared, ours, [goal or 0.0 for goal in goals])
-        shares = _find_shares(record, compared, both, reach, [other.at] * len(both)) if reach else {}
-        if own and own.at is not None and compared.versus and not compared.versus.failed > compared.versus.other_failed:
-            behind = [
-                (read_at(run, own.at) or 0.0) - (read_at(arm_run, own.at) or 0.0)
-                for arm_run, run, _ in both
-                if own.at <= run.step
-            ]
-            if is_confirmed(own, behind, compared.versus.level, maximize):
-                claimable = (ITEMS, FLOPS)
-    times = [
-        tuple(find_time(_cut(run, run.step), target, maximize) if run else None for run in (pair.own, pair.other))
-        for pair in pairs
-    ]
-    return _summarise(pairs, reach, ours, shares, claimable, target, times)
+def _find_median(pairs: Sequence[_Pair], times: Sequence[tuple[float | None, float | None]]) -> Median | None:
+    """Return the median over seeds of the share of tokens. `times`: for each, the updates after which the arm and the
+    baseline reach the goal; None: never, or it failed."""
+    ends = []
+    for pair, (own, other) in zip(pairs, times, strict=True):
+        if own is None and other is None:  # neither does, and which would be first is unknown
+            ends.append((0.0, math.inf))
+        elif own is None or pair.own is None:
+            ends.append((math.inf, math.inf))
+        else:
+            whole = find_cost(pair.other, other, ITEMS) if pair.other and other else None
+            ends.append(((find_cost(pair.own, own, ITEMS) or 0.0) / whole if whole else 0.0,) * 2)
+    return bound_median([low for low, _ in ends], [high for _, high in ends])
 
 
-def _maximizes(record: SweepRecord) -> bool:
-    return record.spec.objective.direction == "maximize"
+def _is_ahead(compared: Compared, both: Sequence[tuple[Run, Run, float]], at: float | None, maximize: bool) -> bool:
+    """Return whether the baseline is shown to be behind where the arm reaches the target, and the arm failed on no more
+    seeds."""
+    v = compared.versus
+    if at is None or v is None or v.failed > v.other_failed:
+        return False
+    there = [(read_at(other, at) or 0.0, read_at(own, at) or 0.0) for own, other, _ in both if at <= other.step]
+    return is_behind([theirs - ours for theirs, ours in there], v.level, maximize)
 
 
 def _find_reach(
     record: SweepRecord, compared: Compared, curves: Sequence[Curve], goals: Sequence[float]
 ) -> Reach | None:
-    resolution = find_resolution(record.spec.objective.metric, record.score_items, record.validation_items)
-    level, least = compared.versus.level if compared.versus else 0.0, least_sd_of_difference(resolution)
-    return find_reach(curves, goals, level, maximize=_maximizes(record), least_sd=least)
+    level, least = compared.versus.level if compared.versus else 0.0, least_sd_of_difference(measure_resolution(record))
+    return find_reach(curves, goals, level, maximize=record.spec.objective.direction == "maximize", least_sd=least)
 
 
 def _find_shares(
     record: SweepRecord,
     compared: Compared,
     both: Sequence[tuple[Run, Run, float]],
-    reach: Reach,
+    reach: Reach | None,
     ends: Sequence[float],
 ) -> dict[str, Share]:
     """Return axis -> the cost of the arm until `reach` over that of the baseline until its `ends`."""
-    shares = {}
+    shares: dict[str, Share] = {}
+    if reach is None:
+        return shares
     for axis in AXES:
         if axis == SECONDS and refuse_seconds(record):
             continue
-        whole = [find_cost(other, end, axis) for (_, other, _), end in zip(both, ends, strict=True)]
+        whole = [find_cost(other, end, axis) or 0.0 for (_, other, _), end in zip(both, ends, strict=True)]
         if any(find_cost(own, 1, axis) is None for own, _, _ in both) or not all(whole):
             continue
         if axis == SECONDS:
-            shares[axis] = _bound_seconds(compared, both, reach, [cost or 0.0 for cost in whole])
+            shares[axis] = _bound_seconds(compared, both, reach, whole)
             continue
-        own, base = both[0][0], whole[0] or 1.0  # by formula: the same for all seeds
-
-        def divide(updates: float | None, own: Run = own, base: float = base, axis: str = axis) -> float | None:
-            return None if updates is None else (find_cost(own, updates, axis) or 0.0) / base
-
-        shares[axis] = Share(divide(reach.at), divide(reach.low) or 0.0 if reach.low else 0.0, divide(reach.high))
+        own = both[0][0]  # by formula: the same for all seeds
+        value, low, high = (
+            None if updates is None else (find_cost(own, updates, axis) or 0.0) / whole[0]
+            for updates in (reach.at, reach.low or None, reach.high)
+        )
+        shares[axis] = Share(value, low or 0.0, high)
     return shares
 
 
@@ -257,57 +268,12 @@ def _find_seconds(
     budget = find_budget(record)
     if budget is None:
         return None
-    timed = [
-        {(find_cost(own, updates, SECONDS) or 0.0) / budget: value for updates, value in curve.items()}
-        for (own, _, _), curve in zip(both, curves, strict=True)
-    ]
-    places = [place for place in sorted(timed[0]) if place < 1 and all(min(one) <= place for one in timed)]
-    common = [{**{place: _interpolate(one, place) for place in places}, 1.0: one[max(one)]} for one in timed]
-    reach = _find_reach(record, compared, common, [value for _, _, value in both])
+    places = [(find_cost(both[0][0], updates, SECONDS) or 0.0) / budget for updates in curves[0]]
+    timed: list[dict[float, float]] = [{} for _ in both]
+    for curve, (own, _, _) in zip(timed, both, strict=True):
+        for place in places:
+            value = read_at(own, min(find_updates(own, place * budget, SECONDS), own.step))
+            if value is not None:
+                curve[place] = value
+    reach = _find_reach(record, compared, timed, [value for _, _, value in both])
     return Share(reach.at, reach.low, reach.high) if reach else None
-
-
-def _interpolate(curve: Curve, place: float) -> float:
-    """Return the value of a curve that begins before `place` and ends after it."""
-    left, right = max(x for x in curve if x <= place), min(x for x in curve if x >= place)
-    if left == right:
-        return curve[left]
-    return curve[left] + (curve[right] - curve[left]) * (place - left) / (right - left)
-
-
-def _summarise(
-    pairs: Sequence[_Pair],
-    reach: Reach | None,
-    curves: Sequence[Curve],
-    shares: dict[str, Share],
-    claimable: Sequence[str],
-    goal: float | None,
-    times: Sequence[tuple[float | None, ...]],
-) -> Speed:
-    """Return the speed of an arm. `times`: for each seed, the updates after which the arm and the baseline reach the
-    goal; None: never, or it failed."""
-    lowest, highest = list[float](), list[float]()
-    for pair, (own, other) in zip(pairs, times, strict=True):
-        if own is None and other is None:  # neither does, and which would be first is unknown
-            ends = 0.0, math.inf
-        elif own is None or pair.own is None:
-            ends = math.inf, math.inf
-        else:
-            whole = find_cost(pair.other, other, ITEMS) if pair.other and other else None
-            share = (find_cost(pair.own, own, ITEMS) or 0.0) / whole if whole else 0.0
-            ends = share, share
-        lowest.append(ends[0])
-        highest.append(ends[1])
-    return Speed(
-        goal,
-        seeds=len(pairs),
-        pairs=len(curves),
-        reached=sum(own is not None for own, _ in times),
-        failed=sum(pair.own is None for pair in pairs),
-        other_failed=sum(pair.other is None for pair in pairs),
-        validations=min((len(curve) for curve in curves), default=0),
-        updates=reach,
-        shares=shares,
-        claimed=tuple(axis for axis, share in shares.items() if axis in claimable and share.is_faster),
-        median=bound_median(lowest, highest) if reach else None,
-    )

@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from ablate.config.formatting import count_noun
 from ablate.verdict.failures import ALPHA, FailureShare, compare_failures, count_able, count_failures, smallest_p
@@ -69,20 +68,25 @@ class Pairing:
 
     def measure(self, alpha: float, resolution: float = 0.0) -> Versus:
         """Return the figures, with an error of `alpha` over all looks."""
-        return measure_pair(self, alpha, resolution)
-
-    @cached_property
-    def failure_p(self) -> float | None:
-        """The p-value of the exact sign test; None if no seed distinguishes the two."""
-        return compare_failures(*self.alone) if any(self.alone) else None
+        level = self.find_level(alpha)
+        failure_level = (
+            sign_levels(self.looks, alpha, self.discordant_at)[-1] if self.looks and any(self.alone) else 0.0
+        )
+        return Versus(
+            self.seeds,
+            self.failed,
+            self.other_failed,
+            compare_failures(*self.alone) if any(self.alone) else None,
+            failure_level,
+            self.estimate(level, resolution),
+            self.left_out,
+            level,
+            self._describe_typical(alpha, resolution),
+        )
 
     def find_level(self, alpha: float) -> float:
         """Return the level of the mean difference at the last look, for an error of `alpha` over all looks."""
         return nominal_levels(self.looks, alpha, self.pairs_at)[-1] if self.looks and self.ready else 0.0
-
-    def find_failure_level(self, alpha: float) -> float:
-        """Return the level of the sign test at the last look, for an error of `alpha` over all looks."""
-        return sign_levels(self.looks, alpha, self.discordant_at)[-1] if self.looks and any(self.alone) else 0.0
 
     def estimate(self, level: float, resolution: float = 0.0) -> Estimate | None:
         """Return the mean difference with its interval at `level`; None if there is no seed on which both trained. No
@@ -92,7 +96,7 @@ class Pairing:
         level = level if self.pairs >= LEAST else 0.0
         return bound_mean(self.differences, level, least_sd_of_difference(resolution), self.scale)
 
-    def describe_typical(self, alpha: float, resolution: float = 0.0) -> Typical | None:
+    def _describe_typical(self, alpha: float, resolution: float) -> Typical | None:
         """Return what the pairs show of their median, with an error of `alpha` over all looks; None where there is no
         verdict on them."""
         if not (self.looks and self.ready and self.pairs >= LEAST):
@@ -169,20 +173,8 @@ Kind = Literal[
 """The verdicts. `on most seeds`: of the typical seed, and not on average, as a tail shows."""
 UNCOMPARED: tuple[Kind, ...] = ("baseline", "cell")
 """Kinds of arms that are compared with none: a baseline, and the cells of a factorial, whose contrasts are compared."""
-DECIDED = frozenset(
-    (
-        "better",
-        "worse",
-        "equivalent",
-        "better on most seeds",
-        "worse on most seeds",
-        "equivalent on most seeds",
-        "fails on all seeds",
-        "baseline fails on all seeds",
-        "could not be trained",
-        "baseline could not be trained",
-    )
-)
+_OPEN = {*UNCOMPARED, "undecided", "mixed", "fails more often", "fails less often", "figures"}
+DECIDED = frozenset(get_args(Kind)) - _OPEN
 """Kinds of verdict for which no further seeds are run."""
 
 
@@ -469,7 +461,7 @@ def compare(
             compared[arm] = Compared(kind=settled, **facts, versus=versus)
             continue
         challenge = challenge_claim({arm: 1.0, baseline: -1.0}, {**arms, baseline: base}, versus, maximize, effect)
-        kind = _decide(versus, maximize, effect, challenge)
+        kind = decide(versus, maximize, effect, challenge, versus.failure_side)
         compared[arm] = Compared(kind=kind, **facts, versus=versus, challenge=challenge)
     return compared
 
@@ -494,22 +486,6 @@ def _describe_arm(
     }
 
 
-def measure_pair(pairing: Pairing, alpha: float, resolution: float = 0.0) -> Versus:
-    """Return the figures of `pairing`, with an error of `alpha` over all looks."""
-    level = pairing.find_level(alpha)
-    return Versus(
-        pairing.seeds,
-        pairing.failed,
-        pairing.other_failed,
-        pairing.failure_p,
-        pairing.find_failure_level(alpha),
-        pairing.estimate(level, resolution),
-        pairing.left_out,
-        level,
-        pairing.describe_typical(alpha, resolution),
-    )
-
-
 def _find_settled(arm: FreshOutcomes, base: FreshOutcomes, pairing: Pair, versus: Versus) -> Kind | None:
     """Return the kind if there is nothing to test: too few seeds, or an arm that never trained; otherwise None."""
     if not arm.found:
@@ -523,11 +499,6 @@ def _find_settled(arm: FreshOutcomes, base: FreshOutcomes, pairing: Pair, versus
     if versus.other_failed == versus.other_seeds and versus.failed < versus.seeds:
         return "baseline fails on all seeds"
     return None
-
-
-def _wins(versus: Versus, maximize: bool) -> bool:
-    """Return whether the arm is shown to be better when it trains."""
-    return versus.side == (1 if maximize else -1)
 
 
 def challenge_claim(
@@ -596,16 +567,34 @@ def _find_near_end(versus: Versus, of_mean: bool, side: int, rivals: Collection[
     return left - find_t_limit(versus.level, freedom + 1) * math.sqrt(variance)
 
 
-def _decide(versus: Versus, maximize: bool, effect: float | None, challenge: Challenge | None) -> Kind:
-    """Return the kind of verdict for two arms that both trained on some seeds."""
-    more, fewer = versus.fails_more > 0, versus.fails_more < 0
+def decide(
+    versus: Versus,
+    maximize: bool,
+    effect: float | None,
+    challenge: Challenge | None,
+    failure_side: int,
+    can_mix: bool = True,
+) -> Kind:
+    """Return the kind of verdict of a difference that both arms have on some seeds.
+
+    Args:
+        versus: the figures at the chosen settings.
+        maximize: whether more of the objective is better.
+        effect: the smallest difference that matters; None: not given.
+        challenge: of the claim; None: there is none.
+        failure_side: 1: the arm is shown to fail more often; -1: less often; 0: neither.
+        can_mix: whether a winner that fails more is no winner.
+    """
     held = challenge is not None and challenge.held
-    if versus.side and held and _wins(versus, maximize):
-        return "mixed" if more else "better" if versus.on_average else "better on most seeds"
     if versus.side and held:
-        return "mixed" if fewer else "worse" if versus.on_average else "worse on most seeds"
-    if versus.failure_side:
-        return "fails more often" if versus.failure_side > 0 else "fails less often"
-    if not versus.side and held and not more and not fewer:
+        wins = versus.side == (1 if maximize else -1)
+        if can_mix and versus.fails_more == (1 if wins else -1):
+            return "mixed"
+        if wins:
+            return "better" if versus.on_average else "better on most seeds"
+        return "worse" if versus.on_average else "worse on most seeds"
+    if failure_side:
+        return "fails more often" if failure_side > 0 else "fails less often"
+    if held and not versus.fails_more:
         return "equivalent" if versus.mean_lies_within(effect) else "equivalent on most seeds"
     return "undecided"

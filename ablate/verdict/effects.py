@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ablate.verdict.comparison import (
     DECIDED,
@@ -20,7 +20,7 @@ from ablate.verdict.comparison import (
     Pairing,
     Versus,
     challenge_claim,
-    measure_pair,
+    decide,
     pair_weighted,
 )
 from ablate.verdict.failures import ALPHA, count_family
@@ -121,8 +121,9 @@ CLAIMS: tuple[EffectKind, ...] = (
     "better", "worse", "mixed", "fails more often", "fails less often", "better together", "worse together",
     "better on most seeds", "worse on most seeds", "better together on most seeds", "worse together on most seeds",
 )  # fmt: skip
-_TOGETHER = {"better together", "worse together", "additive"}
-_DECIDED = {*DECIDED, *_TOGETHER, *(f"{kind} on most seeds" for kind in _TOGETHER)}
+_TOGETHER = {"better": "better together", "worse": "worse together", "equivalent": "additive"}
+"""Kind of a main effect -> that of an interaction."""
+_DECIDED = {*DECIDED, *_TOGETHER.values(), *(f"{kind} on most seeds" for kind in _TOGETHER.values())}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +186,7 @@ def compare_cells(
     effects = {}
     for name, contrast in contrasts.items():
         pairing, share = pairings[name], resolution * contrast.sd_share
-        versus = measure_pair(pairing, ALPHA / family, share)
+        versus = pairing.measure(ALPHA / family, share)
         side = (pairing.alone[0] > pairing.alone[1]) - (pairing.alone[0] < pairing.alone[1])
         facts: dict[str, Any] = {
             "versus": versus,
@@ -229,27 +230,11 @@ def _decide(
     contrast: Contrast, pairing: Pairing, facts: Mapping[str, Any], maximize: bool, challenge: Challenge | None
 ) -> EffectKind:
     """Return the kind of verdict of a contrast."""
-    versus: Versus = facts["versus"]
-    untrained: tuple[str, ...] = facts["untrained"]
-    more, fewer = versus.failed > versus.other_failed, versus.failed < versus.other_failed
     if not pairing.ready:
-        return "cannot be stated" if untrained and not pairing.seeds else "figures"
-    held = challenge is not None and challenge.held
-    if versus.side and held:
-        wins, sure = versus.side == (1 if maximize else -1), versus.on_average
-        if not contrast.is_main and wins:
-            return "better together" if sure else "better together on most seeds"
-        if not contrast.is_main:
-            return "worse together" if sure else "worse together on most seeds"
-        if wins:
-            return "mixed" if more else "better" if sure else "better on most seeds"
-        return "mixed" if fewer else "worse" if sure else "worse on most seeds"
-    if facts["failure_side"]:
-        return "fails more often" if facts["failure_side"] > 0 else "fails less often"
-    if pairing.pairs < LEAST:
+        return "cannot be stated" if facts["untrained"] and not pairing.seeds else "figures"
+    is_main = contrast.is_main
+    kind = decide(facts["versus"], maximize, facts["effect"], challenge, facts["failure_side"], can_mix=is_main)
+    if kind == "undecided" and pairing.pairs < LEAST:
         return "cannot be stated"
-    if not versus.side and held and not more and not fewer:
-        if versus.mean_lies_within(facts["effect"]):
-            return "equivalent" if contrast.is_main else "additive"
-        return "equivalent on most seeds" if contrast.is_main else "additive on most seeds"
-    return "undecided"
+    word, typical, _ = kind.partition(" on most seeds")
+    return cast("EffectKind", kind if is_main else f"{_TOGETHER.get(word, word)}{typical}")

@@ -129,11 +129,9 @@ class Share:
         return self.high is not None and self.high < 1
 
 
-def is_confirmed(own: Reach | None, mirrored: Sequence[float], level: float, maximize: bool = False) -> bool:
+def is_behind(gaps: Sequence[float], level: float, maximize: bool = False) -> bool:
     """Return whether the baseline is shown to be behind at the arm's own place, from the differences there of the
     baseline to the arm, one for each seed. A place that was found on noisy curves favours one of the two, and the same
     comparison from the other's place favours the other: both must claim the same."""
-    if own is None or own.at is None or level <= 0 or len(mirrored) < 2:
-        return False
-    ends = bound_mean([(-1 if maximize else 1) * gap for gap in mirrored], level).interval
+    ends = bound_mean([(-1 if maximize else 1) * gap for gap in gaps], level).interval if gaps else None
     return ends is not None and ends[0] > 0

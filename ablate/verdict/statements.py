@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ablate.config.formatting import UNBOUNDED, count_decimals, count_noun, format_uncertain, join_words
-from ablate.verdict.comparison import Challenge, Claim, Compared, Kind, Versus
+from ablate.verdict.comparison import Challenge, Claim, Compared, Versus
 from ablate.verdict.effects import CLAIMS, Effect, EffectKind
 from ablate.verdict.failures import FailureShare, smallest_p
 from ablate.verdict.intervals import Estimate
@@ -145,6 +145,7 @@ class _Wording:
     """The sentences about one claim."""
 
     together = "on which both trained"
+    mean = "mean difference"
 
     def __init__(self, claim: Claim, unit: str, better: int) -> None:
         self.claim, self.unit, self.better = claim, unit, better
@@ -186,6 +187,20 @@ class _Wording:
             f"on average not shown, as a tail shows in the differences: their median is {middle}, their mean "
             f"{self.amount(v.difference, sign=True)} ({self.over(v)})"
         )
+
+    def tell_limits(self, v: Versus) -> str:
+        """Return the limits of a difference that is not claimed, as a clause."""
+        d, noun = v.difference, self.mean.removeprefix("mean ")
+        if d is None:
+            return f"there is no seed {self.together}"
+        each, few = ("run", v.ranks is None) if isinstance(v, Apart) else ("seed", d.n < LEAST)
+        if v.interval is None and few:
+            return f"the {self.mean} is {self.amount(d, sign=True)} ({self.over(v)}), too few {each}s for an interval"
+        if v.interval is None:
+            told = f"the {noun} is {self.amount(d, sign=True)} on every {each} ({self.over(v)})"
+            return f"{told}: equal {noun}s give no interval"
+        low, high = format_ends(d)
+        return f"the {noun} lies between {low} and {high} {self.unit} ({self.over(v)})"
 
     def tell_disagreement(self, v: Versus, subject: str) -> str:
         """Return how the pairs disagree with an interval of the mean that excludes 0, as a clause with a comma before
@@ -239,14 +254,11 @@ class _ArmWording(_Wording):
 
     def state(self) -> str:
         """Return the sentences."""
-        by_kind: dict[Kind, Callable[[Versus], str]] = {
+        by_kind: dict[str, Callable[[Versus], str]] = {
             "better": self._claim,
             "worse": self._claim,
             "mixed": self._claim,
             "equivalent": self._equivalent,
-            "better on most seeds": self._claim,
-            "worse on most seeds": self._claim,
-            "equivalent on most seeds": self._equivalent,
             "undecided": self._undecided,
             "fails more often": self._fails,
             "fails less often": self._fails,
@@ -261,7 +273,7 @@ class _ArmWording(_Wording):
                 "seed was run. The search used one seed; other seeds are unknown."
             )
         assert self.c.versus is not None
-        return by_kind[self.c.kind](self.c.versus)
+        return by_kind[self.c.kind.removesuffix(" on most seeds")](self.c.versus)
 
     def _failures(self, v: Versus) -> str:
         """Return the numbers of both as a clause: 'failed on 3 of 5 seeds, pre on 0 of 5'."""
@@ -297,34 +309,18 @@ class _ArmWording(_Wording):
             assert self.c.challenge is not None
             return f"{text} ({self.over(v)}), but {self.tell_unheld(self.c.challenge)}.{failures}"
         if v.lies_within(self.c.effect):
-            text = f"{pair}: inconclusive. When both train {self._limits(v)}, less than the difference that matters"
+            text = f"{pair}: inconclusive. When both train {self.tell_limits(v)}, less than the difference that matters"
             if self.c.challenge and not self.c.challenge.held:
                 text += f", but {self.tell_unheld(self.c.challenge)}"
             return f"{text}.{failures}"
-        limits = f"{self._limits(v)}{self.tell_disagreement(v, self.arm)}"
+        limits = f"{self.tell_limits(v)}{self.tell_disagreement(v, self.arm)}"
         return f"{pair}: inconclusive with {count_noun(v.seeds, 'seed')}; {limits}.{failures}"
-
-    def _limits(self, v: Versus) -> str:
-        """Return the limits of the mean difference, as a clause, if nothing is claimed."""
-        d = v.difference
-        if d is None:
-            return "there is no seed on which both trained"
-        if v.interval is None and d.n < LEAST:
-            return f"the mean difference is {self.amount(d, sign=True)} ({self.over(v)}), too few seeds for an interval"
-        if v.interval is None and v.level:
-            same = format_uncertain(d.mean, None, sign=True)
-            return (
-                f"the difference is {same} {self.unit} on every seed ({self.over(v)}): equal differences give no "
-                "interval"
-            )
-        low, high = format_ends(d)
-        return f"the difference lies between {low} and {high} {self.unit} ({self.over(v)})"
 
     def _fails(self, v: Versus) -> str:
         text = (
             f"{self.arm} {self.c.kind} than {self.baseline}: it {self._failures(v)} (exact test, p = {v.failure_p:.2g})"
         )
-        return f"{text}; when both train, {self._limits(v)}."
+        return f"{text}; when both train, {self.tell_limits(v)}."
 
     def _fails_always(self, v: Versus) -> str:
         share = f" ({100 * self.c.failures.low:.0f} % or more, one-sided 95 %)" if self.c.failures else ""
@@ -418,6 +414,8 @@ def _group(effects: Sequence[Effect], unit: str) -> str:
 class _EffectWording(_Wording):
     """The sentences about one effect."""
 
+    mean = "effect"
+
     def __init__(self, effect: Effect, unit: str, better: int) -> None:
         super().__init__(effect, unit, better)
         self.e, self.v = effect, effect.versus
@@ -430,7 +428,7 @@ class _EffectWording(_Wording):
 
     def state(self) -> str:
         """Return the sentences."""
-        by_kind: dict[EffectKind, Callable[[], str]] = {
+        by_kind: dict[str, Callable[[], str]] = {
             "better": self._claim,
             "worse": self._claim,
             "mixed": self._claim,
@@ -438,19 +436,13 @@ class _EffectWording(_Wording):
             "additive": self._equivalent,
             "better together": self._interact,
             "worse together": self._interact,
-            "better on most seeds": self._claim,
-            "worse on most seeds": self._claim,
-            "equivalent on most seeds": self._equivalent,
-            "additive on most seeds": self._equivalent,
-            "better together on most seeds": self._interact,
-            "worse together on most seeds": self._interact,
             "fails more often": self._fails,
             "fails less often": self._fails,
             "undecided": self._undecided,
             "cannot be stated": self._unstated,
             "figures": self._figures,
         }
-        text, where = by_kind[self.e.kind](), self.e.contrast.where
+        text, where = by_kind[self.e.kind.removesuffix(" on most seeds")](), self.e.contrast.where
         if not where:
             return text
         return f"With {where}, {'the ' if text.startswith('The ') else ''}{text.removeprefix('The ')}"
@@ -486,7 +478,7 @@ class _EffectWording(_Wording):
         return f"What {self.subject} do together and the sum of their effects {within}.{self._failures()}"
 
     def _fails(self) -> str:
-        text = f"{self.level} {self.e.kind} than {self.reference}; when all cells train, {self._limits()}."
+        text = f"{self.level} {self.e.kind} than {self.reference}; when all cells train, {self.tell_limits(self.v)}."
         return text + self._failures()
 
     def _undecided(self) -> str:
@@ -495,23 +487,11 @@ class _EffectWording(_Wording):
             assert self.e.challenge is not None
             text = f"{name}: inconclusive. At the chosen settings it is {self.amount(d, sign=True)} ({self.over()})"
             return f"{text}, but {self.tell_unheld(self.e.challenge)}.{self._failures()}"
-        limits = f"{self._limits()}{self.tell_disagreement(self.v, 'it')}"
+        limits = f"{self.tell_limits(self.v)}{self.tell_disagreement(self.v, 'it')}"
         return f"{name}: inconclusive with {count_noun(self.v.seeds, 'seed')}; {limits}.{self._failures()}"
 
     def _name(self) -> str:
         return f"The {'effect' if self.e.contrast.is_main else 'interaction'} of {self.subject}"
-
-    def _limits(self) -> str:
-        """Return the limits of an effect that is not claimed, as a clause."""
-        d = self.v.difference
-        if d is None:
-            return "on no seed did all of its cells train"
-        if self.v.interval is None and d.n < LEAST:
-            return f"the effect is {self.amount(d, sign=True)} ({self.over()}), too few seeds for an interval"
-        if self.v.interval is None:
-            return f"the effect is {self.amount(d, sign=True)} on every seed, which has no interval ({self.over()})"
-        low, high = format_ends(d)
-        return f"the effect lies between {low} and {high} {self.unit} ({self.over()})"
 
     def _unstated(self) -> str:
         trained = self.v.seeds - self.v.left_out

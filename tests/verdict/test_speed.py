@@ -6,7 +6,7 @@ import statistics
 import pytest
 from scipy import stats
 
-from ablate.verdict.speed import bound_median, find_reach, find_time, is_confirmed
+from ablate.verdict.speed import bound_median, find_reach, find_time, is_behind
 
 CURVES = [{20: 4.0, 80: 1.0, 100: 0.9}] * 3
 GOALS = [2.0, 2.2, 2.4]
@@ -104,8 +104,8 @@ def test_seeds_that_never_get_there_have_the_last_ranks():
 
 
 def test_the_baseline_must_be_behind_where_the_arm_is_there():
-    reach = find_reach(CURVES, GOALS, 0.05)
-    assert is_confirmed(reach, [0.5, 0.6, 0.55], 0.05)
-    assert not is_confirmed(reach, [0.5, -0.6, 0.55], 0.05)
-    assert not is_confirmed(reach, [0.5, 0.6, 0.55], 0.0)
-    assert is_confirmed(reach, [-0.5, -0.6, -0.55], 0.05, maximize=True)
+    assert is_behind([0.5, 0.6, 0.55], 0.05)
+    assert not is_behind([0.5, -0.6, 0.55], 0.05)
+    assert not is_behind([0.5, 0.6, 0.55], 0.0)
+    assert not is_behind([], 0.05)
+    assert is_behind([-0.5, -0.6, -0.55], 0.05, maximize=True)

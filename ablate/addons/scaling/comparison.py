@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ablate.addons.scaling.fits import Curve, Gap, Interval, SeedDraws, find_interval, fit_curve, fit_gap, varies
 from ablate.addons.scaling.trends import FailureTrend, Trend, find_failure_trend, find_trend
-from ablate.verdict.comparison import FreshOutcomes, Pairing, Versus, measure_pair, pair_outcomes
+from ablate.verdict.comparison import FreshOutcomes, Pairing, Versus, pair_outcomes
 from ablate.verdict.failures import ALPHA, FailureShare, count_able, count_failures, smallest_p
 from ablate.verdict.intervals import Estimate, bound_mean
 from ablate.verdict.looks import Looks, find_last_level
@@ -164,7 +164,7 @@ def _compare_pair(
     # A trend is looked at whenever a size is: it has the strictest of their levels.
     strictest = min((pairing.find_level(level) for pairing in trained), default=0.0)
     return SizedPair(
-        [measure_pair(pairing, level) for pairing in pairings],
+        [pairing.measure(level) for pairing in pairings],
         differences,
         fit_gap(parameters, ours, theirs, draws, min((p.find_level(ALPHA) for p in pairings if p.pairs), default=0.0)),
         find_trend([list(d.values()) for d in differences], strictest, effect, scale),
