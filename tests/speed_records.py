@@ -8,6 +8,9 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
 
 COSTS = {"flops_per_update": 100.0, "flops_before": 0.0, "seconds_per_update": 0.5, "company": 0}
+BASE = [{25: 4.0 + i / 100, 50: 3.0 + i / 100, 100: 2.0 + i / 100} for i in range(5)]
+FAST = [{25: 3.0 + i / 70, 50: 1.9 + i / 90, 100: 1.5 + i * i / 100} for i in range(5)]
+SLOW = [{25: 5.0 + i / 70, 50: 4.0 + i / 90, 100: 2.5 + i * i / 100} for i in range(5)]
 
 
 def build_run(arm, seed, curve, items=10, **costs):

@@ -185,39 +185,27 @@ class Runs(Sequence[Run]):
 
     def find_outcome(self, run: Run) -> Outcome | None:
         """Return the outcome of `run`; None if it has not ended: it is running, or it crashed and will be retried."""
-        return read_outcome(run, self.trivial_loss, self.maximize)
+        if run.status == "diverged":
+            return Outcome("diverged")
+        if run.status != "completed" or run.value is None:
+            return None
+        ending = self.classify(run.value, run.metrics) if math.isfinite(run.value) else "diverged"
+        return Outcome(ending, None if ending == "diverged" else run.value)
+
+    def list_rung_outcomes(self, run: Run) -> list[Outcome]:
+        """Return the outcome of `run` at each rung that it has ended, the last its end."""
+        ended = [Outcome(self.classify(rung.value, rung.metrics), rung.value) for rung in run.rungs]
+        last = self.find_outcome(run)
+        return [*ended, last] if last else ended
 
     def classify(self, value: float | None, metrics: Mapping[str, float]) -> Ending:
         """Return how a run ended that ran to its end, with this objective and these metrics there."""
-        return _classify(value, metrics, self.trivial_loss, self.maximize)
+        if self.maximize is None:
+            return classify(metrics.get(LOSS), self.trivial_loss)
+        return classify_value(value, self.trivial_loss, self.maximize)
 
     def outcomes(self, arm: str | None = None, stage: str | None = None) -> dict[int, Outcome]:
         """Return seed -> outcome, in the order of the seeds, of the runs that ended."""
         runs = self if arm is None and stage is None else self.select(arm, stage)
         found = {run.seed: outcome for run in runs if (outcome := self.find_outcome(run))}
         return dict(sorted(found.items()))
-
-
-def _classify(
-    value: float | None, metrics: Mapping[str, float], trivial: float | None, maximize: bool | None
-) -> Ending:
-    if maximize is None:
-        return classify(metrics.get(LOSS), trivial)
-    return classify_value(value, trivial, maximize)
-
-
-def read_outcome(run: Run, trivial_loss: float | None, maximize: bool | None = None) -> Outcome | None:
-    """Return the outcome of `run`; None if it has not ended: it is running, or it crashed and will be retried."""
-    if run.status == "diverged":
-        return Outcome("diverged")
-    if run.status != "completed" or run.value is None:
-        return None
-    ending = _classify(run.value, run.metrics, trivial_loss, maximize) if math.isfinite(run.value) else "diverged"
-    return Outcome(ending, None if ending == "diverged" else run.value)
-
-
-def read_rung_outcomes(run: Run, trivial_loss: float | None) -> list[Outcome]:
-    """Return the outcome of `run` at each rung that it has ended, the last its end."""
-    ended = [Outcome(classify(rung.metrics.get(LOSS), trivial_loss), rung.value) for rung in run.rungs]
-    last = read_outcome(run, trivial_loss)
-    return [*ended, last] if last else ended

@@ -112,8 +112,9 @@ class Stage:
         return []
 
     def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
-        """Return how many runs of `arm` are left for certain, and how many more there may be."""
-        raise NotImplementedError
+        """Return how many runs of `arm` are left for certain, and how many more there may be: none where only results
+        decide on the arms."""
+        return 0, 0
 
     def expect(self, record: SweepRecord, arm: str) -> int:
         """Return how many runs of `arm` will have ended when it is done, as planned for the results so far."""
@@ -260,9 +261,6 @@ class Extension(Stage):
         best = record.tuned(arm).select(number=number)[0] if number is not None else record.best(arm)
         return best.params if best else {}
 
-    def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
-        return 0, 0  # which arm is best at an end is not known
-
     def expect(self, record: SweepRecord, arm: str) -> int:
         if self.name not in record.memo:
             is_searched = all(lane.is_done for lane in Search().lanes(record))
@@ -407,19 +405,13 @@ class Challenge(Stage):
             )
         if not spec.challenge.trials or spec.cells:
             return
-        spaces = {arm: spec.space(arm) for arm in spec.all_arms}
-        alone = [
-            path
-            for own in spaces.values()
-            for path, entry in own.items()
-            if not isinstance(entry, Range) and len(entry) == 1
-        ]
+        entries = [(arm, path, entry) for arm in spec.all_arms for path, entry in spec.space(arm).items()]
+        alone = dict.fromkeys(p for _, p, entry in entries if not isinstance(entry, Range) and len(entry) == 1)
         if alone:
-            yield f"{join_words(dict.fromkeys(alone))}: one value, so it is not tuned"
-        fixed = [path for arm, own in spaces.items() for path in own if path not in (*spec.axes(arm), *alone)]
+            yield f"{join_words(alone)}: one value, so it is not tuned"
+        fixed = dict.fromkeys(path for arm, path, _ in entries if path not in spec.axes(arm) and path not in alone)
         if fixed:
-            paths = join_words(dict.fromkeys(fixed))
-            yield f"{paths}: the values have no order, so they are tried in the search alone"
+            yield f"{join_words(fixed)}: the values have no order, so they are tried in the search alone"
 
     def count_unassigned(self, spec: Sweep) -> int:
         """Return the maximum number of its runs, if every arm is challenged to the last (both of an equivalence, or one
@@ -444,9 +436,6 @@ class Challenge(Stage):
             Decision(arm, CHOICE, {"trial": number})
             for arm, number in choose_again(record, list_claims(record).values()).items()
         ]
-
-    def plan(self, record: SweepRecord, arm: str) -> tuple[int, int]:
-        return 0, 0  # which arm loses is not known
 
     def expect(self, record: SweepRecord, arm: str) -> int:
         runs, tries = record.runs.select(arm, CHALLENGE), plan_record(record).tries

@@ -3,13 +3,9 @@
 import json
 
 import pytest
-from speed_records import build_record
+from speed_records import BASE, FAST, SLOW, build_record
 
 from ablate.reports.report import assemble
-
-BASE = [{25: 4.0 + i / 100, 50: 3.0 + i / 100, 100: 2.0 + i / 100} for i in range(5)]
-FAST = [{25: 3.0 + i / 70, 50: 1.9 + i / 90, 100: 1.5 + i * i / 100} for i in range(5)]
-SLOW = [{25: 5.0 + i / 70, 50: 4.0 + i / 90, 100: 2.5 + i * i / 100} for i in range(5)]
 
 
 @pytest.fixture

@@ -5,16 +5,13 @@ import statistics
 
 import pytest
 from scipy import stats
-from speed_records import build_record
+from speed_records import BASE, FAST, SLOW, build_record
 
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.speed import compare_speeds, compare_times
 from benchmarks.simulation.curves import Curves, build_spec, run_stages
 
-N = 5
-BASE = [{25: 4.0 + i / 100, 50: 3.0 + i / 100, 100: 2.0 + i / 100} for i in range(N)]
-FAST = [{25: 3.0 + i / 70, 50: 1.9 + i / 90, 100: 1.5 + i * i / 100} for i in range(N)]
-SLOW = [{25: 5.0 + i / 70, 50: 4.0 + i / 90, 100: 2.5 + i * i / 100} for i in range(N)]
+N = len(BASE)
 
 
 def test_a_better_arm_is_faster_in_tokens_and_in_flops_by_the_same_test():

@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from ablate.sweeps.runs import Run, read_outcome
+from ablate.sweeps.runs import Run, Runs
 from ablate.verdict.outcomes import Outcome, classify, race, state_rule
+
+RUNS = Runs(trivial_loss=3.0)
 
 
 def trial(status="completed", value=2.0, **metrics):
@@ -33,13 +35,13 @@ def test_stuck_is_what_learned_less_than_two_percent(loss, trivial, ending):
 
 
 def test_outcomes_of_trials():
-    assert read_outcome(trial(val_loss=2.0), 3.0) == Outcome("trained", 2.0)
-    assert read_outcome(trial(value=0.4, val_loss=2.99), 3.0) == Outcome("stuck", 0.4)
-    assert read_outcome(trial(value=0.4), 3.0) == Outcome("trained", 0.4)
-    assert read_outcome(trial("diverged", None), 3.0) == Outcome("diverged")
-    assert read_outcome(trial(value=math.nan), 3.0) == Outcome("diverged")
+    assert RUNS.find_outcome(trial(val_loss=2.0)) == Outcome("trained", 2.0)
+    assert RUNS.find_outcome(trial(value=0.4, val_loss=2.99)) == Outcome("stuck", 0.4)
+    assert RUNS.find_outcome(trial(value=0.4)) == Outcome("trained", 0.4)
+    assert RUNS.find_outcome(trial("diverged", None)) == Outcome("diverged")
+    assert RUNS.find_outcome(trial(value=math.nan)) == Outcome("diverged")
     for status in ("running", "failed", "interrupted", "waiting", "pruned"):
-        assert read_outcome(trial(status, None), 3.0) is None
+        assert RUNS.find_outcome(trial(status, None)) is None
     assert [Outcome(e).trained for e in ("trained", "stuck", "diverged")] == [True, False, False]
 
 

@@ -29,9 +29,10 @@ def push(folder: Path, name: str) -> str:
     and return its address. Raises AblateError for whatever the hub refuses; the folder stays."""
     from huggingface_hub import HfApi
 
+    hub = HfApi()
     try:
-        address = HfApi().create_repo(name, private=True, exist_ok=True)
-        HfApi().upload_folder(repo_id=address.repo_id, folder_path=folder, commit_message="Upload by ablate export")
+        address = hub.create_repo(name, private=True, exist_ok=True)
+        hub.upload_folder(repo_id=address.repo_id, folder_path=folder, commit_message="Upload by ablate export")
     except Exception as error:  # of the network, the hub and the library
         text = f"{folder} is written, but could not be pushed to {name}: {' '.join(str(error).split())}"
         again = f"To push it without another export: hf upload {name} {folder}"

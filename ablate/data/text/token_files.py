@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -94,14 +93,13 @@ class TokenFiles(DataConfig):
                 raise DataError(f"Both in files and in val_files: {join_first(both, 3)}")
         classes = self._find_vocabulary([*train.files, *(val.files if val else ())], cache)
         size, note = self.seq_len + 1, ""
-        ends = list(accumulate(file.count // size for file in train.files))
+        kept = FileWindows(train.files, self.seq_len)
         if val:
-            kept = np.arange(ends[-1])
-            held = FileWindows(val.files, self.seq_len, np.arange(sum(file.count // size for file in val.files)))
+            held = FileWindows(val.files, self.seq_len)
         else:
-            parts = split_text(ends, self.val_fraction, self.split_seed, 1) if ends[-1] else ([], [])
-            kept, numbers = (np.concatenate([np.arange(0), *(np.arange(*part) for part in side)]) for side in parts)
-            held = FileWindows(train.files, self.seq_len, numbers)
+            parts = split_text(kept.ends.tolist(), self.val_fraction, self.split_seed, 1) if len(kept) else ([], [])
+            numbers = [np.concatenate([np.arange(0), *(np.arange(*part) for part in side)]) for side in parts]
+            kept, held = (kept.select(own) for own in numbers)
         wanted = self.most_val_samples
         if not len(kept) or not len(held) or (self.val_tokens and len(held) < (wanted or 0)):
             raise DataError(
@@ -110,7 +108,7 @@ class TokenFiles(DataConfig):
                 "Give more files, data.val_files, a smaller data.seq_len or another data.val_fraction."
             )
         held = held.select(np.arange(len(held))[:wanted])
-        kept = kept[: None if self.train_tokens is None else max(1, self.train_tokens // size)]
+        kept = kept.select(np.arange(len(kept))[: self.train_tokens and max(1, self.train_tokens // size)])
         if val:
             wide = any(np.dtype(file.dtype).itemsize > 2 for file in (*train.files, *val.files))
             train_bytes, val_bytes = ((8 if wide else 4) * size * len(numbers) for numbers in (kept, held))
@@ -119,7 +117,7 @@ class TokenFiles(DataConfig):
             example = f"the tokens {' '.join(map(str, shown.tolist()))} ..."
             note = check_overlap(overlap._replace(example=example), self.max_overlap, "data.val_files")
         return Corpus(
-            train=FileWindows(train.files, self.seq_len, kept),
+            train=kept,
             val=held,
             fingerprint=combine_fingerprints([train.fingerprint, *([val.fingerprint] if val else [])]),
             classes=classes,
@@ -263,12 +261,13 @@ class FileWindows(BatchDataset):
 
     Args:
         files: memory-mapped on first use in each process.
-        numbers: which windows of all files, in the order of the dataset [n].
+        numbers: which windows of all files, in the order of the dataset [n]. None: all.
     """
 
-    def __init__(self, files: Sequence[TokenFile], seq_len: int, numbers: NDArray[np.int64]) -> None:
-        self.files, self.seq_len, self.numbers = tuple(files), seq_len, numbers
-        self._ends = np.cumsum([file.count // (seq_len + 1) for file in files])
+    def __init__(self, files: Sequence[TokenFile], seq_len: int, numbers: NDArray[np.int64] | None = None) -> None:
+        self.files, self.seq_len = tuple(files), seq_len
+        self.ends = np.cumsum([file.count // (seq_len + 1) for file in files])
+        self.numbers = np.arange(self.ends[-1]) if numbers is None else numbers
         self._tables: dict[int, NDArray[Any]] = {}
 
     def __len__(self) -> int:
@@ -278,10 +277,10 @@ class FileWindows(BatchDataset):
         """Return inputs and targets, int64 [batch, seq_len] each."""
         rows = self.numbers[np.asarray(indices, np.int64)]
         windows = np.empty((len(rows), self.seq_len + 1), np.int64)
-        owners = np.searchsorted(self._ends, rows, "right")
+        owners = np.searchsorted(self.ends, rows, "right")
         for owner in np.unique(owners).tolist():
             mine = owners == owner
-            windows[mine] = self._open(owner)[rows[mine] - (self._ends[owner - 1] if owner else 0)]
+            windows[mine] = self._open(owner)[rows[mine] - (self.ends[owner - 1] if owner else 0)]
         tokens = torch.from_numpy(windows)
         return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 

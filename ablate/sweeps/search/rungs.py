@@ -16,7 +16,7 @@ from pydantic import Field
 
 from ablate.config.errors import Problem
 from ablate.config.formatting import count_noun
-from ablate.sweeps.runs import Runs, read_rung_outcomes
+from ablate.sweeps.runs import Runs
 from ablate.sweeps.search.methods import Rung, SearchMethod, methods
 from ablate.verdict.outcomes import Outcome
 
@@ -158,7 +158,7 @@ def read_standings(rungs: Sequence[Rung], trials: Runs) -> dict[int, Standing]:
     diverged at all rungs that follow."""
     standings = {}
     for trial in trials:
-        ended = read_rung_outcomes(trial, trials.trivial_loss)
+        ended = trials.list_rung_outcomes(trial)
         if trial.status == "diverged":
             ended += [Outcome("diverged")] * (len(rungs) - len(ended))
         standings[trial.number] = Standing(tuple(ended), trial.status == "failed")
