@@ -2,7 +2,9 @@
 
 import math
 import statistics
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from scipy import stats
 from speed_records import BASE, FAST, SLOW, build_record
@@ -64,6 +66,26 @@ def test_at_equal_seconds_they_are_claimed():
     assert fast.shares["seconds"].high < 1
 
 
+def test_at_equal_seconds_curves_are_read_along_them():
+    """Each seed has its own seconds; the first is the slowest, so that all have a value at its validations."""
+    record = build_record({"base": BASE, "fast": FAST}, compare={"at": "seconds"})
+    each = {seed: 0.7 - seed / 50 for seed in record.spec.fresh_seeds()}
+    rows = [
+        replace(run, costs={**run.costs, "seconds_per_update": each.get(run.seed, 0.7)}) if run.arm == "fast" else run
+        for run in record.runs
+    ]
+    share = compare_speeds(replace(record, runs=record.runs.replace(rows)))["fast"].shares["seconds"]
+    left, right = (updates * each[1] / 50 for updates in (25, 50))  # shares of the 50 seconds of the baseline
+    before, after = (
+        statistics.fmean(
+            np.interp(50 * place / own, [*curve], [*curve.values()])
+            for own, curve in zip(each.values(), FAST, strict=True)
+        )
+        for place in (left, right)
+    )
+    assert share.value == pytest.approx(left + (right - left) * (before - 2.02) / (before - after))
+
+
 def test_failed_seeds_and_those_that_never_get_there_stay_last():
     curves = {"base": [*BASE, None, BASE[0]], "arm": [None, *FAST[1:], FAST[0], SLOW[0]]}
     (arm,) = compare_speeds(build_record(curves)).values()
@@ -91,6 +113,20 @@ def test_a_target_that_the_baseline_does_not_reach_has_no_share():
     record = build_record({"base": BASE, "fast": FAST}, target=1.7)
     (fast,) = compare_times(record).values()
     assert (fast.is_reached, fast.shares, fast.claimed) == (True, {}, ())
+
+
+def test_a_target_is_not_claimed_where_the_baseline_may_be_there_or_the_arm_fails_more():
+    fast = [{25: 2.5 + i / 70, 50: 1.9, 100: 1.5 + i / 90} for i in range(N)]
+    uneven = [
+        {25: early, **{at: value for at, value in BASE[i].items() if at > 25}}
+        for i, early in enumerate((1, 7, 2, 6, 5))
+    ]
+    (one,) = compare_times(build_record({"base": uneven, "fast": fast}, target=3.1)).values()
+    assert (one.shares["tokens"].high < 1, one.claimed) == (True, ())
+    (one,) = compare_times(build_record({"base": BASE, "fast": fast}, target=3.1)).values()
+    assert one.claimed == ("tokens", "flops")
+    (one,) = compare_times(build_record({"base": [*BASE, BASE[0]], "fast": [*fast, None]}, target=3.1)).values()
+    assert (one.shares["tokens"].high < 1, one.claimed) == (True, ())
 
 
 def test_without_a_target_or_a_verdict_there_is_nothing():

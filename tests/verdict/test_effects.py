@@ -22,13 +22,13 @@ CONTRASTS = {contrast.name: contrast for contrast in (MAIN_A, MAIN_B, BOTH)}
 BAD = math.inf
 
 
-def cell(values, looks=(), lr=1e-3, **more):
+def cell(values, looks=(), **more):
     outcomes = {
         seed: Outcome("diverged") if value == BAD else Outcome("trained", float(value))
         for seed, value in enumerate(values, 1)
     }
     sizes = tuple(looks) or (len(values),)
-    return FreshOutcomes(outcomes, {"lr": lr}, Looks(sizes, sizes[-1]), **more)
+    return FreshOutcomes(outcomes, {}, Looks(sizes, sizes[-1]), **more)
 
 
 def draw(seeds=6, effects=(0.0, 0.0, 0.0), sd=0.01, entropy=0):
@@ -129,6 +129,12 @@ def test_a_level_that_is_better_when_all_train_and_failed_more_is_mixed():
     effects = compare({name: cell(own) for name, own in values.items()}, seeds=8)
     assert effects["a=1"].kind == "mixed"
     assert effects["b=1"].versus.failed == effects["b=1"].versus.other_failed == 1
+    values = draw(8, effects=(-0.1, -0.1, -0.2))
+    values["11"][4] = BAD
+    effects = compare({name: cell(own) for name, own in values.items()}, seeds=8)
+    assert {name: effect.kind for name, effect in effects.items()} == {
+        "a=1": "mixed", "b=1": "mixed", "a=1 x b=1": "better together"
+    }  # fmt: skip
 
 
 def test_failures_are_compared_by_the_sign_test_over_seeds():
