@@ -41,18 +41,13 @@ def _name_goal(record: SweepRecord, target: float | None) -> str:
 
 def describe_claims(record: SweepRecord, *known: Speeds) -> Iterator[str]:
     """Yield a sentence for each arm that is claimed to be faster: 'mix reaches the final val/loss of pre with 0.70
-    times its tokens (0.61 to 0.80) and 0.75 times its FLOPs (0.65 to 0.86)'."""
+    times the tokens (0.61 to 0.80) and 0.75 times the FLOPs (0.65 to 0.86)'."""
     for speeds in known:
         for arm, speed in speeds.items():
             if speed.claimed:
-                costs = [_tell_share(speed.shares[axis], name_axis(record, axis)) for axis in speed.claimed]
+                shares = [(name_axis(record, axis), *_format_parts(speed.shares[axis])) for axis in speed.claimed]
+                costs = [f"{value} times the {noun} ({ends})" for noun, value, ends in shares]
                 yield f"{arm} reaches {_name_goal(record, speed.goal)} with {join_words(costs)}."
-
-
-def _tell_share(share: Share, noun: str) -> str:
-    """Return '0.70 times the tokens (0.61 to 0.80)'."""
-    value, ends = _format_parts(share)
-    return f"{value} times the {noun} ({ends})"
 
 
 def _format_parts(share: Share) -> tuple[str, str]:
@@ -108,7 +103,7 @@ def _tabulate(record: SweepRecord, speeds: Speeds) -> Section:
     axes = [axis for axis in AXES if any(axis in speed.shares for speed in rows)]
     columns = [
         words("arm", speeds),
-        Column("n", [_format_pairs(speed) for speed in rows]),
+        Column("n", [f"{one.pairs}" if one.pairs == one.seeds else f"{one.pairs} of {one.seeds}" for one in rows]),
         *(
             Column(f"share of {name_axis(record, axis)}", [speed.shares.get(axis) for speed in rows], _format_share)
             for axis in axes
@@ -118,10 +113,6 @@ def _tabulate(record: SweepRecord, speeds: Speeds) -> Section:
         Column("median", [speed.median for speed in rows], _format_median),
     ]
     return Section(title, Table(columns), list(_explain(record, speeds, goal)))
-
-
-def _format_pairs(speed: Speed) -> str:
-    return f"{speed.pairs}" if speed.pairs == speed.seeds else f"{speed.pairs} of {speed.seeds}"
 
 
 def _format_share(share: Share) -> str:
@@ -140,15 +131,17 @@ def _format_median(median: Median) -> str:
 
 def _explain(record: SweepRecord, speeds: Speeds, goal: str) -> Iterator[str]:
     spec, rows, baseline = record.spec, list(speeds.values()), record.spec.compared_with
+    is_target = rows[0].goal is not None
     counts = sorted({speed.validations for speed in rows if speed.validations})
-    until = f"until it reaches {goal}" if rows[0].goal is None else f"until each reaches {goal}"
-    whole = f"all of {baseline}" if rows[0].goal is None else f"that of {baseline}"
+    until, whole = f"until it reaches {goal}", f"all of {baseline}"
+    if is_target:
+        until, whole = f"until each reaches {goal}", f"that of {baseline}"
     yield (
         f"The cost of the arm {until}, as a share of {whole}: where the mean of its curves over the n seeds on which "
         f"both trained comes there and stays, read at {format_range(counts[0], counts[-1])} validations and "
         "interpolated between them, with the interval of the verdict's paired t-test there."
     )
-    if rows[0].goal is None:
+    if not is_target:
         yield (
             "It is claimed of an arm that is better, and if the whole interval is below 1; the test goes back from the "
             "end, so that it needs no error beside the verdict's. All else here describes these seeds."

@@ -25,7 +25,6 @@ from ablate.verdict.comparison import (
 )
 from ablate.verdict.failures import ALPHA, count_family
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import Outcome
 from ablate.verdict.sequential import LEAST
 
 
@@ -177,8 +176,9 @@ def compare_cells(
         resolution: 1/N for a metric that counts N items, such as accuracy; 0: it does not count.
         others: comparisons that share the error besides these.
     """
+    outcomes = {name: cell.outcomes for name, cell in cells.items()}
     pairings = {
-        name: pair_weighted(contrast.weights, _list_outcomes(contrast, cells), _find_looks(contrast.weights, cells))
+        name: pair_weighted(contrast.weights, outcomes, _find_looks(contrast.weights, cells))
         for name, contrast in contrasts.items()
     }
     tests = [sum(pairings[name].alone) for name, contrast in contrasts.items() if contrast.is_main]
@@ -211,10 +211,6 @@ def _find_looks(weights: Iterable[str], cells: Mapping[str, FreshOutcomes]) -> L
     """Return the looks of the cell that has the fewest: a killed process may have written only a part of a round."""
     known = [cells[cell].looks for cell in weights]
     return None if None in known else min((one for one in known if one), key=lambda one: len(one.sizes))
-
-
-def _list_outcomes(contrast: Contrast, cells: Mapping[str, FreshOutcomes]) -> dict[str, Mapping[int, Outcome]]:
-    return {cell: cells[cell].outcomes for cell in contrast.weights}
 
 
 def _list_untrained(contrast: Contrast, cells: Mapping[str, FreshOutcomes]) -> tuple[str, ...]:
