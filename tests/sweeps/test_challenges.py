@@ -75,6 +75,12 @@ def test_an_arm_that_was_badly_tuned_finds_its_best_and_has_not_lost():
     assert len({run.number for run in tries}) <= 6
 
 
+def test_a_choice_is_changed_no_more_often_than_is_allowed(monkeypatch):
+    monkeypatch.setattr(challenges, "MOST_CHOICES", 0)
+    record = run({"pre": 4e-3, "post": 4e-3 * 2**0.5}, {"pre": 2, "post": 40})
+    assert {run.number for run in record.runs.select("post", FRESH)} == {record.chosen["post"]}
+
+
 def test_the_first_try_is_at_the_settings_of_the_winner():
     record = run({"pre": 2e-3, "post": 8e-3 * 2**0.5}, {"pre": 2, "post": 40})
     assert record.find_settings("pre")[LR] == 2e-3

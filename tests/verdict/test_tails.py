@@ -89,6 +89,16 @@ def test_a_tail_leaves_a_claim_about_most_seeds():
     assert judge(TEN, maximize=True)["mix"].kind == "worse on most seeds"
 
 
+def test_a_tail_on_the_side_of_the_mean_carries_it_and_one_on_the_other_side_leaves_most_seeds():
+    carried = judge([-0.3, -0.1, 0.2, 0.2, 0.3, 0.9, 1.3, 2.8, 3.7, 4.3])
+    v = carried["mix"].versus
+    assert (v.difference.sign, v.typical.tail, v.typical.p <= v.typical.agrees_at) == (1, 1, True)
+    assert carried["mix"].kind == "undecided"
+    assert "but mix is worse on 8 of 10 seeds: a tail carries the mean" in state_verdict(carried, "pre", unit="nats")
+    across = judge([-0.10, -0.12, -0.08, -0.11, -0.09, -0.13, -0.07, -0.10, -0.11, 0.10])["mix"]
+    assert (across.versus.difference.sign, across.kind) == (-1, "better on most seeds")
+
+
 def test_without_a_tail_the_interval_needs_the_seeds():
     even = [-0.10, -0.12, -0.08, -0.11, -0.09, -0.13, -0.07, -0.10, -0.11, -0.12]
     compared = judge(even)

@@ -170,3 +170,9 @@ def test_the_bounds_of_a_file_are_read_in_parts(tmp_path, monkeypatch):
     write_uint16(tmp_path / "a.bin", [*[5] * 71, 300, *[5] * 7])
     with pytest.raises(DataError, match="largest token is 300"):
         TokenFiles(files=(str(tmp_path / "a.bin"),)).load(tmp_path / "cache")
+
+
+def test_a_short_file_has_the_type_that_is_set(tmp_path):
+    """Of so few tokens the content does not tell that they have 32 bits."""
+    write_uint16(tmp_path / "a.bin", [500, 0] * 20)
+    assert token_files.read_header(tmp_path / "a.bin", "uint16").count == 40
