@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
     if len(baselines) > 1:
         raise build_error("--baseline", f"given {len(baselines)} times ({', '.join(baselines)}); all arms have one")
     if options.write and not options.source[0].startswith("mlflow:"):
-        raise build_error("--write", f"goes with mlflow:NAME, given {judging.redact_source(options.source)}")
+        raise build_error("--write", f"goes with mlflow:NAME, given {tracking.redact(' '.join(options.source))}")
     if options.json and options.markdown:
         raise build_error("--markdown", "cannot be combined with --json")
     if options.plan and options.effect is None:
@@ -138,7 +138,6 @@ def run(options: argparse.Namespace) -> int:
             terminal.render(document, build_console())
         return 0
     rules = judging.Rules(options.effect, options.trivial, tuple(options.looks), options.planned)
-    judging.check_rules(rules, columns, rows.name)
     looks_file = judging.locate_looks(options.source, rows, options.looks_file)
     verdict = judging.assemble(rows, columns, results, rules, looks_file)
     document = verdict.document

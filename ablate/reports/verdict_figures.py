@@ -81,12 +81,8 @@ class Shown:
     published: Sequence[tuple[str, float, str]] = ()
     """(arm, value, source)."""
     seeds: str = "fresh seeds"
-    paired: bool = True
-
-    @property
-    def difference_bounds(self) -> tuple[float, float]:
-        """The possible differences of two values."""
-        return self.bounds[0] - self.bounds[1], self.bounds[1] - self.bounds[0]
+    noun: str = "seed"
+    """What is counted: "run" where runs are not paired."""
 
 
 def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure | None:
@@ -123,21 +119,21 @@ def draw_arms(shown: Shown, compared: Mapping[str, Compared]) -> Figure | None:
         Panel(_list_shares(shown, compared), _SHARES, Axis(grid=False)),
     ]
     caption = (
-        f"{shown.objective} on {shown.seeds}: small marks are seeds that trained, large marks their mean with its 95 % "
-        "interval."
+        f"{shown.objective} on {shown.seeds}: small marks are {shown.noun}s that trained, large marks their mean with "
+        "its 95 % interval."
     )
     if with_differences:
         caption += _caption_differences(shown, compared)
     caption += (
-        " Failed: the share of seeds that diverged or got stuck, with its exact 95 % interval, one-sided if none or "
-        "all failed. An arrow: the interval extends beyond the axis."
+        f" Failed: the share of {shown.noun}s that diverged or got stuck, with its exact 95 % interval, one-sided if "
+        "none or all failed. An arrow: the interval extends beyond the axis."
     )
     published = any(arm in compared for arm, _, _ in shown.published)
     return Figure(
         "verdict",
         shown.title,
         [Part(panels, 3, share="y", widths=[1.15, 1, 0.55] if with_differences else [1.6, 0.55])],
-        f"light: each seed that trained; strong: mean with its interval; {better} is better",
+        f"light: each {shown.noun} that trained; strong: mean with its interval; {better} is better",
         caption,
         [Entry("published", "black", "D", "", hollow=True)] if published else [],
         (10.5 if with_differences else 8.0, _FRAME + _ROW * len(compared)),
@@ -146,7 +142,8 @@ def draw_arms(shown: Shown, compared: Mapping[str, Compared]) -> Figure | None:
 
 def _caption_differences(shown: Shown, compared: Mapping[str, Compared]) -> str:
     better = "left" if shown.sign > 0 else "right"
-    over = "mean over the seeds on which both trained" if shown.paired else "difference of the means of unpaired runs"
+    paired = "mean over the seeds on which both trained"
+    over = paired if shown.noun == "seed" else "difference of the means of unpaired runs"
     text = (
         f" Difference to {shown.baseline}, {better} is better: {over}, with an interval; the intervals have a joint "
         f"error of 5 % over {_describe_family(next(iter(compared.values())).family)} and all looks."
@@ -162,11 +159,11 @@ def _build_values(shown: Shown, compared: Mapping[str, Compared]) -> Panel:
     marks: list[Mark] = []
     for row, (arm, c) in enumerate(compared.items()):
         colour, marker = shown.looks[arm]
-        titles = [f"{arm}, seed {seed}: {format_number(value)}" for seed, value in seeds[arm].items()]
+        titles = [f"{arm}, {shown.noun} {seed}: {format_number(value)}" for seed, value in seeds[arm].items()]
         places = [row + _ASIDE] * len(titles)
         marks.append(Points([*seeds[arm].values()], places, colour, size=5, alpha=0.4, titles=titles))
         if c.estimate is None:
-            marks.append(Text(0.03, row, "no seed trained" if c.outcomes else "no seed has ended", of_axes="x"))
+            marks.append(Text(0.03, row, f"no {shown.noun} {'trained' if c.outcomes else 'has ended'}", of_axes="x"))
             continue
         title = describe_mean(arm, c.estimate, bounds)
         marks.append(Interval(c.estimate.mean, row, find_ends(c.estimate, bounds), colour, marker, title=title))
@@ -198,7 +195,7 @@ def _list_published(shown: Shown, arms: list[str], limits: tuple[float, float]) 
 
 
 def _build_differences(shown: Shown, compared: Mapping[str, Compared]) -> Panel:
-    effect, bounds = shown.effect, shown.difference_bounds
+    effect, bounds = shown.effect, (shown.bounds[0] - shown.bounds[1], shown.bounds[1] - shown.bounds[0])
     known = [d for c in compared.values() if (d := c.difference)]
     limits = choose_range([d.mean for d in known], [ends for d in known if (ends := find_ends(d, bounds))], 0.0)
     marks: list[Mark] = [Span(-effect, effect)] if effect else []

@@ -29,10 +29,18 @@ from ablate.sweeps.comparison import compare_record_effects, list_claims, list_e
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import CHALLENGE, FRESH, Run, Runs
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_unit, tell_verdict
-from ablate.verdict.comparison import UNCOMPARED, Claim, Compared, Versus
+from ablate.verdict.comparison import UNCOMPARED, Claim, Compared
 from ablate.verdict.failures import count_failures
 from ablate.verdict.outcomes import Outcome, state_rule
-from ablate.verdict.statements import format_estimate, format_share, format_typical, state_effects, state_verdict
+from ablate.verdict.statements import (
+    TYPICAL,
+    format_difference,
+    format_estimate,
+    format_share,
+    format_typical,
+    state_effects,
+    state_verdict,
+)
 
 
 def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
@@ -103,11 +111,7 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
             f"difference to {name_baseline(record)}: mean of the paired differences over the n seeds on which both "
             f"trained{interval}."
         )
-        yield (
-            "typical seed: on how many seeds the arm is the better one, or the worse one, with the p-value of the "
-            "exact sign test, and the tail that shows in the paired differences, as in 10 % of normal ones. A claim "
-            "needs both the interval and the seeds; with a tail it is about most seeds, not about the mean."
-        )
+        yield TYPICAL
         if spec.confirm.effect is None:
             yield "No confirm.effect is given, so no arms are called equivalent."
     yield from _note_waiting(compared)
@@ -174,7 +178,8 @@ def tabulate_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) ->
     """Return the chosen settings of each arm on fresh seeds, and its verdict; nothing before the first fresh seed."""
     if not compared:
         return []
-    rows, bounds, name = list(compared.values()), find_bounds(record.spec.objective.metric), record.spec.objective.title
+    metric, name = record.spec.objective.metric, record.spec.objective.title
+    rows, bounds = list(compared.values()), find_bounds(metric)
     cells, settings = record.spec.cells, list_settings(record, [c.params for c in rows])
     columns = [
         words("arm", [cells[arm].arm if cells else arm for arm in compared]),
@@ -186,7 +191,8 @@ def tabulate_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) ->
         *(
             [
                 Column(
-                    f"difference to {record.spec.compared_with}", [_format_difference(c.versus, record) for c in rows]
+                    f"difference to {record.spec.compared_with}",
+                    [format_difference(c.versus, find_difference_bounds(metric)) for c in rows],
                 ),
                 words("typical seed", [format_typical(c.versus, objective_sign(record)) for c in rows]),
             ]
@@ -198,14 +204,6 @@ def tabulate_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) ->
     better = "lower" if objective_sign(record) > 0 else "higher"
     title = f"Results on fresh seeds, each arm {record.spec.tested} ({name}, {better} is better)"
     return [Section(title, Table(columns), list(explain_comparison(record, compared)))]
-
-
-def _format_difference(versus: Versus | None, record: SweepRecord) -> str:
-    if versus is None or versus.difference is None:
-        return NOTHING
-    left_out = f", {versus.left_out} left out" if versus.left_out else ""
-    bounds = find_difference_bounds(record.spec.objective.metric)
-    return f"{format_estimate(versus.difference, sign=True, bounds=bounds)} (n={versus.difference.n}{left_out})"
 
 
 # ---------------------------------------------------------------------------------------------------- selection

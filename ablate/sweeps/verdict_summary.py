@@ -51,10 +51,6 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
         return "baseline" if record.runs.select(stage=FRESH) else "baseline, could not be trained"
     if c.kind == "cell":
         return "cell of the design"
-    if c.kind == "mixed" and c.versus is not None:
-        sign = 1 if record.spec.objective.direction == "maximize" else -1
-        better = c.versus.side == sign
-        return "mixed: better when it trains, failed more" if better else "mixed: worse when it trains, failed less"
     return c.name_kind()
 
 
@@ -156,10 +152,7 @@ def _summarise_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> st
         places.setdefault(f"at {format_settings(dict(cells[arm].shared), short)}", []).append(arm)
         extra = {path: value for path, value in cells[arm].point.items() if path not in spec.search}
         names[arm] = cells[arm].arm + (f" ({format_settings(extra, short)})" if extra else "")
-    maximize = spec.objective.direction == "maximize"
-    return summarise(
-        compared, places, names=names, baseline=spec.compared_with, unit=name_unit(spec), maximize=maximize
-    )
+    return summarise(compared, places, names=names, baseline=spec.compared_with, unit=name_unit(spec))
 
 
 def is_open(record: SweepRecord) -> bool:

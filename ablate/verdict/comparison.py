@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from ablate.config.formatting import count_noun
 from ablate.verdict.failures import ALPHA, FailureShare, compare_failures, count_able, count_failures, smallest_p
@@ -216,6 +216,8 @@ class Versus:
     """Level of the interval of the difference; 0: there is none."""
     typical: Typical | None = None
     """The median of the same pairs, with the exact sign test; None for fewer than three pairs."""
+    noun: ClassVar[str] = "seed"
+    """What is counted."""
 
     @property
     def other_seeds(self) -> int:
@@ -359,7 +361,7 @@ class Claim:
         if self.kind == "undecided" and v is not None:
             if self.challenge and not self.challenge.held:
                 return self._name_unheld(self.challenge)
-            return f"inconclusive with {count_noun(v.seeds, 'seed')}"
+            return f"inconclusive with {count_noun(v.seeds, v.noun)}"
         if self.kind in ("better", "worse") and v is not None and v.lies_within(self.effect):
             return f"{self.kind}, by less than matters"
         return self.kind
@@ -392,6 +394,13 @@ class Compared(Claim):
     """Failures of the seeds up to the last look; None without a seed."""
     estimate: Estimate | None
     """Mean of the objective over the seeds up to the last look on which it trained; 95 % over all looks."""
+
+    def name_kind(self) -> str:
+        """Return the kind in a word or two, with its open requirements."""
+        if self.kind == "mixed" and self.versus is not None:
+            more = self.versus.fails_more > 0
+            return f"mixed: {'better' if more else 'worse'} when it trains, failed {'more' if more else 'less'}"
+        return super().name_kind()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -438,7 +447,7 @@ def compare(
         resolution: 1/N for a metric that counts N items, such as accuracy; 0: it does not count.
         others: number of further comparisons that share the error: of other sizes, tasks, earlier baselines.
         pair: puts the outcomes of an arm beside those of its baseline: on the same seeds, or as separate samples
-            (`unpaired.separate`).
+            (`unpaired.Samples`).
     """
     against = dict.fromkeys(arms, baselines) if isinstance(baselines, str) else baselines
     bases = {arm: arms.get(against[arm], FreshOutcomes({})) for arm in arms}

@@ -10,9 +10,15 @@ from ablate.verdict.effects import CLAIMS, Effect, EffectKind
 from ablate.verdict.failures import FailureShare, smallest_p
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.sequential import LEAST
-from ablate.verdict.unpaired import UNPAIRED, Apart
+from ablate.verdict.unpaired import Apart, describe_unpaired
 
 _ON_AVERAGE = ("better", "worse", "mixed", "equivalent", "better together", "worse together", "additive")
+TYPICAL = (
+    "typical seed: on how many seeds the arm is the better one, or the worse one, with the p-value of the exact sign "
+    "test, and the tail that shows in the paired differences, above or below their median, as in 10 % of normal ones. "
+    "A claim needs both the interval and the seeds; with a tail it is about most seeds, not about the mean."
+)
+"""Explains `format_typical`."""
 _FEW = 3  # effects whose amounts are all given, whatever the verdict
 INTERACTING: tuple[EffectKind, ...] = (
     *("better together", "worse together"),
@@ -37,6 +43,14 @@ def format_share(share: FailureShare) -> str:
     kinds = [f"{count} {word}" for count, word in ((share.diverged, "diverged"), (share.stuck, "stuck")) if count]
     told = f" ({', '.join(kinds)})" if kinds else ""
     return f"{share.failed} of {share.n}{told}: {share.describe_interval().partition(',')[0]}"
+
+
+def format_difference(versus: Versus | None, bounds: tuple[float, float] = UNBOUNDED) -> str:
+    """Return '+0.100 ± 0.021 (n=4, 1 left out)'."""
+    if versus is None or versus.difference is None:
+        return "-"
+    left_out = f", {versus.left_out} left out" if versus.left_out else ""
+    return f"{format_estimate(versus.difference, sign=True, bounds=bounds)} (n={versus.difference.n}{left_out})"
 
 
 def format_typical(versus: Versus | None, sign: int) -> str:
@@ -114,19 +128,18 @@ def state_basis(compared: Iterable[Claim], with_plan: bool = True) -> list[str]:
         for c in tested
         if c.looks and c.versus
     }
-    told = []
+    told, noun = [], next(c.versus.noun for c in tested if c.versus)
     for sizes, planned, left in sorted(plans):
         plan = ", as planned" if sizes == (planned,) else f" ({planned} were planned)"
         if left < sizes[-1]:  # seeds were deleted
             plan = f", of which {left} are left ({planned} were planned)"
         plan = plan if with_plan else plan.partition(" (")[0].removesuffix(", as planned")
-        noun = "runs" if any(isinstance(c.versus, Apart) for c in tested) else "seeds"
-        told.append(f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} {noun}{plan}")
+        told.append(f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} {noun}s{plan}")
     basis = [
         f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {join_words(told)}."
     ]
-    if any(isinstance(c.versus, Apart) for c in tested):
-        basis.append(UNPAIRED)
+    if apart := [c.versus for c in tested if isinstance(c.versus, Apart)]:
+        basis.append(describe_unpaired(apart))
     elif claimed := [c.versus for c in tested if c.kind in _ON_AVERAGE and c.versus]:
         basis.append(
             "A typical seed is the median over seeds; the interval of a mean assumes that no seeds too rare to show "
@@ -192,15 +205,15 @@ class _Wording:
         """Return the limits of a difference that is not claimed, as a clause."""
         d, noun = v.difference, self.mean.removeprefix("mean ")
         if d is None:
-            return f"there is no seed {self.together}"
-        each, few = ("run", v.ranks is None) if isinstance(v, Apart) else ("seed", d.n < LEAST)
-        if v.interval is None and few:
-            return f"the {self.mean} is {self.amount(d, sign=True)} ({self.over(v)}), too few {each}s for an interval"
+            return "of one of them no run trained" if isinstance(v, Apart) else f"there is no seed {self.together}"
+        if v.interval is None and d.n < LEAST:
+            return f"the {self.mean} is {self.amount(d, sign=True)} ({self.over(v)}), too few {v.noun}s for an interval"
         if v.interval is None:
-            told = f"the {noun} is {self.amount(d, sign=True)} on every {each} ({self.over(v)})"
+            where = "between any two runs" if isinstance(v, Apart) else "on every seed"
+            told = f"the {noun} is {self.amount(d, sign=True)} {where} ({self.over(v)})"
             return f"{told}: equal {noun}s give no interval"
         low, high = format_ends(d)
-        return f"the {noun} lies between {low} and {high} {self.unit} ({self.over(v)})"
+        return f"the interval of the {noun} is {low} to {high} {self.unit} ({self.over(v)})"
 
     def tell_disagreement(self, v: Versus, subject: str) -> str:
         """Return how the pairs disagree with an interval of the mean that excludes 0, as a clause with a comma before
@@ -222,7 +235,9 @@ class _Wording:
         assert v.difference is not None
         low, high = format_ends(v.difference)
         mean = (
-            f"the mean difference lies between {low} and {high} ({self.over(v)})" if on_average else self.tell_tail(v)
+            f"the interval of the mean difference is {low} to {high} ({self.over(v)})"
+            if on_average
+            else self.tell_tail(v)
         )
         where = "over unpaired runs" if isinstance(v, Apart) else "on a typical seed"
         return f"differ by less than the {self.claim.effect:.2g} {self.unit} that matter {where}; {mean}"
@@ -278,7 +293,7 @@ class _ArmWording(_Wording):
     def _failures(self, v: Versus) -> str:
         """Return the numbers of both as a clause: 'failed on 3 of 5 seeds, pre on 0 of 5'."""
         return (
-            f"failed on {v.failed} of {count_noun(v.seeds, 'seed')}, {self.baseline} on {v.other_failed} of "
+            f"failed on {v.failed} of {count_noun(v.seeds, v.noun)}, {self.baseline} on {v.other_failed} of "
             f"{v.other_seeds}"
         )
 
@@ -301,7 +316,7 @@ class _ArmWording(_Wording):
         pair = f"{self.arm} and {self.baseline}"
         d = v.difference
         if v.failed == v.seeds and v.other_failed == v.other_seeds:
-            return f"{pair}: neither trained on any of {count_noun(v.seeds, 'seed')}."
+            return f"{pair}: neither trained on any of {count_noun(v.seeds, v.noun)}."
         failures = f" {self.arm} {self._failures(v)}{self._weigh(v)}." if v.failed or v.other_failed else ""
         if v.side and d is not None:
             word = "better" if self.is_better(v) else "worse"
@@ -309,12 +324,12 @@ class _ArmWording(_Wording):
             assert self.c.challenge is not None
             return f"{text} ({self.over(v)}), but {self.tell_unheld(self.c.challenge)}.{failures}"
         if v.lies_within(self.c.effect):
-            text = f"{pair}: inconclusive. When both train {self.tell_limits(v)}, less than the difference that matters"
+            text = f"{pair}: inconclusive. When both train {self.tell_limits(v)}, within the difference that matters"
             if self.c.challenge and not self.c.challenge.held:
                 text += f", but {self.tell_unheld(self.c.challenge)}"
             return f"{text}.{failures}"
         limits = f"{self.tell_limits(v)}{self.tell_disagreement(v, self.arm)}"
-        return f"{pair}: inconclusive with {count_noun(v.seeds, 'seed')}; {limits}.{failures}"
+        return f"{pair}: inconclusive with {count_noun(v.seeds, v.noun)}; {limits}.{failures}"
 
     def _fails(self, v: Versus) -> str:
         text = (
@@ -325,13 +340,13 @@ class _ArmWording(_Wording):
     def _fails_always(self, v: Versus) -> str:
         share = f" ({100 * self.c.failures.low:.0f} % or more, one-sided 95 %)" if self.c.failures else ""
         return (
-            f"{self.arm} failed on all of {count_noun(v.seeds, 'seed')}{share}, {self.baseline} on {v.other_failed} of "
+            f"{self.arm} failed on all of {count_noun(v.seeds, v.noun)}{share}, {self.baseline} on {v.other_failed} of "
             f"{v.other_seeds}{self._weigh(v)}."
         )
 
     def _baseline_fails_always(self, v: Versus) -> str:
         return (
-            f"{self.baseline}, the baseline, failed on all of {count_noun(v.other_seeds, 'seed')}, {self.arm} on "
+            f"{self.baseline}, the baseline, failed on all of {count_noun(v.other_seeds, v.noun)}, {self.arm} on "
             f"{v.failed} of {v.seeds}{self._weigh(v)}. {_state_alone(self.arm, self.c, self.bounds)}"
         )
 
@@ -346,13 +361,14 @@ class _ArmWording(_Wording):
         return "" if not v.fails_more else ", which does not show that either fails more often"
 
     def _figures(self, v: Versus) -> str:
+        if not v.seeds and isinstance(v, Apart):
+            return f"No run of {self.arm} has ended."
         if not v.seeds:
             return f"There is no seed yet on which both {self.arm} and {self.baseline} have ended."
         failures = f"; it {self._failures(v)}" if v.failed or v.other_failed else ""
-        figure = (
-            ("there is no seed on which both trained") if v.difference is None else self.amount(v.difference, sign=True)
-        )
-        need = f"it requires {LEAST} seeds" if v.seeds < LEAST else f"it requires all {self.c.planned} seeds"
+        figure = self.tell_limits(v) if v.difference is None else self.amount(v.difference, sign=True)
+        few = min(v.seeds, v.other_seeds) < LEAST
+        need = f"it requires {LEAST if few else f'all {self.c.planned}'} {v.noun}s"
         return (
             f"{self.arm}, difference to {self.baseline}: {figure} ({self.over(v)}){failures}. No verdict yet: {need}."
         )

@@ -16,7 +16,6 @@ def summarise(
     names: Mapping[str, str],
     baseline: str,
     unit: str,
-    maximize: bool = False,
     seed: str = "fresh seed",
 ) -> str:
     """Return one sentence on all comparisons; '' if nothing was compared, or there is no verdict yet.
@@ -27,7 +26,6 @@ def summarise(
         names: arm of `compared` -> its name in the sentence.
         baseline: the name of the baseline.
         unit: the unit of the objective.
-        maximize: whether a higher objective is better.
         seed: the name of a seed.
     """
     others = [c for c in compared.values() if c.kind != "baseline"]
@@ -35,7 +33,7 @@ def summarise(
         return ""
     clauses = []
     for place, arms in places.items():
-        said = _describe_place({names[arm]: compared[arm] for arm in arms}, baseline, unit, maximize)
+        said = _describe_place({names[arm]: compared[arm] for arm in arms}, baseline, unit)
         clauses.append(f"{place} {said}" if place else said)
     family = max(c.family for c in others)
     sharing = "one comparison" if family == 1 else f"all {family} comparisons together"
@@ -45,19 +43,21 @@ def summarise(
     return text.replace(" on a typical seed", "") if any(isinstance(c.versus, Apart) for c in others) else text
 
 
-def _describe_place(arms: Mapping[str, Compared], baseline: str, unit: str, maximize: bool) -> str:
+def _describe_place(arms: Mapping[str, Compared], baseline: str, unit: str) -> str:
     """Return the result at one place: first the claims, then the failures, then the open comparisons."""
     by_kind: dict[str, list[str]] = {}
     for arm, c in arms.items():
-        by_kind.setdefault(_name_group(c, maximize), []).append(arm)
+        by_kind.setdefault(_name_group(c), []).append(arm)
     phrases = []
     for kind in (*_WORDS, *(kind for kind in by_kind if kind not in _WORDS)):
         named = by_kind.get(kind, [])
         if not named or kind == "baseline":
             continue
         told = [f"{arm}{_format_amount(arms[arm], unit) if kind in _WITH_AMOUNT else ''}" for arm in named]
-        one, several = _WORDS.get(kind, (kind, kind))
-        phrases.append(f"{join_words(told)} {one if len(named) == 1 else several}".replace("BASELINE", baseline))
+        text = _WORDS.get(kind, kind)
+        for one, several in _PLURAL.items() if len(named) > 1 else ():
+            text = text.replace(one, several)
+        phrases.append(f"{join_words(told)} {text.replace('BASELINE', baseline)}")
     return ", ".join(phrases) + _list_failures(arms)
 
 
@@ -73,55 +73,35 @@ def _list_failures(arms: Mapping[str, Compared]) -> str:
 
 
 _WORDS = {
-    "better": ("is better than BASELINE on a typical seed", "are better than BASELINE on a typical seed"),
-    "better, failed more": (
-        "is better than BASELINE on a typical seed when it trains",
-        "are better than BASELINE on a typical seed when they train",
-    ),
-    "worse": ("is worse than BASELINE on a typical seed", "are worse than BASELINE on a typical seed"),
-    "worse, failed less": (
-        "is worse than BASELINE on a typical seed when it trains",
-        "are worse than BASELINE on a typical seed when they train",
-    ),
-    "better on most seeds": (
-        "is better than BASELINE on most seeds (on average not shown)",
-        "are better than BASELINE on most seeds (on average not shown)",
-    ),
-    "worse on most seeds": (
-        "is worse than BASELINE on most seeds (on average not shown)",
-        "are worse than BASELINE on most seeds (on average not shown)",
-    ),
-    "fails more often": ("fails more often than BASELINE", "fail more often than BASELINE"),
-    "fails less often": ("fails less often than BASELINE", "fail less often than BASELINE"),
-    "trained on no seed": ("trained on no seed", "trained on no seed"),
-    "baseline fails on all seeds": (
-        "trained although BASELINE trained on no seed",
-        ("trained although BASELINE trained on no seed"),
-    ),
-    "equivalent": ("is equivalent to BASELINE on a typical seed", "are equivalent to BASELINE on a typical seed"),
-    "equivalent on most seeds": (
-        "is equivalent to BASELINE on a typical seed (on average not shown)",
-        "are equivalent to BASELINE on a typical seed (on average not shown)",
-    ),
-    "undecided": ("is inconclusive", "are inconclusive"),
-    "could not be trained": ("could not be trained", "could not be trained"),
-    "baseline could not be trained": (
-        "has no trained BASELINE to compare with",
-        ("have no trained BASELINE to compare with"),
-    ),
-    "figures": ("has no verdict yet", "have no verdict yet"),
+    "better": "is better than BASELINE on a typical seed",
+    "better, failed more": "is better than BASELINE on a typical seed when it trains",
+    "worse": "is worse than BASELINE on a typical seed",
+    "worse, failed less": "is worse than BASELINE on a typical seed when it trains",
+    "better on most seeds": "is better than BASELINE on most seeds (on average not shown)",
+    "worse on most seeds": "is worse than BASELINE on most seeds (on average not shown)",
+    "fails more often": "fails more often than BASELINE",
+    "fails less often": "fails less often than BASELINE",
+    "trained on no seed": "trained on no seed",
+    "baseline fails on all seeds": "trained although BASELINE trained on no seed",
+    "equivalent": "is equivalent to BASELINE on a typical seed",
+    "equivalent on most seeds": "is equivalent to BASELINE on a typical seed (on average not shown)",
+    "undecided": "is inconclusive",
+    "could not be trained": "could not be trained",
+    "baseline could not be trained": "has no trained BASELINE to compare with",
+    "figures": "has no verdict yet",
 }
-"""Group -> its wording for one arm and for several, in this order."""
+"""Group -> its wording for one arm, in this order."""
+_PLURAL = {"is ": "are ", "fails ": "fail ", "has ": "have ", "it trains": "they train"}
 _WITH_AMOUNT = (
     *("better", "better, failed more", "better on most seeds"),
     *("worse", "worse, failed less", "worse on most seeds"),
 )
 
 
-def _name_group(c: Compared, maximize: bool) -> str:
+def _name_group(c: Compared) -> str:
     """Return the group that an arm is reported in."""
     if c.kind == "mixed" and c.versus is not None:
-        return "better, failed more" if c.versus.side == (1 if maximize else -1) else "worse, failed less"
+        return "better, failed more" if c.versus.fails_more > 0 else "worse, failed less"
     if c.kind == "fails on all seeds" and c.versus is not None:
         return "fails more often" if c.versus.failure_side else "trained on no seed"
     return c.kind

@@ -6,14 +6,14 @@ the law of these tests from look to look is not known."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ablate.config.formatting import count_noun
+from ablate.config.formatting import count_noun, join_words
 from ablate.verdict.comparison import Outcomes, Versus, is_within
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import EQUAL, Estimate, find_t_limit, least_sd_of_value
@@ -21,6 +21,10 @@ from ablate.verdict.looks import Looks
 from ablate.verdict.sequential import LEAST
 from ablate.verdict.tails import AGREES, AGREES_ALONE
 
+RANKS = (
+    "ranks: the share of all pairs of a run of the arm and one of the baseline in which the arm's value is the higher "
+    "one, a tie being a half, with the p-value of the exact test of Mann and Whitney."
+)
 _EXACT = 100  # values of both arms up to which the rank test is exact
 
 
@@ -30,8 +34,6 @@ class Ranks:
 
     p: float
     """Two-sided, given the ties."""
-    side: int
-    """1: more pairs of a run of each have the arm above than below; -1: fewer; 0: equally many."""
     share: float
     """Of the pairs of a run of each, those in which the arm is above; a tie is a half."""
     agrees_at: float
@@ -39,22 +41,23 @@ class Ranks:
     agreeing: tuple[float, float] | None
     """The shifts that the test does not reject at `agrees_at` (Hodges & Lehmann 1963, Ann. Math. Stat. 34, 598-611)."""
 
+    @property
+    def side(self) -> int:
+        """1: more pairs of a run of each have the arm above than below; -1: fewer; 0: equally many."""
+        return (self.share > 0.5) - (self.share < 0.5)
+
 
 @dataclass(frozen=True)
 class Apart(Versus):
     """The comparison of two arms whose runs are not paired; `seeds` and `failed` are those of the arm."""
 
-    others: int = 0
+    other_seeds: int = 0
     """Runs of the other."""
     trained: tuple[int, int] = (0, 0)
     """Runs of each that trained."""
     ranks: Ranks | None = None
     """None for fewer than three runs of either that trained."""
-
-    @property
-    def other_seeds(self) -> int:
-        """Runs of the other."""
-        return self.others
+    noun: ClassVar[str] = "run"
 
     @property
     def side(self) -> int:
@@ -79,11 +82,13 @@ class Apart(Versus):
     def describe_runs(self) -> str:
         """Return 'n = 5 and 6', with the runs that failed."""
         ours, others = self.trained
-        left_out = f"; {self.left_out} of {self.seeds + self.others} left out, which failed" if self.left_out else ""
+        left_out = (
+            f"; {self.left_out} of {self.seeds + self.other_seeds} left out, which failed" if self.left_out else ""
+        )
         return f"n = {ours} and {others}{left_out}"
 
     def describe_ranks(self) -> str:
-        """Return 'above in 80 % of pairs (p = 0.02)': of a run of each."""
+        """Return 'higher in 80 % of pairs (p = 0.02)': of a run of each."""
         if self.ranks is None:
             return count_noun(0, "pair")
         return f"higher in {100 * self.ranks.share:.0f} % of pairs (p = {self.ranks.p:.2g})"
@@ -93,14 +98,9 @@ class Apart(Versus):
         return {**super().list_conclusions(), "paired": False}
 
 
-def separate(arm: Outcomes, other: Outcomes, looks: Looks | None) -> Samples:
-    """Return `arm` and `other` as two samples. The keys of their outcomes, run -> outcome, mean nothing."""
-    return Samples(arm, other, looks)
-
-
 @dataclass(frozen=True)
 class Samples:
-    """The runs of two arms, not paired."""
+    """The runs of two arms, not paired: the keys of their outcomes, run -> outcome, mean nothing."""
 
     arm: Outcomes
     other: Outcomes
@@ -124,8 +124,8 @@ class Samples:
 
     def measure(self, alpha: float, resolution: float = 0.0) -> Apart:
         """Return the figures, with an error of `alpha` over all looks."""
-        shares = self.looks.share_spent() if self.looks else (0.0,)
-        level = alpha * (shares[-1] - (shares[-2] if len(shares) > 1 else 0.0)) if self.ready else 0.0
+        before, last = (0.0, *(self.looks.share_spent() if self.looks and self.ready else (0.0,)))[-2:]
+        level = alpha * (last - before)
         ours, others = (
             [outcome.value for outcome in own.values() if outcome.trained and outcome.value is not None]
             for own in (self.arm, self.other)
@@ -144,7 +144,7 @@ class Samples:
             bound_difference(ours, others, 0.0 if few else level, least_sd_of_value(resolution)),
             some,
             level,
-            others=sizes[1],
+            other_seeds=sizes[1],
             trained=(len(ours), len(others)),
             ranks=None if few or not self.ready else rank(ours, others, AGREES_ALONE if alone else AGREES),
         )
@@ -178,16 +178,15 @@ def bound_difference(
 def rank(ours: Sequence[float], others: Sequence[float], agrees_at: float) -> Ranks:
     """Return the rank test of two samples."""
     apart = sorted(a - b for a in ours for b in others)
-    above, below = sum(d > 0 for d in apart), sum(d < 0 for d in apart)
+    doubled = sum((d > 0) + (d >= 0) for d in apart)  # twice U
     outside = 0  # of the sorted differences on either side
     m, n = len(ours), len(others)
     distinct = tuple(range(2, 2 * (m + n) + 1, 2))
     while outside < len(apart) // 2 and _find_rank_p(2 * outside, distinct, m) <= agrees_at:
         outside += 1
     return Ranks(
-        _find_rank_p(above * 2 + len(apart) - above - below, _double_ranks([*ours, *others]), m),
-        (above > below) - (above < below),
-        (above + (len(apart) - above - below) / 2) / len(apart),
+        _find_rank_p(doubled, _double_ranks([*ours, *others]), m),
+        doubled / 2 / len(apart),
         agrees_at,
         (apart[outside - 1], apart[-outside]) if outside else None,
     )
@@ -232,8 +231,12 @@ def _list_fisher(ours: int, others: int, failed: int) -> dict[int, float]:
     return {k: sum(w for w in ways.values() if w <= way) / total for k, way in ways.items()}
 
 
-UNPAIRED = (
-    "The runs are not paired: intervals are Welch's, whose two variances may differ, and a difference is claimed only "
-    "where the exact rank test of Mann and Whitney agrees. Both assume runs that are independent of each other; the "
-    "interval, that no runs too rare to show here end far off."
-)
+def describe_unpaired(compared: Iterable[Apart]) -> str:
+    """Return the sentences on what a claim about unpaired runs rests on."""
+    levels = sorted({versus.ranks.agrees_at for versus in compared if versus.ranks}) or [AGREES]
+    return (
+        "The runs are not paired: intervals are Welch's, whose two variances may differ, and a difference is claimed "
+        f"only where the exact rank test of Mann and Whitney agrees, with a p-value of at most "
+        f"{join_words(f'{level:g}' for level in levels)}: it supports the interval, and is no test at 5 % itself. Both "
+        "assume runs that are independent of each other; the interval, that no runs too rare to show here end far off."
+    )

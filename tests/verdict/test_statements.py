@@ -42,7 +42,7 @@ def state(arm, base, *, effect=None, **more):
         (
             seeds(2.0),
             flat(),
-            "post and pre: inconclusive with 5 seeds; the difference lies between -0.021 and +0.021 nats (n = 5).",
+            "post and pre: inconclusive with 5 seeds; the interval of the difference is -0.021 to +0.021 nats (n = 5).",
         ),
         (
             seeds(1.9, fail=[0, 1, 2]),
@@ -96,7 +96,7 @@ def test_sentences(arm, base, sentence):
 
 def test_equivalence_and_small_differences():
     text = state(seeds(2.0), flat(), effect=0.05)
-    told = "that matter on a typical seed; the mean difference lies between -0.021 and +0.021 (n = 5)."
+    told = "that matter on a typical seed; the interval of the mean difference is -0.021 to +0.021 (n = 5)."
     assert f"post and pre differ by less than the 0.05 nats {told}" in text
     assert "; that is less than the 0.2 nats that matter." in state(seeds(1.9), flat(), effect=0.2)
 
@@ -116,7 +116,7 @@ def test_a_difference_at_the_chosen_settings_that_is_not_claimed(valley, why):
         in text
     )
     close = state(seeds(2.0), flat(valley=valley), effect=0.05)
-    assert f"less than the difference that matters, but {why}" in close
+    assert f"within the difference that matters, but {why}" in close
 
 
 def test_what_it_rests_on():

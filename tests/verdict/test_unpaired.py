@@ -10,7 +10,7 @@ from ablate.verdict.comparison import FreshOutcomes, compare
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.statements import state_verdict
-from ablate.verdict.unpaired import Samples, bound_difference, rank, separate
+from ablate.verdict.unpaired import Samples, bound_difference, rank
 
 RANDOM = np.random.default_rng(3)
 SAMPLES = [
@@ -70,7 +70,7 @@ def judge(ours, others, sizes=(), effect=None):
         "pre": FreshOutcomes(outcomes(others), looks=looks[1]),
         "post": FreshOutcomes(outcomes(ours), looks=looks[0]),
     }
-    return compare(arms, "pre", planned=len(ours), effect=effect, pair=separate)
+    return compare(arms, "pre", planned=len(ours), effect=effect, pair=Samples)
 
 
 def test_a_look_spends_its_own_share():
@@ -92,11 +92,11 @@ NOISE = [0.0, 0.02, -0.02, 0.01, -0.01, 0.015]
         ([2.2 + n for n in NOISE], "worse", "post is worse than pre over unpaired runs; mean difference 0.200 ± 0.0"),
         ([1.8 + n for n in NOISE[:4]], "better", "(n = 4 and 6)"),
         ([2.0 + n for n in NOISE], "equivalent", "differ by less than the 0.05 nats that matter over unpaired runs"),
-        ([2.0, 2.01, 1.99, 2.4, 1.98], "undecided", "post and pre: inconclusive"),
+        ([2.0, 2.01, 1.99, 2.4, 1.98], "undecided", "post and pre: inconclusive with 5 runs;"),
         ([2.0, 2.1, None], "undecided", "too few runs for an interval"),
-        ([2.0, *[None] * 6], "fails more often", "failed on 6 of 7 seeds, pre on 0 of 6"),
-        ([None] * 4, "fails on all seeds", "post failed on all of 4 seeds"),
-        ([2.0, 2.1], "figures", "No verdict yet"),
+        ([2.0, *[None] * 6], "fails more often", "failed on 6 of 7 runs, pre on 0 of 6"),
+        ([None] * 4, "fails on all seeds", "post failed on all of 4 runs"),
+        ([2.0, 2.1], "figures", "No verdict yet: it requires 3 runs."),
     ],
 )  # fmt: skip
 def test_verdicts(ours, kind, told):
@@ -105,6 +105,16 @@ def test_verdicts(ours, kind, told):
     text = state_verdict(compared, "pre", unit="nats")
     assert told in text
     assert ("The runs are not paired" in text) == (kind != "figures")
+    assert "seed" not in text.removeprefix("On fresh seeds").partition("The error of")[0]
+    assert "seed" not in compared["post"].name_kind().replace("fails on all seeds", "")
+
+
+def test_the_level_at_which_ranks_agree_is_said():
+    """Three runs beside three have no smaller p-value than 0.1."""
+    text = state_verdict(judge([1.0, 1.1, 1.2], [2.0, 2.1, 2.2]), "pre", unit="nats")
+    assert "post is better than pre" in text
+    assert "Mann and Whitney agrees, with a p-value of at most 0.15: it supports the interval" in text
+    assert "with a p-value of at most 0.11" in state_verdict(judge(*SAMPLES[2], (3, 5)), "pre", unit="nats")
 
 
 def test_a_mean_that_few_runs_carry_is_not_claimed():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ _SETTINGS = re.compile(
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user says about a table; None and empty: it is guessed, or there is none."""
+    """What the user says about a table, arguments of `judge`; None and empty: it is guessed, or there is none."""
 
     arm: str | None = None
     seed: str | None = None
@@ -57,13 +57,10 @@ class Asked:
     run: str | None = None
     step: str | None = None
     status: str | None = None
-    """COLUMN, or COLUMN=WORD,WORD of those that count as failed."""
     pair_by: Sequence[str] = ()
     by: Sequence[str] = ()
     where: Sequence[str] = ()
-    """COLUMN=VALUE: the rows that are judged."""
     names: str | None = None
-    """A pattern with the groups `arm` and `seed`, of names of runs."""
     unpaired: bool = False
 
 
@@ -102,11 +99,9 @@ def shorten(name: str) -> str:
 
 def choose_columns(rows: Rows, asked: Asked) -> tuple[Rows, Columns]:
     """Return the rows that are judged, and what their columns are. Raises ConfigError with all problems."""
-    chooser = _Chooser(rows, asked)
-    columns = chooser.choose()
-    if chooser.problems or columns is None:
-        raise ConfigError(chooser.problems, rows.name)
-    return chooser.rows, columns
+    if not len(rows):
+        raise ConfigError([Problem("", "it has no rows, so there is nothing to judge")], rows.name)
+    return _Chooser(rows, asked).choose()
 
 
 class _Chooser:
@@ -120,33 +115,26 @@ class _Chooser:
         self.derived: list[str] = []
         """Columns that were made from names."""
 
-    def choose(self) -> Columns | None:
+    def choose(self) -> tuple[Rows, Columns]:
         asked = self.asked
-        if not len(self.rows):
-            self.problems.append(Problem("", "it has no rows, so there is nothing to judge"))
-            return None
         self._select()
         self._split_names()
         pair_by = [found for name in asked.pair_by if (found := self._find("pair-by", name))]
         by = [found for name in asked.by if (found := self._find("by", name))]
-        arm = self._find("arm", asked.arm) if asked.arm else self._guess("arm", _ARMS, self._is_arm)
+        arm = self._choose("arm", asked.arm, _ARMS, self._is_arm)
         if asked.unpaired and (asked.seed or asked.pair_by):
             self.problems.append(Problem("unpaired", "cannot be combined with --seed or --pair-by"))
         elif not asked.unpaired and not asked.pair_by:
-            seed = self._find("seed", asked.seed) if asked.seed else self._guess("seed", _SEEDS, self._varies)
+            seed = self._choose("seed", asked.seed, _SEEDS, self._values)
             pair_by = [seed] if seed else []
-        step = None
-        if asked.step != "none":
-            step = (
-                self._find("step", asked.step) if asked.step else self._guess("step", _STEPS, self._is_numeric, False)
-            )
-        status, _, failing = (asked.status or "").partition("=")
-        status = (
-            self._find("status", status) if status else self._guess("status", _STATUSES, self._is_text, False)
-        ) or ""
-        used = [name for name in (arm, *pair_by, *by, step, status) if name]
-        run = self._find("run", asked.run) if asked.run else self._guess_run(used)
-        value = self._find("value", asked.value) if asked.value else self._guess_value([*used, *([run] if run else [])])
+        step = None if asked.step == "none" else self._choose("step", asked.step, _STEPS, self._is_numeric, tells=False)
+        named, _, failing = (asked.status or "").partition("=")
+        status = self._choose("status", named, _STATUSES, self._is_text, tells=False)
+        used = [arm, *pair_by, *by, step, status]
+        by_name = {name.lower(): name for name in self.rows.columns if name not in used}
+        guessed = next((by_name[name] for name in _RUNS if name in by_name), None)
+        run = self._find("run", asked.run) if asked.run else guessed
+        value = self._find("value", asked.value) if asked.value else self._guess_value([*used, run])
         if not arm and not asked.arm:
             self._ask("arm", "no column says which arm a run is of")
         maximize = self._find_direction(value) if value else None
@@ -154,12 +142,12 @@ class _Chooser:
         for name in {arm, value} & {*pair_by, *by}:
             self.problems.append(Problem("", f"the column {name!r} cannot be two things at once"))
         if self.problems or arm is None or value is None or baseline is None or maximize is None:
-            return None
+            raise ConfigError(self.problems, self.rows.name)
         if self.guessed:
             self.told.insert(0, f"Guessed: {'; '.join(self.guessed)}.")
         words = tuple(word.strip().lower() for word in failing.split(",") if word.strip())
-        return Columns(
-            arm, value, baseline, maximize, tuple(pair_by), tuple(by), run, step, status or None, words,
+        return self.rows, Columns(
+            arm, value, baseline, maximize, tuple(pair_by), tuple(by), run, step, status, words,
             tuple(asked.where), self.told,
         )  # fmt: skip
 
@@ -167,15 +155,14 @@ class _Chooser:
 
     def _find(self, option: str, name: str) -> str | None:
         """Return the column that is called `name`, also without the prefix that a store gives it."""
-        columns = self.rows.columns
-        if name in columns:
+        known, given = list(self.rows.columns), shorten(name).lower()
+        if name in known:
             return name
-        close = [column for column in columns if shorten(column).lower() == shorten(name).lower()]
-        close = close or [column for column in columns if column.rpartition(".")[2].lower() == name.lower()]
+        close = [column for column in known if _list_names(column)[0] == given]
+        close = close or [column for column in known if given in _list_names(column)]
         if len(close) == 1:
             return close[0]
         what = f"several columns are called so: {join_first(close, 5)}" if close else "there is no such column"
-        known = list(columns)
         hint = did_you_mean(name, known) or did_you_mean(name, map(shorten, known))
         self.problems.append(Problem(option, f"{what}. Columns: {join_first(known, 20)}.{hint}", name))
         return None
@@ -185,12 +172,16 @@ class _Chooser:
             Problem(option, f"{why}. Name it: --{option} COLUMN. Columns: {join_first(list(self.rows.columns), 20)}")
         )
 
-    def _guess(self, option: str, names: Sequence[str], fits: Any, tells: bool = True) -> str | None:
-        """Return the first column with one of the `names` that fits."""
+    def _choose(
+        self, option: str, given: str | None, names: Sequence[str], fits: Callable[[str], Any], tells: bool = True
+    ) -> str | None:
+        """Return the column `given` or, without it, the first with one of the `names` that fits."""
+        if given:
+            return self._find(option, given)
         by_name: dict[str, str] = {}
         for column in self.rows.columns:
-            by_name.setdefault(shorten(column).lower(), column)
-            by_name.setdefault(column.rpartition(".")[2].lower(), column)
+            for name in _list_names(column):
+                by_name.setdefault(name, column)
         found = next((by_name[name] for name in names if name in by_name and fits(by_name[name])), None)
         if found and tells and found not in self.derived:
             self.guessed.append(f"{option} is the column {found!r}")
@@ -201,9 +192,6 @@ class _Chooser:
     def _values(self, column: str) -> list[Any]:
         return [value for value in self.rows.columns[column] if value is not None]
 
-    def _varies(self, column: str) -> bool:
-        return bool(self._values(column))
-
     def _is_numeric(self, column: str) -> bool:
         values = self._values(column)
         return bool(values) and all(is_number(value) for value in values)
@@ -213,8 +201,7 @@ class _Chooser:
 
     def _is_arm(self, column: str) -> bool:
         values = list(map(str, self._values(column)))
-        says_it = shorten(column).rpartition(".")[2].lower() in _ARMS[:5]
-        return says_it or 1 <= len({*values}) < len(values)
+        return shorten(column).rpartition(".")[2].lower() in _ARMS[:5] or 1 <= len({*values}) < len(values)
 
     # ------------------------------------------------------------ each
 
@@ -265,10 +252,11 @@ class _Chooser:
                     self.problems.append(Problem("names", f"matches no name, such as {names[0]!r}", asked.names))
                     return
             for group in pattern.groupindex:
-                self.rows.columns[group] = [_parse(match[group]) for match in found if match]
+                parts = [match[group] for match in found if match]
+                self.rows.columns[group] = [int(part) if part and part.isdigit() else part for part in parts]
             return
-        seeds = {shorten(name).lower() for name in columns} | {name.rpartition(".")[2].lower() for name in columns}
-        if asked.seed or asked.unpaired or asked.pair_by or column is None or seeds & {*_SEEDS}:
+        has_seeds = any({*_list_names(name)} & {*_SEEDS} for name in columns)
+        if asked.seed or asked.unpaired or asked.pair_by or column is None or has_seeds:
             return
         split = {name: match for name in {*columns[column]} if (match := _NAMES.match(str(name)))}
         if len(split) < len({*columns[column]}):
@@ -276,23 +264,18 @@ class _Chooser:
         ends = [split[name] for name in columns[column]]
         self.rows.columns["seed"] = [int(match["seed"]) for match in ends]
         self.derived += ["arm", "seed"]
+        said = "seed is a part"
         if not asked.arm and not any(shorten(name).lower() in _ARMS[:6] and self._is_arm(name) for name in columns):
             arms = [f"{match['before']}{match['after']}".strip("-_/. ") or "all" for match in ends]
-            self.rows.columns["arm"] = arms
-            self.guessed.append(f"arm and seed are parts of the names in {column!r}, such as {columns[column][0]!r}")
-        else:
-            self.guessed.append(f"seed is a part of the names in {column!r}, such as {columns[column][0]!r}")
+            self.rows.columns["arm"], said = arms, "arm and seed are parts"
+        self.guessed.append(f"{said} of the names in {column!r}, such as {columns[column][0]!r}")
 
-    def _guess_run(self, used: Sequence[str]) -> str | None:
-        """Return the column that says which run a row is of."""
-        by_name = {column.lower(): column for column in self.rows.columns}
-        return next((by_name[name] for name in _RUNS if name in by_name and by_name[name] not in used), None)
-
-    def _guess_value(self, used: Sequence[str]) -> str | None:
+    def _guess_value(self, used: Sequence[str | None]) -> str | None:
         rest = [name for name in self.rows.columns if name not in used]
         exact = [name for name in rest if shorten(name).lower() in _VALUES and self._values(name)]
-        numeric = [name for name in rest if self._is_numeric(name) and not _SETTINGS.match(name)]
-        known = [name for name in rest if _find_side(name) and self._values(name) and not _SETTINGS.match(name)]
+        measured = [name for name in rest if not _SETTINGS.match(name)]
+        numeric = [name for name in measured if self._is_numeric(name)]
+        known = [name for name in measured if _find_side(name) and self._values(name)]
         held_out = [name for name in known if _HELD_OUT.search(name.lower())]
         for found in (exact, held_out, known, numeric):
             if len(found) == 1:
@@ -338,12 +321,13 @@ class _Chooser:
         return None
 
 
+def _list_names(column: str) -> tuple[str, str]:
+    """Return the names by which a column is found: without the prefix of its store, and its last part."""
+    return shorten(column).lower(), column.rpartition(".")[2].lower()
+
+
 def _plain(name: str) -> str:
     return " ".join(name.lower().split())
-
-
-def _parse(text: str | None) -> Any:
-    return int(text) if text and text.isdigit() else text
 
 
 def _find_side(name: str) -> int | None:
@@ -358,14 +342,11 @@ def describe_settings(rows: Rows, columns: Columns) -> list[str]:
     others = (columns.arm, columns.value, columns.run, columns.step, columns.status, *columns.pair_by, *columns.by)
     names = [name for name in rows.columns if name not in others]
     arms = list(map(str, rows.columns[columns.arm]))
-    told = []
-    between, within = [], []
+    repeats, told, between, within = len({*arms}) < len(arms), [], [], []
     for name in names:
-        of_arm: dict[str, set[str]] = {}
-        for arm, value in zip(arms, rows.columns[name], strict=True):
-            of_arm.setdefault(arm, set()).add(str(value))
-        if all(len(values) == 1 for values in of_arm.values()):
-            if len({*map(frozenset, of_arm.values())}) > 1 and any(arms.count(arm) > 1 for arm in of_arm):
+        values = [*map(str, rows.columns[name])]
+        if len({*zip(arms, values, strict=True)}) == len({*arms}):  # one in each arm
+            if repeats and len({*values}) > 1:
                 between.append(name)
         elif _SETTINGS.match(name):
             within.append(name)

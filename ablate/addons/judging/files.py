@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,21 @@ from ablate.data import readers
 from ablate.data.files import explain, find_files
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow", ".feather")
+_DATABASES = (".db", ".sqlite", ".sqlite3")
 _DELIMITERS = ",\t;|"
+_COUNTED = " (rows are counted from the line after that with the names of the columns)"
+_CUT = "The last line of {} is cut, as of a log that is still written, and was left out."
 
 
 def read_files(patterns: Sequence[str]) -> Rows:
     """Return the rows of the files that `patterns` name, one after the other; of several, the column `file` says which.
     Raises DataError."""
+    if databases := [pattern for pattern in patterns if Path(pattern).suffix in _DATABASES]:
+        url = f"sqlite:///{databases[0]}"
+        raise DataError(
+            f"{databases[0]} is a database, not a table. Of Optuna, name its study: optuna:{url}/STUDY; of MLflow, set "
+            f"MLFLOW_TRACKING_URI={url} and name the experiment: mlflow:NAME"
+        )
     paths = find_files(patterns, lambda path: _find_suffix(path) in SUFFIXES, ", ".join(SUFFIXES))
     tables = []
     for path in paths:
@@ -32,14 +41,12 @@ def read_files(patterns: Sequence[str]) -> Rows:
             raise DataError(f"{path} cannot be read: {explain(error)}") from None
     if len(tables) == 1:
         return tables[0]
-    rows = ({"file": path.stem, **row} for path, table in zip(paths, tables, strict=True) for row in list_rows(table))
+    rows = (
+        {"file": path.stem, **dict(zip(table.columns, values, strict=True))}
+        for path, table in zip(paths, tables, strict=True)
+        for values in zip(*table.columns.values(), strict=True)
+    )
     return collect(f"{len(paths)} files", rows, told=[text for table in tables for text in table.told])
-
-
-def list_rows(table: Rows) -> Iterator[dict[str, Any]]:
-    """Yield the rows, column -> value."""
-    for values in zip(*table.columns.values(), strict=True):
-        yield dict(zip(table.columns, values, strict=True))
 
 
 def _find_suffix(path: Path) -> str:
@@ -60,24 +67,16 @@ def _read_file(path: Path) -> Rows:
 
 def _read_json_lines(path: Path) -> Rows:
     """Return the rows of JSON lines. A last line without an end that is no JSON was cut: the log is still written."""
-    rows, told = [], list[str]()
-    lines = readers.read_json_lines(path, '{"arm": "pre", "seed": 1, "value": 2.1}')
+    rows, told = list[dict[str, Any]](), list[str]()
     try:
-        rows += [row for _, row in lines]
+        for _, row in readers.read_json_lines(path, '{"arm": "pre", "seed": 1, "value": 2.1}'):
+            rows.append(row)
     except DataError as error:
         *_, (last, text, _) = readers.read_lines(path)
         if text.endswith("\n") or not str(error).startswith(f"{path}:{last}:"):
             raise
-        told.append(f"The last line of {path.name} is cut, as of a log that is still written, and was left out.")
-        rows = [row for _, row in _until_error(readers.read_json_lines(path, ""))]
+        told.append(_CUT.format(path.name))
     return collect(path.name, rows, told=told, file=path)
-
-
-def _until_error(lines: Iterator[Any]) -> Iterator[Any]:
-    try:
-        yield from lines
-    except DataError:
-        return
 
 
 def _read_json(path: Path) -> Rows:
@@ -109,16 +108,16 @@ def _read_csv(path: Path) -> Rows:
         raise DataError(f"{path}: the columns {join_first(twice, 5)} stand there twice: rename one of each.")
     told = []
     if rows and len(rows[-1]) < len(header) and not lines[-1].endswith("\n"):
-        told.append(f"The last line of {path.name} is cut, as of a log that is still written, and was left out.")
+        told.append(_CUT.format(path.name))
         rows.pop()
     for number, row in enumerate(rows, 1):
         if len(row) != len(header):
             raise DataError(
-                f"{path}: row {number} has {len(row)} cells, and the first line names {len(header)} columns. Quote "
-                f"cells that contain {delimiter!r}."
+                f"{path}: row {number} has {len(row)} cells, and the first line names {len(header)} columns{_COUNTED}. "
+                f"Quote cells that contain {delimiter!r}."
             )
     columns = {name: [parse_cell(row[i]) for row in rows] for i, name in enumerate(header)}
-    return _unpivot(Rows(path.name, columns, told, file=path))
+    return _unpivot(Rows(path.name, columns, told, file=path, counted=_COUNTED))
 
 
 def _unpivot(table: Rows) -> Rows:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
-from ablate import tracking
 from ablate.addons.judging import files
 from ablate.addons.judging.columns import Asked, Columns, choose_columns, describe_settings
 from ablate.addons.judging.looks_file import Counted, sum_values
@@ -22,16 +22,23 @@ from ablate.config.formatting import count_noun, join_words, to_json
 from ablate.reports.markdown import render as render_markdown
 from ablate.reports.page import render as render_page
 from ablate.reports.page import show_section
-from ablate.reports.section import NOTHING, Column, Document, Section, Table, words
+from ablate.reports.section import Column, Document, Section, Table, words
 from ablate.verdict.comparison import Compared, FreshOutcomes, compare, pair_outcomes
 from ablate.verdict.failures import count_failures
-from ablate.verdict.intervals import Estimate
+from ablate.verdict.intervals import EQUAL
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome, state_rule
 from ablate.verdict.sequential import LEAST
-from ablate.verdict.statements import format_estimate, format_share, format_typical, state_verdict
+from ablate.verdict.statements import (
+    TYPICAL,
+    format_difference,
+    format_estimate,
+    format_share,
+    format_typical,
+    state_verdict,
+)
 from ablate.verdict.summary import summarise
-from ablate.verdict.unpaired import separate
+from ablate.verdict.unpaired import RANKS, Samples
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn
@@ -39,21 +46,16 @@ if TYPE_CHECKING:
 
     from ablate.plots.figure import Figure
 
-WHERE = "each arm at its settings there"
-
 
 @dataclass(frozen=True)
 class Rules:
-    """What the verdict is judged by, besides the columns."""
+    """What the verdict is judged by, besides the columns: arguments of `judge`. Without `planned` as many seeds were
+    planned as at the last of `looks`."""
 
     effect: float | None = None
-    """The smallest difference that matters; None: nothing is called equivalent."""
     trivial: float | None = None
-    """The loss of a predictor that ignores its inputs; None: no run is called stuck."""
     looks: tuple[int, ...] = ()
-    """Seeds at the looks that were made."""
     planned: int | None = None
-    """Seeds that were planned before the first look; None: as many as at the last of `looks`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,94 +87,79 @@ class Judgement:
     @property
     def verdicts(self) -> dict[str, str]:
         """Arm -> its verdict in a word or two; without baselines."""
-        return {arm: self._name(arm) for arm in self.compared if self.baselines[arm] != arm}
+        return {arm: c.name_kind() for arm, c in self.compared.items() if self.baselines[arm] != arm}
+
+    @property
+    def _noun(self) -> str:
+        return "seed" if self.results.paired else "run"
 
     @cached_property
     def verdict(self) -> str:
         """The verdict in sentences."""
-        maximize, unit = self.columns.maximize, self.columns.unit
-        seeds = "the seeds of the table" if self.results.paired else "the runs of the table"
-        planned = self.rules.planned is not None
         return state_verdict(
-            self.compared, self.baselines, unit=unit, maximize=maximize, where=WHERE, seeds=seeds, planned=planned
+            self.compared,
+            self.baselines,
+            unit=self.columns.unit,
+            maximize=self.columns.maximize,
+            where="each arm at its settings there",
+            seeds=f"the {self._noun}s of the table",
+            planned=self.rules.planned is not None,
         )
 
     @cached_property
     def summary(self) -> str:
         """The verdict in one sentence."""
-        others = [arm for arm, baseline in self.baselines.items() if arm != baseline]
-        if not others:
+        if not self.verdicts:
             return "No verdict: there is one arm, so there is nothing to compare it with."
-        places: dict[str, list[str]] = {}
-        names = {}
-        for level, arms in self.results.levels.items():
-            for arm in arms:
-                names[_join(arm, level)] = arm
-                places.setdefault(f"at {level}" if level else "", []).append(_join(arm, level))
+        levels = self.results.levels
+        names = {_join(arm, level): arm for level, own in levels.items() for arm in own}
+        places = {f"at {level}" if level else "": [_join(arm, level) for arm in own] for level, own in levels.items()}
+        seed, both = ("seed", "seeds that both have") if self.results.paired else ("unpaired run", "runs of each")
         text = summarise(
-            self.compared,
-            places,
-            names=names,
-            baseline=self.columns.baseline,
-            unit=self.columns.unit,
-            maximize=self.columns.maximize,
-            seed="seed" if self.results.paired else "unpaired run",
+            self.compared, places, names=names, baseline=self.columns.baseline, unit=self.columns.unit, seed=seed
         )
-        return (
-            text or f"No verdict: it takes {LEAST} {'seeds that both have' if self.results.paired else 'runs of each'}."
-        )
-
-    def _name(self, arm: str) -> str:
-        c = self.compared[arm]
-        if c.kind == "mixed" and c.versus is not None:
-            better = c.versus.side == (1 if self.columns.maximize else -1)
-            return "mixed: better when it trains, failed more" if better else "mixed: worse when it trains, failed less"
-        return c.name_kind()
+        return text or f"No verdict: it takes {LEAST} {both}."
 
     def _tabulate(self) -> Section:
         """Return the table of the arms."""
         c, sign = list(self.compared.values()), -1 if self.columns.maximize else 1
-        n = [len(one.outcomes) for one in c]
+        unit, better = self.columns.unit, "higher" if self.columns.maximize else "lower"
+        ranks, explained = ("typical seed", TYPICAL) if self.results.paired else ("ranks", RANKS)
         columns = [
             words("arm", self.compared),
-            words("verdict", [self._name(arm) for arm in self.compared]),
-            Column("seeds" if self.results.paired else "runs", n),
+            words("verdict", [one.name_kind() for one in c]),
+            Column(f"{self._noun}s", [len(one.outcomes) for one in c]),
             words("failed", [one.failures for one in c], format_share),
-            Column(
-                self.columns.unit, [one.estimate for one in c], lambda mean: f"{format_estimate(mean)} (n={mean.n})"
-            ),
-            Column(f"difference to {self.columns.baseline}", [_format_difference(one) for one in c]),
-            words("typical seed" if self.results.paired else "ranks", [format_typical(one.versus, sign) for one in c]),
+            Column(unit, [one.estimate for one in c], lambda mean: f"{format_estimate(mean)} (n={mean.n})"),
+            Column(f"difference to {self.columns.baseline}", [format_difference(one.versus) for one in c]),
+            words(ranks, [format_typical(one.versus, sign) for one in c]),
         ]
-        better = "higher" if self.columns.maximize else "lower"
         rules = [
-            state_rule(self.rules.trivial).replace("validation loss", self.columns.unit)
+            state_rule(self.rules.trivial).replace("validation loss", unit)
             if self.rules.trivial
             else "A run fails when it diverged: its value is NaN or infinite, or its status says so. Whether a run "
             "that ended has learned is unknown without the trivial loss (--trivial).",
-            "The mean of an arm is over the seeds on which it trained, with its 95 % interval; failed: with the exact "
-            "95 % interval of the share that fails. A difference has an interval with a joint error of 5 % over all "
-            "comparisons and looks.",
+            f"The mean of an arm is over its {self._noun}s that trained, with its 95 % interval; failed: with the "
+            "exact 95 % interval of the share that fails. A difference has an interval with a joint error of 5 % over "
+            "all comparisons and looks.",
+            explained,
         ]
         if self.rules.effect is None:
             rules.append("No arms are called equivalent, as no difference that matters was given (--effect).")
-        return Section(f"{self.columns.unit}, {better} is better", Table(columns), rules)
+        return Section(f"{unit}, {better} is better", Table(columns), rules)
 
     @cached_property
     def document(self) -> Document:
         """The verdict for the writers of reports."""
-        better = "higher" if self.columns.maximize else "lower"
-        details = {
-            "What was read": [Section("What was read", sentences=self.told)],
-            "What this table does not show": [Section("What this table does not show", sentences=self.limits)],
-        }
+        table = self._tabulate()
+        details = {"What was read": self.told, "What this table does not show": self.limits}
         return Document(
             f"Verdict on {self.rows.name}",
-            f"{self.columns.unit}, {better} is better",
+            table.title,
             summary=self.summary,
             statements=[self.verdict],
-            answers=[self._tabulate()],
-            details={title: sections for title, sections in details.items() if sections[0].sentences},
+            answers=[table],
+            details={title: [Section(title, sentences=sentences)] for title, sentences in details.items()},
             notes=self.notes,
         )
 
@@ -195,10 +182,10 @@ class Judgement:
             f"{self.columns.baseline}{' at the same level' if len(self.results.levels) > 1 else ''}",
             self.baselines,
             choose_looks(self.compared),
-            {arm: self._name(arm) for arm in self.compared},
+            {arm: c.name_kind() for arm, c in self.compared.items()},
             self.rules.effect,
-            seeds="the seeds of the table" if self.results.paired else "the runs of the table",
-            paired=self.results.paired,
+            seeds=f"the {self._noun}s of the table",
+            noun=self._noun,
         )
         return draw_arms(shown, self.compared)
 
@@ -212,26 +199,22 @@ class Judgement:
         """Return a pandas DataFrame with a row for each arm: verdict, seeds, failures, mean, difference, interval."""
         import pandas as pd
 
-        rows = []
-        for arm, c in self.compared.items():
-            d, v = c.difference, c.versus
-            low, high = (d.interval if d else None) or (None, None)
-            rows.append(
-                {
-                    "arm": arm,
-                    "baseline": self.baselines[arm],
-                    "verdict": c.kind,
-                    "seeds": len(c.outcomes),
-                    "failed": c.failures.failed if c.failures else 0,
-                    "mean": c.estimate.mean if c.estimate else None,
-                    "difference": d.mean if d else None,
-                    "low": low,
-                    "high": high,
-                    "level": v.level if v else None,
-                    "n": d.n if d else 0,
-                }
-            )
-        return pd.DataFrame(rows)
+        c = self.compared.values()
+        ends = [(d and d.interval) or (None, None) for d in (one.difference for one in c)]
+        columns = {
+            "arm": [*self.compared],
+            "baseline": [self.baselines[arm] for arm in self.compared],
+            "verdict": [one.kind for one in c],
+            "seeds": [len(one.outcomes) for one in c],
+            "failed": [one.failures.failed if one.failures else 0 for one in c],
+            "mean": [one.estimate and one.estimate.mean for one in c],
+            "difference": [one.difference and one.difference.mean for one in c],
+            "low": [low for low, _ in ends],
+            "high": [high for _, high in ends],
+            "level": [one.versus and one.versus.level for one in c],
+            "n": [one.difference.n if one.difference else 0 for one in c],
+        }
+        return pd.DataFrame(columns)
 
     def save(self, folder: Path) -> list[Path]:
         """Write verdict.html, verdict.md, verdict.json and the figure into `folder`, and return their paths."""
@@ -253,16 +236,15 @@ class Judgement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        c = self.columns
         return {
             "verdict": self.verdict,
             "summary": self.summary,
             "source": self.rows.name,
-            "columns": {**{key: value for key, value in asdict(c).items() if key != "told"}},
+            "columns": {key: value for key, value in asdict(self.columns).items() if key != "told"},
             "paired": self.results.paired,
             "seeds": {str(number): name for number, name in self.results.seeds.items()},
             "arms": {
-                arm: {"baseline": self.baselines[arm], "told": self._name(arm), **to_json(one.to_dict())}
+                arm: {"baseline": self.baselines[arm], "told": one.name_kind(), **to_json(one.to_dict())}
                 for arm, one in self.compared.items()
             },
             "effect": self.rules.effect,
@@ -271,13 +253,6 @@ class Judgement:
             "limits": self.limits,
             "notes": self.notes,
         }
-
-
-def _format_difference(c: Compared) -> str:
-    if c.versus is None or (d := c.versus.difference) is None:
-        return NOTHING
-    left_out = f", {c.versus.left_out} left out" if c.versus.left_out else ""
-    return f"{format_estimate(d, sign=True)} (n={d.n}{left_out})"
 
 
 def _join(arm: str, level: str) -> str:
@@ -291,16 +266,14 @@ def read_source(source: Any) -> Rows:
     """Return the rows of a source: names of files, a folder, mlflow:NAME, optuna:URL/STUDY, wandb:ENTITY/PROJECT, or a
     frame. Raises AblateError."""
     names = [source] if isinstance(source, (str, Path)) else source
-    is_named = isinstance(names, (list, tuple)) and bool(names) and all(isinstance(one, (str, Path)) for one in names)
-    if not is_named:
+    if not (isinstance(names, (list, tuple)) and names and all(isinstance(one, (str, Path)) for one in names)):
         return read_frame(source)
     texts = [str(name) for name in names]
-    kinds = {"mlflow": "read_mlflow", "optuna": "read_optuna", "wandb": "read_wandb"}
     kind, colon, rest = texts[0].partition(":")
-    if len(texts) == 1 and colon and kind in kinds:
+    if len(texts) == 1 and colon and kind in ("mlflow", "optuna", "wandb"):
         from ablate.addons.judging import stores
 
-        rows: Rows = getattr(stores, kinds[kind])(rest)
+        rows: Rows = getattr(stores, f"read_{kind}")(rest)
         return rows
     if len(texts) == 1 and Path(texts[0]).expanduser().is_dir():
         from ablate.addons.judging.logs import read_folder
@@ -360,10 +333,13 @@ def judge(
     """
     pair_by, by, where = ([one] if isinstance(one, str) else one for one in (pair_by, by, where))
     asked = Asked(arm, seed, value, baseline, higher_is_better, run, step, status, pair_by, by, where, names, unpaired)
-    rows, columns, results = read_results(source, asked, trivial)
     rules = Rules(effect, trivial, tuple(looks), planned)
-    check_rules(rules, columns, rows.name)
-    return assemble(rows, columns, results, rules, Path(looks_file) if looks_file else None)
+    try:
+        return assemble(*read_results(source, asked, trivial), rules, Path(looks_file) if looks_file else None)
+    except ConfigError as error:
+        if "--" in str(error):
+            error.args = (f"{error}\nFrom Python, --pair-by COLUMN is the argument pair_by='COLUMN', and so on.",)
+        raise
 
 
 def read_results(source: Any, asked: Asked, trivial: float | None = None) -> tuple[Rows, Columns, Results]:
@@ -388,7 +364,9 @@ def check_rules(rules: Rules, columns: Columns, name: str) -> None:
 
 
 def assemble(rows: Rows, columns: Columns, results: Results, rules: Rules, looks_file: Path | None = None) -> Judgement:
-    """Return the verdict on `results`, and count the looks in `looks_file`. Raises DataError if that is damaged."""
+    """Return the verdict on `results`, and count the looks in `looks_file`. Raises DataError if that is damaged, and
+    ConfigError for rules that are wrong."""
+    check_rules(rules, columns, rows.name)
     counted = Counted.read(looks_file) if looks_file else None
     arms: dict[str, FreshOutcomes] = {}
     baselines: dict[str, str] = {}
@@ -411,15 +389,15 @@ def assemble(rows: Rows, columns: Columns, results: Results, rules: Rules, looks
                 values = [[(seed, one.value) for seed, one in own.items()] for own in (outcomes, base)]
                 now[comparison] = looks, sum_values(values)
             arms[name] = FreshOutcomes({seed: outcomes[seed] for seed in [*common, *rest]}, looks=looks)
-    others = counted.count_others(now) if counted else 0
+    most = max((len(one.outcomes) for one in arms.values()), default=0)
     compared = compare(
         arms,
         baselines,
-        planned=rules.planned or max((len(one.outcomes) for one in arms.values()), default=0),
+        planned=rules.planned or most,
         maximize=columns.maximize,
         effect=rules.effect,
-        others=others,
-        pair=pair_outcomes if results.paired else separate,
+        others=counted.count_others(now) if counted else 0,
+        pair=pair_outcomes if results.paired else Samples,
     )
     compared = {  # a failure counts, whether or not its seed has a partner
         arm: replace(one, failures=count_failures(one.outcomes.values())) for arm, one in compared.items()
@@ -433,11 +411,42 @@ def assemble(rows: Rows, columns: Columns, results: Results, rules: Rules, looks
         told.append(f"No seed is common to the baseline and {join_words(apart)}: --unpaired compares them as they are.")
     if missing := [level for level, own in results.levels.items() if columns.baseline not in own]:
         told.append(f"The baseline {columns.baseline} has no run at {join_words(missing)}: nothing is compared there.")
-    told += _tell_plan(rules, counted, now)
+    told += _tell_plan(rules, counted, now, most)
     told += counted.tell(now, rules.effect) if counted else []
-    limits = [*describe_settings(rows, columns), *_tell_limits(compared, rules, counted, now)]
-    notes = [problem] if counted and (problem := counted.write(now, rules.effect)) else []
+    limits = [*describe_settings(rows, columns), *_tell_limits(compared, rules, counted)]
+    notes = _note_equal(results, columns.baseline)
+    if counted and (problem := counted.write(now, rules.effect)):
+        notes.append(problem)
     return Judgement(rows, columns, results, rules, compared, baselines, told, limits, notes)
+
+
+def _note_equal(results: Results, baseline: str) -> list[str]:
+    """Return notes on arms whose values do not depend on the seed, or are those of the baseline."""
+    alike, same = [], []
+    for level, own in results.levels.items():
+        values = {arm: {seed: o.value for seed, o in ended.items() if o.trained} for arm, ended in own.items()}
+        for arm, found in values.items():
+            pairs = [
+                (value, base)
+                for seed, value in found.items()
+                if (base := values.get(baseline, {}).get(seed)) is not None
+            ]
+            if len(found) > 1 == len({*found.values()}):
+                alike.append(f"{_join(arm, level)} ({count_noun(len(found), 'run')})")
+            elif arm != baseline and results.paired and len(pairs) > 1 and all(one == base for one, base in pairs):
+                same.append(f"{_join(arm, level)} ({count_noun(len(pairs), 'seed')})")
+    notes = []
+    if alike:
+        notes.append(
+            f"The value is the same to the last digit on all runs of {join_words(alike)}: if they ignore their seed, "
+            "they are one run, repeated, and no interval or p-value here means anything."
+        )
+    if same:
+        notes.append(
+            f"On every seed the value is that of {baseline}, to the last digit, for {join_words(same)}: what sets them "
+            "apart may not have reached the runs."
+        )
+    return notes
 
 
 def _name_comparison(arm: str, columns: Columns, level: str) -> str:
@@ -450,15 +459,18 @@ def _find_looks(n: int, rules: Rules, earlier: Looks | None) -> Looks | None:
     """Return the looks at a comparison of `n` seeds, this one included. The plan is that of the first look."""
     if not n:
         return None
-    sizes = {size for size in (*rules.looks, *(earlier.sizes if earlier else ())) if size != n}
-    sizes = {size for size in sizes if size < n or (earlier and size in earlier.sizes)}
+    sizes = {n, *(size for size in rules.looks if size < n), *(earlier.sizes if earlier else ())}
     planned = earlier.planned if earlier else rules.planned or max(rules.looks, default=0)
-    ordered = tuple(sorted({*sizes, n}))
-    return Looks(ordered, planned or ordered[0])
+    return Looks(tuple(sorted(sizes)), planned or min(sizes))
 
 
-def _tell_plan(rules: Rules, counted: Counted | None, now: Mapping[str, Any]) -> list[str]:
-    """Return what is known of the number of seeds that was planned, in sentences."""
+def _tell_plan(rules: Rules, counted: Counted | None, now: Mapping[str, Any], most: int) -> list[str]:
+    """Return what is known of the number of seeds that was planned, in sentences. `most`: seeds of any arm."""
+    if ahead := [size for size in rules.looks if size > most]:
+        return [
+            f"--looks names {join_words(map(str, ahead))} seeds, and no arm has more than {most}: that is taken as "
+            "planned, and not as a look. If seeds were taken away after a look, the error may be above 5 %."
+        ]
     known = {earlier.planned for name in now if counted and (earlier := counted.find(name))}
     if rules.planned and known - {rules.planned}:
         seeds = join_words(map(str, sorted(known)))
@@ -476,26 +488,23 @@ def _tell_plan(rules: Rules, counted: Counted | None, now: Mapping[str, Any]) ->
 def _tell_read(rows: Rows, columns: Columns, results: Results) -> list[str]:
     c = columns
     parts = [f"{count_noun(len(rows), 'row')} of {rows.name}: arm {c.arm!r}, value {c.value!r}"]
-    parts.append(f"paired by {join_words(map(repr, c.pair_by))}" if c.pair_by else "not paired")
+    unpaired = "not paired, as no column has seeds or none was to be used"
+    parts.append(f"paired by {join_words(map(repr, c.pair_by))}" if c.pair_by else unpaired)
     parts += [f"at each {join_words(map(repr, c.by))}"] if c.by else []
     parts += [f"status {c.status!r}"] if c.status else []
-    first = next(iter(results.levels.values()), {})
     told = [f"{', '.join(parts)}. The baseline is {c.baseline}."]
     lost = sum(o.ending == "diverged" for own in results.levels.values() for arm in own.values() for o in arm.values())
     if lost:
         told.append(f"{count_noun(lost, 'run')} diverged, by a value of NaN or infinity or by its status: a failure.")
-    if not c.pair_by and first:
-        told.append("No column has seeds, or pairs were not asked for: the runs are not paired.")
     return told
 
 
-def _tell_limits(
-    compared: Mapping[str, Compared], rules: Rules, counted: Counted | None, now: Mapping[str, Any]
-) -> list[str]:
+def _tell_limits(compared: Mapping[str, Compared], rules: Rules, counted: Counted | None) -> list[str]:
     """Return what no table shows, in sentences."""
     comparisons = count_noun(max((c.family for c in compared.values()), default=0), "comparison")
-    if rules.looks:
-        looks = f"Looks at these results besides those at {join_words(map(str, rules.looks))} seeds are not counted."
+    made = {size for c in compared.values() if c.looks for size in c.looks.sizes}
+    if told := [str(size) for size in rules.looks if size in made]:
+        looks = f"Looks at these results besides those at {join_words(told)} seeds are not counted."
     elif counted:
         looks = f"Looks that others made, without {counted.file.name}, are not counted."
     else:
@@ -520,33 +529,34 @@ def plan(rows: Rows, columns: Columns, results: Results, effect: float) -> Docum
     from ablate.verdict.power import POWER, count_seeds, find_smallest_difference
 
     family = max(1, sum(len(own) - (columns.baseline in own) for own in results.levels.values()))
-    names, spreads, now, counts, unlucky, smallest = [], [], [], [], [], []
+    spreads: dict[str, tuple[float, int]] = {}
+    equal = []
     for level, own in results.levels.items():
-        base = own.get(columns.baseline, {})
         for arm, outcomes in own.items():
-            if arm == columns.baseline and len(own) > 1:
-                continue
-            spread = _measure_spread(outcomes, base, arm == columns.baseline, results.paired)
-            if spread is None:
-                continue
-            sd, freedom, n = spread.sd or 0.0, spread.n - 1, spread.n
-            names.append(_join(arm, level))
-            spreads.append(sd)
-            now.append(n)
-            counts.append(_count(count_seeds(sd, effect, family)))
-            worst = sd * math.sqrt(freedom / float(chdtri(freedom, 0.8)))  # upper 80 % limit of the true one
-            unlucky.append(_count(count_seeds(worst, effect, family)))
-            smallest.append(find_smallest_difference(sd, Looks((n,), n), family))
-    unit = columns.unit
-    head = "runs" if not results.paired else "seeds"
+            name, is_alone = _join(arm, level), len(own) == 1
+            if is_alone or arm != columns.baseline:
+                base = own.get(columns.baseline, {})
+                spread = _measure_spread(outcomes, base, paired=results.paired and not is_alone)
+                if spread and spread[0]:
+                    spreads[name] = spread
+                elif spread:
+                    equal.append(name)
+    counts, unlucky = (
+        [count_seeds(sd * share(n - 1), effect, family) for sd, n in spreads.values()]
+        for share in (lambda _: 1.0, lambda freedom: math.sqrt(freedom / chdtri(freedom, 0.8)))
+    )
+    unit, head = columns.unit, "seeds" if results.paired else "runs"
     table = Table(
         [
-            words("arm", names),
-            Column(f"{head} now", now),
-            Column("sd of the difference", spreads),
-            Column(f"finds now ({unit})", smallest),
-            Column(f"{head} for {effect:g}", counts),
-            Column("if unlucky", unlucky),
+            words("arm", spreads),
+            Column(f"{head} now", [n for _, n in spreads.values()]),
+            Column("sd of the difference", [sd for sd, _ in spreads.values()]),
+            Column(
+                f"finds now ({unit})",
+                [find_smallest_difference(sd, Looks((n,), n), family) for sd, n in spreads.values()],
+            ),
+            Column(f"{head} for {effect:g}", [count or "over 10,000" for count in counts], str),
+            Column("if unlucky", [count or "over 10,000" for count in unlucky], str),
         ]
     )
     sharing = "one comparison" if family == 1 else f"{family} comparisons that share 5 %"
@@ -560,49 +570,40 @@ def plan(rows: Rows, columns: Columns, results: Results, effect: float) -> Docum
     if len(next(iter(results.levels.values()), {})) == 1:
         sentences.append("There is one arm: the difference of two runs is taken to vary by sqrt(2) times its spread.")
     title = f"Seeds for a difference of {effect:g} {unit}"
-    if not names:
-        return Document(title, statements=["No arm has two values, so the spread is unknown."])
-    worst_case = max((int(count) for count in counts if count.isdigit()), default=0)
-    summary = f"{worst_case} {head} of each arm find a difference of {effect:g} {unit}, by the spread in {rows.name}."
-    if any(not count.isdigit() for count in counts):
-        summary = f"Some comparisons take more than 10,000 {head}, by the spread in {rows.name}."
+    if equal:
+        sentences.append(f"Of {join_words(equal)} all differences are equal: their spread is unknown.")
+    if not spreads:
+        unknown = "No arm has two values, so the spread is unknown."
+        return Document(title, statements=sentences[-1:] if equal else [unknown])
+    summary = f"Some comparisons take more than 10,000 {head}, by the spread in {rows.name}."
+    if None not in counts:
+        most = max(filter(None, counts))
+        summary = f"{most} {head} of each arm find a difference of {effect:g} {unit}, by the spread in {rows.name}."
     return Document(title, summary=summary, answers=[Section("", table, sentences)])
 
 
 def _measure_spread(
-    outcomes: Mapping[int, Outcome], base: Mapping[int, Outcome], alone: bool, paired: bool
-) -> Estimate | None:
-    """Return the standard deviation of the difference of two runs, with the values that it is over; None if unknown."""
-    values = {seed: o.value for seed, o in outcomes.items() if o.trained and o.value is not None}
-    others = {seed: o.value for seed, o in base.items() if o.trained and o.value is not None}
-    if paired and not alone:
-        spread = _find_sd([values[seed] - others[seed] for seed in values if seed in others])
-        return spread
-    ours, theirs = _find_sd(list(values.values())), _find_sd(list(others.values()))
-    if ours is None or theirs is None:
+    outcomes: Mapping[int, Outcome], base: Mapping[int, Outcome], paired: bool
+) -> tuple[float, int] | None:
+    """Return the standard deviation of the difference of two runs, 0 where all are equal, and the number of values that
+    it is over; None for fewer than two."""
+    values, others = (
+        {seed: o.value for seed, o in own.items() if o.trained and o.value is not None} for own in (outcomes, base)
+    )
+    samples = (
+        [[values[seed] - others[seed] for seed in values if seed in others]]
+        if paired
+        else [[*values.values()], [*others.values()]]
+    )
+    if min(map(len, samples)) < 2:
         return None
-    return Estimate(0.0, None, math.hypot(ours.sd or 0.0, theirs.sd or 0.0), min(ours.n, theirs.n))
-
-
-def _find_sd(values: Sequence[float]) -> Estimate | None:
-    from ablate.verdict.intervals import bound_mean
-
-    return bound_mean(values, 0.0) if len(values) > 1 else None
-
-
-def _count(seeds: int | None) -> str:
-    return "over 10,000" if seeds is None else str(seeds)
+    sd = math.hypot(*map(stdev, samples))
+    scale = max(map(abs, (*values.values(), *others.values())))
+    return (sd if sd > EQUAL * scale else 0.0), min(map(len, samples))
 
 
 def locate_looks(source: Sequence[str], rows: Rows, given: str | None) -> Path | None:
     """Return the file that counts the looks: the one given, or beside a table that is one file; None: none."""
-    if given == "none":
-        return None
     if given:
-        return Path(given)
+        return None if given == "none" else Path(given)
     return rows.file.with_name(f"{rows.file.name}.looks.json") if rows.file and len(source) == 1 else None
-
-
-def redact_source(source: Sequence[str]) -> str:
-    """Return the names of a source without passwords."""
-    return tracking.redact(" ".join(source))

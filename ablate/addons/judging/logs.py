@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import struct
@@ -35,20 +36,25 @@ def read_folder(folder: Path) -> Rows:
     return collect(folder.name, rows, told=told)
 
 
+def import_reader(module: str, what: str, otherwise: str = "") -> Any:
+    """Return the module that reads `what`. Raises AblateError with the command that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        library = module.partition(".")[0]
+        told = f"Reading {what} needs {library}, which is not installed: pip install {library}{otherwise}"
+        raise AblateError(told) from None
+
+
 # ---------------------------------------------------------------------------------------------------- TensorBoard
 
 
 def _read_events(run: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield a row for each step of a run: its scalars, and the settings in Lightning's hparams.yaml, if it is there."""
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-        from tensorboard.util.tensor_util import make_ndarray
-    except ImportError:
-        raise AblateError(
-            "Reading event files needs TensorBoard, which is not installed: pip install tensorboard"
-        ) from None
+    accumulator = import_reader("tensorboard.backend.event_processing.event_accumulator", "event files")
+    make_ndarray = import_reader("tensorboard.util.tensor_util", "event files").make_ndarray
     logging.getLogger("tensorboard").setLevel(logging.ERROR)  # a file that is still written is no news
-    events = EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0})
+    events = accumulator.EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
     steps: dict[int, dict[str, Any]] = {}
     for tag in events.Tags()["scalars"]:
@@ -73,17 +79,12 @@ def _read_events(run: Path, folder: Path) -> Iterator[dict[str, Any]]:
 
 def _read_offline_run(path: Path) -> Iterator[dict[str, Any]]:
     """Yield a row for each step of an offline run. One without its last record is still running, or was killed."""
-    try:
-        from wandb.proto.wandb_internal_pb2 import Record
-    except ImportError:
-        raise AblateError(
-            "Reading offline runs of W&B needs its library, which is not installed: pip install wandb"
-        ) from None
+    records = import_reader("wandb.proto.wandb_internal_pb2", "offline runs of W&B")
     facts: dict[str, Any] = {RUN: path.stem.removeprefix("run-"), NAME: None, STATUS: "running"}
     config: dict[str, Any] = {}
     history: list[dict[str, Any]] = []
     for data in _list_records(path):
-        record = Record.FromString(data)
+        record = records.Record.FromString(data)
         kind = record.WhichOneof("record_type")
         if kind == "run":
             facts |= {RUN: record.run.run_id, NAME: record.run.display_name}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,11 @@ class Rows:
     """Whether more of its values is better; None: it does not say."""
     file: Path | None = None
     """The file, if it is one."""
+    counted: str = ""
+    """How rows are counted, as the end of a message that names some."""
+
+    def __post_init__(self) -> None:
+        self.columns = {name: [_to_plain(value) for value in values] for name, values in self.columns.items()}
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -33,8 +38,7 @@ class Rows:
     def keep(self, rows: Iterable[int]) -> Rows:
         """Return some of the rows."""
         kept = list(rows)
-        columns = {name: [values[i] for i in kept] for name, values in self.columns.items()}
-        return Rows(self.name, columns, self.told, self.maximize, self.file)
+        return replace(self, columns={name: [values[i] for i in kept] for name, values in self.columns.items()})
 
 
 def collect(name: str, rows: Iterable[Mapping[str, Any]], **more: Any) -> Rows:
@@ -73,6 +77,8 @@ def parse_cell(text: str) -> Any:
 def read_frame(frame: Any) -> Rows:
     """Return the rows of a pandas or polars frame, an Arrow table, a mapping of columns or a list of mappings. Raises
     DataError for anything else."""
+    if isinstance(frame, (list, tuple)) and frame and all(isinstance(row, Mapping) for row in frame):
+        return collect("the table", frame)
     if isinstance(frame, Mapping):
         columns = {str(name): list(values) for name, values in frame.items()}
     elif hasattr(frame, "to_pydict"):  # Arrow
@@ -81,8 +87,6 @@ def read_frame(frame: Any) -> Rows:
         columns = {name: frame[name].to_list() for name in frame.columns}
     elif hasattr(frame, "iloc") and hasattr(frame, "columns"):  # pandas
         columns = {str(name): _read_series(frame[name]) for name in frame.columns}
-    elif isinstance(frame, (list, tuple)) and frame and all(isinstance(row, Mapping) for row in frame):
-        return collect("the table", frame)
     else:
         raise DataError(
             "A table is expected: a frame of pandas or polars, a mapping of columns, a list of mappings, or the name "
@@ -96,10 +100,13 @@ def read_frame(frame: Any) -> Rows:
 
 def _read_series(series: Any) -> list[Any]:
     """Return the values of a column of pandas. NaN among text is a missing value."""
-    values = series.tolist()
+    values = [_to_plain(value) for value in series.tolist()]
     is_text = any(isinstance(value, str) for value in values)
-    return [None if _is_missing(value) or (is_text and value != value) else value for value in values]
+    return [None if is_text and value != value else value for value in values]
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
+def _to_plain(value: Any) -> Any:
+    """Return a number of numpy as one of Python, and what pandas calls missing as None."""
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    return value.item() if getattr(value, "ndim", None) == 0 else value

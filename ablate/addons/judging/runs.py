@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ _BROKEN = (
     *("failed", "fail", "crashed", "error", "killed", "interrupted", "stopped", "canceled", "cancelled", "preempted"),
     *("preempting", "timeout", "oom"),
 )
+_NO_VALUE = ("", "none", "null")
 _MOST = 3  # rows that a message names
 
 
@@ -39,6 +40,11 @@ class Row:
     value: Any
     status: str
 
+    @property
+    def place(self) -> tuple[str, str, tuple[Any, ...]]:
+        """What there is one run of, if runs are paired."""
+        return self.level, self.arm, self.key
+
 
 @dataclass
 class Results:
@@ -55,11 +61,7 @@ class Results:
 
 def collect_results(rows: Rows, columns: Columns, trivial: float | None = None) -> Results:
     """Return the outcome of each run. Raises ConfigError with all problems."""
-    reader = _Reader(rows, columns, trivial)
-    results = reader.read()
-    if reader.problems:
-        raise ConfigError(reader.problems, rows.name)
-    return results
+    return _Reader(rows, columns, trivial).read()
 
 
 class _Reader:
@@ -70,33 +72,34 @@ class _Reader:
         self.paired = bool(columns.pair_by)
 
     def read(self) -> Results:
-        """Return the outcomes."""
-        table = list(self._list_rows())
-        runs = self._find_runs(table)
         ended: dict[str, dict[str, list[tuple[tuple[Any, ...], Outcome]]]] = {}
         left_out: dict[str, list[Row]] = {}
-        for steps in runs:
-            first, (why, outcome) = steps[0], self._read_run(steps)
+        for steps in self._find_runs(list(self._list_rows())):
+            first, outcome = steps[0], self._read_run(steps)
             of_arm = ended.setdefault(first.level, {}).setdefault(first.arm, [])
-            if outcome is None:
-                left_out.setdefault(why, []).append(first)
+            if isinstance(outcome, str):
+                left_out.setdefault(outcome, []).append(first)
             else:
                 of_arm.append((first.key, outcome))
+        if self.problems:
+            raise ConfigError(self.problems, self.rows.name)
         for why, lost in left_out.items():
             per_arm = Counter(f"{row.arm}{f' at {row.level}' if row.level else ''}" for row in lost)
             told = join_words(f"{count} of {arm}" for arm, count in per_arm.items())
             self.told.append(f"Left out, as no outcome: {told}: {why}.")
-        keys = sorted({key for arms in ended.values() for own in arms.values() for key, _ in own}, key=_order)
-        numbers = self._number(keys)
-        levels: dict[str, dict[str, dict[int, Outcome]]] = {}
-        for level, arms in ended.items():
-            for arm, own in arms.items():
-                if self.paired:
-                    ordered = sorted(own, key=lambda pair: _order(pair[0]))
-                    outcomes = {numbers[key]: outcome for key, outcome in ordered}
-                else:
-                    outcomes = {i: outcome for i, (_, outcome) in enumerate(own, 1)}
-                levels.setdefault(level, {})[arm] = outcomes
+        runs = [own for arms in ended.values() for own in arms.values()]
+        keys = sorted({key for own in runs for key, _ in own}, key=_order) if self.paired else []
+        are_whole = all(len(key) == 1 and isinstance(key[0], int) for key in keys)
+        numbers = {key: key[0] if are_whole else i for i, key in enumerate(keys, 1)}
+        levels = {
+            level: {
+                arm: dict(sorted((numbers[key], outcome) for key, outcome in own))
+                if self.paired
+                else {i: outcome for i, (_, outcome) in enumerate(own, 1)}
+                for arm, own in arms.items()
+            }
+            for level, arms in ended.items()
+        }
         names = {number: _name_key(self.columns, key) for key, number in numbers.items()}
         return Results(levels, names, self.told, self.paired)
 
@@ -118,7 +121,7 @@ class _Reader:
                 tuple(_plain(columns[name][i]) for name in c.pair_by),
                 columns[c.run][i] if c.run else None,
                 columns[c.step][i] if c.step else None,
-                columns[c.value][i],
+                None if str(columns[c.value][i]).strip().lower() in _NO_VALUE else columns[c.value][i],
                 status,
             )
         for name, count in lacking.items():
@@ -128,29 +131,26 @@ class _Reader:
 
     def _find_runs(self, table: list[Row]) -> list[list[Row]]:
         """Return the rows of each run, in the order of its steps."""
-        places = Counter((row.level, row.arm, row.key) for row in table)
-        several = [place for place, count in places.items() if count > 1]
+        places = Counter(row.place for row in table)
+        several = len(places) < len(table)
         with_steps = self.columns.step is not None and any(row.step is not None for row in table)
         if not (several if self.paired else with_steps and self.columns.run):
             if not self.paired and with_steps and len({row.step for row in table}) > 1:
                 self._refuse_steps(table)
             return [[row] for row in table]
         if not with_steps:
-            self._refuse_twice([row for row in table if places[row.level, row.arm, row.key] > 1])
-            return []
+            return self._refuse_twice([row for row in table if places[row.place] > 1])
         runs: dict[Any, list[Row]] = {}
         for row in table:
-            runs.setdefault((row.level, row.arm, row.key, row.run), []).append(row)
-        ordered = [sorted(own, key=lambda row: _order((row.step,))) for own in runs.values()]
+            runs.setdefault((row.place, row.run), []).append(row)
+        ordered = [sorted(own, key=lambda row: _order([row.step])) for own in runs.values()]
         for own in ordered:
             steps = Counter(row.step for row in own)
-            if twice := [step for step, count in steps.items() if count > 1 and step is not None]:
-                self._refuse_twice([row for row in own if row.step == twice[0]])
-                return []
-        places = Counter((own[0].level, own[0].arm, own[0].key) for own in ordered)
-        if self.paired and (twice := [own[-1] for own in ordered if places[own[0].level, own[0].arm, own[0].key] > 1]):
-            self._refuse_twice(twice)
-            return []
+            if twice := [row for row in own if steps[row.step] > 1 and row.step is not None]:
+                return self._refuse_twice([row for row in twice if row.step == twice[0].step])
+        places = Counter(own[0].place for own in ordered)
+        if self.paired and (twice := [own[-1] for own in ordered if places[own[0].place] > 1]):
+            return self._refuse_twice(twice)
         longest = max(map(len, ordered))
         if longest == 1:
             return ordered
@@ -171,11 +171,10 @@ class _Reader:
             )
         )
 
-    def _refuse_twice(self, rows: list[Row]) -> None:
-        """Refuse several runs of one seed, with the columns in which they differ."""
-        first = rows[0]
-        same = [row for row in rows if (row.level, row.arm, row.key) == (first.level, first.arm, first.key)]
-        c = self.columns
+    def _refuse_twice(self, rows: list[Row]) -> list[list[Row]]:
+        """Refuse several runs of one seed, with the columns in which they differ; return no runs."""
+        first, c = rows[0], self.columns
+        same = [row for row in rows if row.place == first.place]
         differ = [
             name
             for name, values in self.rows.columns.items()
@@ -188,93 +187,74 @@ class _Reader:
             Problem(
                 "seed",
                 f"{first.arm}{where} has several runs of {_name_key(c, first.key)}, in rows {numbers}"
-                f"{' and of other seeds' if len(rows) > len(same) else ''}.{hint} If that is another size or task, "
-                "judge each: --by COLUMN; if it makes the pairs, --pair-by COLUMN,COLUMN; if only some are meant, "
-                "--where COLUMN=VALUE; if they are steps of one run, --run COLUMN that is the same in them; if they "
-                "are trials of a search, run the chosen settings on seeds of their own",
+                f"{' and of other seeds' if len(rows) > len(same) else ''}{self.rows.counted}.{hint} If that is "
+                "another size or task, judge each: --by COLUMN; if it makes the pairs, --pair-by COLUMN,COLUMN; if "
+                "only some are meant, --where COLUMN=VALUE; if they are steps of one run, --run COLUMN that is the "
+                "same in them; if they are trials of a search, run the chosen settings on seeds of their own",
             )
         )
+        return []
 
     def _leave_out_short(self, runs: list[list[Row]]) -> list[list[Row]]:
         """Return the runs without those that end before the others of their arm, if most end together: they are still
         running, or were killed. One that ends in NaN, or has a status, has ended."""
-        kept = []
         ends: dict[tuple[str, str], list[float]] = {}
         for own in runs:
             if is_number(own[-1].step):
-                ends.setdefault((own[0].level, own[0].arm), []).append(own[-1].step)
-        short: list[list[Row]] = []
+                ends.setdefault(own[0].place[:2], []).append(own[-1].step)
+
+        def is_short(own: list[Row]) -> bool:
+            lasts, last = ends.get(own[0].place[:2], []), own[-1]
+            if not is_number(last.step) or last.status or _is_lost(last.value):
+                return False
+            return last.step < 0.99 * max(lasts) and 2 * lasts.count(max(lasts)) >= len(lasts)
+
+        kept, short = list[list[Row]](), list[list[Row]]()
         for own in runs:
-            lasts = ends.get((own[0].level, own[0].arm), [])
-            longest = max(lasts, default=0)
-            is_short = is_number(own[-1].step) and own[-1].step < 0.99 * longest
-            if (
-                is_short
-                and not own[-1].status
-                and not _is_lost(own[-1].value)
-                and 2 * lasts.count(longest) >= len(lasts)
-            ):
-                short.append(own)
-            else:
-                kept.append(own)
+            (short if is_short(own) else kept).append(own)
         if short:
-            told = join_first([f"{own[0].arm} {self._name(own)} at {own[-1].step}" for own in short], 5)
+            names = [_name_key(self.columns, own[0].key) or f"run {own[0].run}" for own in short]
+            told = join_first([f"{o[0].arm} {name} at {o[-1].step}" for o, name in zip(short, names, strict=True)], 5)
             self.told.append(
                 f"{count_noun(len(short), 'run')} ended before the others of the arm, still running or killed, and "
                 f"{'was' if len(short) == 1 else 'were'} left out: {told}. If it failed, say so in a column: --status."
             )
-        last = {own[-1].step for own in kept}
+        last = sorted({own[-1].step for own in kept}, key=lambda step: _order([step]))
         if len(last) > 1:
-            low, high = min(last, key=_order_one), max(last, key=_order_one)
-            self.told.append(f"The runs end at different steps, from {low} to {high}: they may not be of equal length.")
+            self.told.append(
+                f"The runs end at different steps, from {last[0]} to {last[-1]}: they may not be of equal length."
+            )
         return kept
-
-    def _name(self, own: list[Row]) -> str:
-        return _name_key(self.columns, own[0].key) if own[0].key else f"run {own[0].run}"
 
     # ------------------------------------------------------------ how a run ended
 
-    def _read_run(self, own: list[Row]) -> tuple[str, Outcome | None]:
-        """Return why a run has no outcome, or its outcome."""
-        last, failing = own[-1], self.columns.failing
-        for row in own:
-            if row.value is not None and not is_number(row.value):
-                self._refuse_text(row)
-                return "", None
-        value = _find_last([row.value for row in own])
-        status = last.status
-        if status in failing or status in DIVERGED:
-            return "", Outcome("diverged")
+    def _read_run(self, own: list[Row]) -> Outcome | str:
+        """Return the outcome of a run, or why it has none."""
+        if wrong := [row for row in own if row.value is not None and not is_number(row.value)]:
+            self._refuse_text(wrong[0])
+        value, status = _find_last([row.value for row in own if row not in wrong]), own[-1].status
+        if status in self.columns.failing or status in DIVERGED:
+            return Outcome("diverged")
         if status in _OPEN:
-            return f"the status is {status}, so it has not ended", None
+            return f"the status is {status}, so it has not ended"
         if status == "pruned":
-            return "it was pruned, before its end and because it was bad, so what is left flatters the arm", None
+            return "it was pruned, before its end and because it was bad, so what is left flatters the arm"
         if status in _BROKEN:
             hint = f"if it failed as training diverged, count it: --status {self.columns.status}={status}"
-            return f"the status is {status}; {hint}", None
+            return f"the status is {status}; {hint}"
         if status in _STUCK:
-            return "", Outcome("stuck", value)
+            return Outcome("stuck", value)
         if value is None:
-            return "there is no value", None
-        if not math.isfinite(value):
-            return "", Outcome("diverged")
-        ending = classify(value, self.trivial)
-        return "", Outcome(ending, value)
+            return (
+                "there is no value. Some programs, such as pandas, write nothing for NaN: if a run diverged, write nan "
+                "as its value, or count it by a column: --status COLUMN=WORD"
+            )
+        return Outcome(classify(value, self.trivial), value) if math.isfinite(value) else Outcome("diverged")
 
     def _refuse_text(self, row: Row) -> None:
-        problem = Problem(
-            "value",
-            f"the values in {self.columns.value!r} must be numbers, nan or inf, or empty; row {row.number} has "
-            f"{row.value!r}",
-        )
         if not any(known.path == "value" for known in self.problems):
-            self.problems.append(problem)
-
-    def _number(self, keys: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], int]:
-        """Return the number of each seed: itself, if all are whole numbers."""
-        if all(len(key) == 1 and isinstance(key[0], int) for key in keys):
-            return {key: key[0] for key in keys}
-        return {key: number for number, key in enumerate(keys, 1)}
+            told = f"the values in {self.columns.value!r} must be numbers, nan or inf, or empty; row {row.number}"
+            self.problems.append(Problem("value", f"{told} has {row.value!r}{self.rows.counted}"))
 
 
 def _find_last(values: list[float | None]) -> float | None:
@@ -299,12 +279,9 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _order_one(value: Any) -> tuple[int, float, str]:
-    return (0, float(value), "") if is_number(value) else (1, 0.0, str(value))
-
-
-def _order(key: tuple[Any, ...]) -> list[tuple[int, float, str]]:
-    return [_order_one(value) for value in key]
+def _order(key: Sequence[Any]) -> list[tuple[int, float, str]]:
+    """Return a key by which numbers come before words."""
+    return [(0, float(value), "") if is_number(value) else (1, 0.0, str(value)) for value in key]
 
 
 def _name_key(columns: Columns, key: tuple[Any, ...]) -> str:

@@ -8,8 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
+from ablate.addons.judging.logs import import_reader
 from ablate.addons.judging.rows import NAME, RUN, STATUS, Rows, collect, parse_cell
-from ablate.config.errors import AblateError, StoreError, did_you_mean
+from ablate.config.errors import StoreError, did_you_mean
 from ablate.config.formatting import join_first
 from ablate.tracking.connection import set_environ
 from ablate.tracking.databases import add_driver, file_exists, sqlite_file
@@ -69,13 +70,9 @@ def read_mlflow(name: str) -> Rows:
             RUN: run.info.run_id,
             NAME: run.info.run_name,
             STATUS: run.info.status.lower(),
-            **{f"params.{key}": parse_cell(value) for key, value in run.data.params.items()},
-            **{
-                f"tags.{key}": parse_cell(value)
-                for key, value in run.data.tags.items()
-                if not key.startswith("mlflow.")
-            },
-            **{f"metrics.{key}": value for key, value in run.data.metrics.items()},
+            "params": {key: parse_cell(text) for key, text in run.data.params.items()},
+            "tags": {key: parse_cell(text) for key, text in run.data.tags.items() if not key.startswith("mlflow.")},
+            "metrics": run.data.metrics,
         }
         for run in own
     ]
@@ -119,7 +116,10 @@ def read_optuna(place: str) -> Rows:
             f"optuna:{tracking.redact(place)} is no study: its form is optuna:URL/STUDY, such as "
             "optuna:sqlite:///study.db/NAME."
         )
-    storage = open_existing(add_driver(url))
+    try:
+        storage = open_existing(add_driver(url))
+    except StoreError as error:  # `judge` has no --storage
+        raise StoreError(str(error).partition(" Choose another with --storage")[0]) from None
     if storage is None:
         raise StoreError(f"There is no Optuna storage at {tracking.redact(url)}.")
     with explain_damage(storage):
@@ -140,8 +140,8 @@ def read_optuna(place: str) -> Rows:
             "number": trial.number,
             STATUS: trial.state.name.lower(),
             "value": trial.value,
-            **{f"params.{key}": value for key, value in trial.params.items()},
-            **{f"user_attrs.{key}": value for key, value in trial.user_attrs.items()},
+            "params": trial.params,
+            "user_attrs": trial.user_attrs,
         }
         for trial in trials
     ]
@@ -158,13 +158,8 @@ def read_optuna(place: str) -> Rows:
 
 def read_wandb(place: str) -> Rows:
     """Return a row for each run of the project at `place`, ENTITY/PROJECT, with its summary. Raises AblateError."""
-    try:
-        import wandb
-    except ImportError:
-        raise AblateError(
-            "Reading a project of W&B needs its library, which is not installed: pip install wandb. Or download the "
-            "table of runs as CSV, and judge that."
-        ) from None
+    table = ". Or download the table of runs as CSV, and judge that."
+    wandb = import_reader("wandb", "a project of W&B", table)
     try:
         rows = list(_list_wandb_runs(wandb.Api(timeout=_SECONDS).runs(place)))
     except Exception as error:  # those of its client have no common class

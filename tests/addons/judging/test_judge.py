@@ -70,6 +70,35 @@ def test_the_object_of_a_notebook():
     assert json.loads(json.dumps(found.to_dict()))["arms"]["post"]["kind"] == "worse"
 
 
+@pytest.mark.parametrize("seeds", [True, False])
+def test_numbers_of_numpy(seeds):
+    columns = {"arm": TABLE["arm"], "val_loss": np.array(TABLE["val_loss"], np.float32)}
+    if seeds:
+        columns["seed"] = np.array(TABLE["seed"])
+    listed = {name: list(values) for name, values in columns.items()}
+    found = [judge(table, baseline="pre") for table in (columns, listed, pd.DataFrame(columns))]
+    assert [one.verdicts for one in found] == [{"post": "worse"}] * 3
+    assert all(json.dumps(one.to_dict()) == json.dumps(found[0].to_dict()) for one in found)
+
+
+def test_seeds_and_settings_that_do_nothing_are_noted():
+    def note(**arms):
+        return judge(rows(**arms), baseline="pre").to_markdown().partition("<details>")[0]
+
+    assert "The value is the same to the last digit on all runs of pre (5 runs): if they ignore their seed" in (
+        note(pre=[2.0] * 5, post=POST)
+    )
+    assert "On every seed the value is that of pre, to the last digit, for post (4 seeds)" in (
+        note(pre=PRE, post=[*PRE[:4], math.nan])
+    )
+    assert "to the last digit" not in note(pre=PRE, post=POST, mix=[*PRE[:4], 2.5])
+
+
+def test_the_last_column_is_explained():
+    assert "the tail that shows in the paired differences" in judge(TABLE, baseline="pre").to_markdown()
+    assert "ranks: the share of all pairs" in judge(TABLE, baseline="pre", unpaired=True).to_markdown()
+
+
 def test_names_are_no_markup():
     text = judge(rows(pre=PRE, **{"<b>*x*|": POST}), baseline="pre").to_markdown()
     assert "| &lt;b&gt;\\*x\\*\\| | worse |" in text
@@ -111,6 +140,7 @@ def test_runs_without_seeds_are_not_paired():
         ({}, "diverged", "1 run diverged, by a value of NaN or infinity"),
         ({"value": math.inf}, "diverged", "1 run diverged"),
         ({"value": None}, None, "Left out, as no outcome: 1 of post: there is no value."),
+        ({"value": "None"}, None, "if a run diverged, write nan as its value, or count it by a column: --status"),
         ({"value": 2.2, "status": "diverged"}, "diverged", "1 run diverged"),
         (
             {"value": 2.2, "status": "crashed"},
@@ -243,6 +273,7 @@ def test_seeds_that_the_baseline_lacks_are_in_no_difference_but_their_failures_c
         (TABLE, {"baseline": "pre", "looks": [5, 3], "effect": -1}, ["effect: must", "looks: must be numbers"]),
         (TABLE, {"baseline": "pre", "trivial": 2.0, "higher_is_better": True}, ["trivial: must be a loss above 0"]),
         ({"arm": [1], "loss": [1, 2]}, {}, ["differ in their number of rows (arm: 1, loss: 2)"]),
+        (TABLE, {}, ["From Python, --pair-by COLUMN is the argument pair_by='COLUMN'"]),
         (7, {}, ["A table is expected", "given: int"]),
     ],
 )  # fmt: skip
@@ -290,6 +321,8 @@ def test_a_log_that_is_still_written(tmp_path, name, text, said):
         ("a.csv", "", "is empty: its first line is expected to name the columns"),
         ("a.csv", "arm,arm,loss\n1,2,3\n", "the columns arm stand there twice"),
         ("a.csv", "arm,seed,loss\npre,1\npost,1,2\n", "row 1 has 2 cells, and the first line names 3 columns"),
+        ("a.csv", "arm,seed,loss\npre,1,x\n", r"row 1 has 'x' \(rows are counted from the line after that with the"),
+        ("a.csv", "arm,seed,loss\npre,1,2\npre,1,3\n", r"in rows 1, 2 \(rows are counted from the line after that"),
         ("a.json", "{", "not JSON: .*suffix .jsonl"),
         ("a.json", "3", "expected a list of objects, or an object of columns; found a number"),
         ("a.jsonl", '{"a": 1\n{"a": 2}\n', "a.jsonl:1: not a line of JSON"),
@@ -343,3 +376,9 @@ def test_seeds_for_an_effect():
     assert alone.table.columns[2].values == [pytest.approx(math.sqrt(2) * np.std(PRE, ddof=1))]
     assert "There is one arm" in " ".join(alone.sentences)
     assert plan(*read_results(rows(pre=[2.0], post=[2.1]), Asked(baseline="pre")), 0.01).statements
+    equal = rows(pre=PRE, post=POST, mix=[value + 0.1 for value in PRE])
+    table = plan(*read_results(equal, Asked(baseline="pre")), 0.01).answers[0]
+    assert [row[0] for row in table.table.rows] == ["post"]
+    assert "Of mix all differences are equal: their spread is unknown." in table.sentences
+    only = plan(*read_results(rows(pre=PRE, post=PRE), Asked(baseline="pre")), 0.01)
+    assert (only.statements, only.summary) == (["Of post all differences are equal: their spread is unknown."], "")

@@ -77,6 +77,12 @@ def test_changed_values_and_effects_are_said(look):
 def test_looks_that_are_told(look):
     assert look(6, looks_file=None, looks=[3, 5]).compared["post"].looks == Looks((3, 5, 6), 5)
     assert look(6, looks_file=None, looks=[3, 5, 8]).compared["post"].looks == Looks((3, 5, 6), 8)
+    ahead = look(6, looks_file=None, looks=[5, 9])
+    assert ahead.compared["post"].looks == Looks((5, 6), 9)
+    assert "--looks names 9 seeds, and no arm has more than 6: that is taken as planned, and not as a look." in (
+        told(ahead)
+    )
+    assert "besides those at 5 seeds are not counted" in " ".join(ahead.limits)
     limits = " ".join(look(6, looks_file=None, looks=[3, 5]).limits)
     assert "Looks at these results besides those at 3 and 5 seeds are not counted." in limits
 
