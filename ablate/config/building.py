@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ablate.config import plugins
 from ablate.config.base import Config
@@ -29,6 +30,19 @@ def build(cls: type[Any], *mappings: Mapping[str, Any], source: str) -> Any:
     except ValidationError as error:
         problems = describe_errors(cls, tree, error)
         raise ConfigError([*problems, *_find_conflicts(cls, tree, problems)], source) from None
+
+
+def gather_problems(problems: Iterable[Problem], title: str) -> ValidationError:
+    """Return `problems` of an instance of the class `title` as an error of pydantic, which a validator raises."""
+    details: list[InitErrorDetails] = [
+        {
+            "type": PydanticCustomError("conflict", "{text}", {"text": problem.message}),
+            "loc": tuple(problem.path.split(".")) if problem.path else (),
+            "input": problem.given,
+        }
+        for problem in problems
+    ]
+    return ValidationError.from_exception_data(title, details)
 
 
 def _find_conflicts(cls: type[Any], tree: Tree, problems: Sequence[Problem]) -> list[Problem]:

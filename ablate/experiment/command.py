@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from ablate.config.base import Kind, Names
+from ablate.config.base import Kind
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import Problem, did_you_mean
 from ablate.config.registry import Registry
@@ -19,6 +19,10 @@ from ablate.experiment.trainable import SettingsExperiment, experiments
 _NAME = r"[A-Za-z_][\w.-]*"
 _PLACEHOLDER = re.compile(rf"\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
 """{{name}}, which stands for {name} itself, or {name}."""
+_UNCLOSED = re.compile(rf"\{{({_NAME})(?![\w.}}-])")
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.")
+_SHELL = re.compile(r"(?<!\S)(?:\d*[<>&|;]+\S*|\S*(?:;(?!\S)|`|\$[\w({])\S*)")
+"""A word that only a shell reads, where nothing is quoted: | > out 2>&1 && last; `date` $HOME."""
 SEED, FOLDER = "seed", "run_folder"
 """The placeholders that each command has: its seed, and a folder of its own."""
 
@@ -96,8 +100,8 @@ class CommandExperiment(SettingsExperiment):
     kind: Literal["command"] = "command"
     run: str = Field(min_length=1)
     """The command line, quoted as for a shell. {NAME} stands for the setting NAME, {seed} for the seed, {run_folder}
-    for a folder of the run; {{NAME}} is {NAME} itself. Pipes, variables and wildcards need a shell: put them into a
-    script."""
+    for a folder of the run; {{NAME}} is {NAME} itself. What needs a shell, such as pipes, variables and wildcards,
+    belongs into a script."""
     settings: dict[str, Any] = {}
     """NAME -> value of the placeholders, also nested. Arms and the search give others under the same names."""
     result: Annotated[Result, results] = Field("json", validate_default=True)
@@ -106,17 +110,12 @@ class CommandExperiment(SettingsExperiment):
     """The seed of the search, for {seed}; the command has it as ABLATE_SEED too."""
     steps: int | None = Field(None, gt=0)
     """The last step of a run whose results have steps, for the progress and a pruner."""
-    trivial: float | None = None
-    """The metric of a run that has learned nothing, such as the loss of a guess: a run that ends no better is stuck,
-    which counts as a failure. None: only divergence is a failure."""
     time_limit: float | None = Field(None, gt=0)
     """Seconds after which a run is ended and has failed. None: it may take as long as it takes."""
     env: dict[str, str] = {}
     """Environment variables besides those of the worker. Placeholders are allowed in their values."""
     cwd: str = "."
     """The folder in which it runs, relative to the current one."""
-    plugins: Names = ()
-    """Your own Python files, relative to the current directory, which register further kinds."""
 
     driver: ClassVar[str] = "ablate.training.commands"
     same: ClassVar[str] = "run the same program"
@@ -129,21 +128,31 @@ class CommandExperiment(SettingsExperiment):
             return
         if not words:
             yield Problem("run", "is empty", self.run)
+        if shell := _SHELL.search(_QUOTED.sub("x", self.run)):
+            text = f"{shell[0]} is for a shell, and none reads the line: write a script, or quote it as an argument"
+            yield Problem("run", text)
         values, fields = self.values, [name for name in type(self).model_fields if name not in (SEED, "settings")]
-        wanted = {name: "run" for word in words for name in list_placeholders(word)}
-        wanted |= {name: f"env.{key}" for key, text in self.env.items() for name in list_placeholders(text)}
+        known, wanted = [*values, SEED, FOLDER], dict[str, str]()
+        for place, text in [
+            *(("run", word) for word in words),
+            *((f"env.{key}", one) for key, one in self.env.items()),
+        ]:
+            wanted |= dict.fromkeys(list_placeholders(text), place)
+            for name in {*_UNCLOSED.findall(_PLACEHOLDER.sub("", text))}.intersection(known):
+                wanted[name] = place
+                yield Problem(place, f"the brace of {{{name} is not closed: write {{{name}}}")
         for name, place in wanted.items():
             if name in fields:
                 yield Problem(place, f"{{{name}}} is a field of the experiment: give the setting another name")
-            elif name not in values and name not in (SEED, FOLDER):
-                known = ", ".join(f"{{{one}}}" for one in (*values, SEED, FOLDER))
-                text = f"nothing gives {{{name}}} a value: neither settings nor search nor this arm. Accepted: {known}."
-                yield Problem(place, text + did_you_mean(name, [*values, SEED, FOLDER]))
+            elif name not in known:
+                accepted = ", ".join(f"{{{one}}}" for one in known)
+                text = f"nothing gives {{{name}}} a value: neither settings nor search nor this arm."
+                yield Problem(place, f"{text} Accepted: {accepted}.{did_you_mean(name, known)}")
         for name, value in values.items():
             if name not in wanted:
                 hint = did_you_mean(name, [*fields, *wanted])
                 text = f"is no placeholder of run, so it would change nothing: write {{{name}}} there.{hint}"
-                yield Problem(name, text, value)
+                yield Problem(name, text)
             elif not isinstance(value, (str, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
                 yield Problem(name, "must be text, a finite number, true or false", value)
 
@@ -160,31 +169,26 @@ class CommandExperiment(SettingsExperiment):
     # ------------------------------------------------------------------ runs
 
     @property
-    def length(self) -> int | None:
-        return self.steps
-
-    @property
     def time_limit_seconds(self) -> float | None:
         return self.time_limit
 
-    @property
-    def trivial_value(self) -> float | None:
-        return self.trivial
-
     def describe_runs(self) -> list[str]:
         limit = "no time limit" if self.time_limit is None else f"a time limit of {self.time_limit:g} s"
-        sentences = [
+        environment = ", ".join(f"{key}={text}" for key, text in self.env.items())
+        return [
             f"Each run is the command {self.run} in the folder {self.cwd}, without a shell; its value is that of "
             f"{self.result.read_from}. There is {limit}; a run beyond one, or with another exit status than 0, has "
             "failed and is no outcome.",
             "That its seed decides all that chance decides, and that all arms train on the same data for equally long, "
             "is up to the program: it is not checked.",
+            *self.list_cautions(),
+            *([f"Its environment sets {environment}."] if environment else []),
         ]
-        if SEED not in list_placeholders(self.run):
-            sentences.append(f"The command has no {{{SEED}}}: it can know its seed by ABLATE_SEED alone.")
-        if self.env:
-            sentences.append(f"Its environment sets {', '.join(f'{key}={text}' for key, text in self.env.items())}.")
-        return sentences
+
+    def list_cautions(self) -> list[str]:
+        if any(SEED in list_placeholders(text) for text in (self.run, *self.env.values())):
+            return []
+        return [f"The command has no {{{SEED}}}: it can know its seed by ABLATE_SEED alone."]
 
     def describe_length(self) -> str:
         told = self.program if self.steps is None else f"{self.program} to step {self.steps:,}"

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ablate.config.base import Names
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import Problem
 from ablate.config.formatting import format_settings, join_words
@@ -47,11 +46,6 @@ class LightningExperiment(SettingsExperiment):
     val_check_interval; callbacks and loggers by class_path."""
     seed: int = Field(0, ge=0, le=MOST_SEED)
     """The seed of the search, for `seed_everything(seed, workers=True)` before module and data are built."""
-    trivial: float | None = None
-    """The metric of a run that has learned nothing, such as the loss of a guess: a run that ends no better is stuck,
-    which counts as a failure. None: only divergence is a failure."""
-    plugins: Names = ()
-    """Your own Python files, relative to the current directory, which register further kinds."""
 
     driver: ClassVar[str] = "ablate.training.lightning_modules"
     imports_inputs: ClassVar[bool] = True
@@ -81,14 +75,6 @@ class LightningExperiment(SettingsExperiment):
         return self.module.rpartition(".")[2]
 
     # ------------------------------------------------------------------ runs
-
-    @property
-    def length(self) -> int | None:
-        return self.steps
-
-    @property
-    def trivial_value(self) -> float | None:
-        return self.trivial
 
     @property
     def resumes(self) -> bool:

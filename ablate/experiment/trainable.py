@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import model_validator
 
 from ablate.config import merging
-from ablate.config.base import Config, Kind
-from ablate.config.building import build
+from ablate.config.base import Config, Kind, Names
+from ablate.config.building import build, gather_problems
 from ablate.config.errors import Problem
 from ablate.config.merging import Tree, iterate_leaves
 from ablate.config.registry import Registry
@@ -35,8 +34,6 @@ class Trainable(Config):
 
     is_own: ClassVar[bool] = False
     """Whether Ablate's own trainer runs it, so that its data, model, updates, memory and FLOPs are known."""
-    keeps_seeds: ClassVar[bool] = False
-    """Whether it is certain that its seed reaches all that chance decides."""
     imports_inputs: ClassVar[bool] = False
     """Whether its inputs are Python files that its runs import: a worker imports none that the command which began the
     sweep has not seen."""
@@ -44,6 +41,16 @@ class Trainable(Config):
     """What sweeps have in common whose seeds must differ."""
 
     # ------------------------------------------------------------------ settings
+
+    def check(self) -> Iterable[Problem]:
+        """Return what is wrong with its fields together."""
+        return ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if problems := [*self.check()]:
+            raise gather_problems(problems, type(self).__name__)
+        return self
 
     @classmethod
     def merge(cls, *mappings: Mapping[str, Any]) -> Tree:
@@ -107,6 +114,10 @@ class Trainable(Config):
 
     def describe_runs(self) -> list[str]:
         """Return sentences of a report on how its runs were made and what is not certain of them."""
+        return []
+
+    def list_cautions(self) -> list[str]:
+        """Return sentences of a plan on what may be a mistake."""
         return []
 
     @property
@@ -202,27 +213,15 @@ class SettingsExperiment(ExternalExperiment):
     """One whose `settings` have names of their own, which stand beside its fields: arms and the search give
     `optimizer.lr`, and not `settings.optimizer.lr`."""
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # fields of each kind, with a meaning of its own
         settings: dict[str, Any]
+        steps: int | None
 
-    def check(self) -> Iterable[Problem]:
-        """Return what is wrong with its fields together."""
-        raise NotImplementedError
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        problems = list(self.check())
-        if problems:
-            details: list[InitErrorDetails] = [
-                {
-                    "type": PydanticCustomError("conflict", "{text}", {"text": problem.message}),
-                    "loc": tuple(problem.path.split(".")),
-                    "input": problem.given,
-                }
-                for problem in problems
-            ]
-            raise ValidationError.from_exception_data(type(self).__name__, details)
-        return self
+    trivial: float | None = None
+    """The metric of a run that has learned nothing, such as the loss of a guess: a run that ends no better is stuck,
+    which counts as a failure. None: only divergence is a failure."""
+    plugins: Names = ()
+    """Your own Python files, relative to the current directory, which register further kinds."""
 
     @classmethod
     def merge(cls, *mappings: Mapping[str, Any]) -> Tree:
@@ -246,6 +245,14 @@ class SettingsExperiment(ExternalExperiment):
     def values(self) -> dict[str, Any]:
         """Dotted name -> value of its settings."""
         return dict(iterate_leaves(self.settings))
+
+    @property
+    def length(self) -> int | None:
+        return self.steps
+
+    @property
+    def trivial_value(self) -> float | None:
+        return self.trivial
 
     def to_tree(self) -> Tree:
         """Return the resolved configuration as plain mappings, the settings beside the fields."""

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, model_validator
 
 from ablate.config.base import Kind, Names
 from ablate.config.bounds import MOST_SEED, MOST_STEPS
@@ -84,8 +83,7 @@ class Experiment(Trainable):
         load_plugins(data)
         return fill_in({key: value for key, value in data.items() if key != "task" or value is not None})
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Experiment:
+    def check(self) -> list[Problem]:
         if self.task is None:  # a default that follows the data, which only now is known to be right
             kind = self.data.default_task  # `fit_task` reports an unknown one
             object.__setattr__(self, "task", tasks.parse(kind if kind in tasks else next(iter(tasks))))
@@ -124,17 +122,7 @@ class Experiment(Trainable):
             problems += self.align.validate(*parts)
         batch = trainer.batch_size // trainer.accumulate
         problems += [problem.within("data") for problem in self.data.validate(batch)]
-        if problems:
-            details: list[InitErrorDetails] = [
-                {
-                    "type": PydanticCustomError("conflict", "{text}", {"text": problem.message}),
-                    "loc": tuple(problem.path.split(".")),
-                    "input": problem.given,
-                }
-                for problem in problems
-            ]
-            raise ValidationError.from_exception_data("Experiment", details)
-        return self
+        return problems
 
     def _resolve_length(self) -> list[Problem]:
         """Set `trainer.max_steps` by `trainer.max_tokens`, if that is given, and return the problems."""
@@ -159,7 +147,6 @@ class Experiment(Trainable):
         return [Problem("trainer.max_tokens", text, trainer.max_tokens)]
 
     is_own: ClassVar[bool] = True
-    keeps_seeds: ClassVar[bool] = True
 
     def describe_parts(self) -> dict[str, str]:
         return {

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import ConfigDict, model_validator
 
+from ablate.config.building import gather_problems
 from ablate.config.errors import ConfigError, Problem
 from ablate.models.config import ModelConfig, models
 from ablate.norms import Initialization, Placement, Stack
@@ -47,7 +47,7 @@ class ByName(ModelConfig):
     @model_validator(mode="after")
     def _check(self) -> ByName:
         if problems := self.library().find_problems(self):
-            raise _gather(problems, type(self).__name__)
+            raise gather_problems(problems, type(self).__name__)
         return self
 
     @property
@@ -102,18 +102,6 @@ class ByName(ModelConfig):
         return self.library().build(self, norm, init, classes, shape)
 
 
-def _gather(problems: list[Problem], title: str) -> ValidationError:
-    details: list[InitErrorDetails] = [
-        {
-            "type": PydanticCustomError("conflict", "{text}", {"text": problem.message}),
-            "loc": tuple(problem.path.split(".")) if problem.path else (),
-            "input": problem.given,
-        }
-        for problem in problems
-    ]
-    return ValidationError.from_exception_data(title, details)
-
-
 @models.register
 class HuggingFace(ByName):
     """A causal language model of transformers, built anew from its configuration. Further keys are fields of that
@@ -141,7 +129,7 @@ class HuggingFace(ByName):
             return data
         found = cls.library().resolve(data["config"])
         if isinstance(found, Problem):
-            raise _gather([found], cls.__name__)
+            raise gather_problems([found], cls.__name__)
         model_type, fields = found
         return {**fields, **data, "config": model_type}
 

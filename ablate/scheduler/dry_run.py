@@ -44,7 +44,6 @@ from ablate.sweeps.stages import ALL, Left, count_left, count_unassigned, descri
 
 if TYPE_CHECKING:
     from ablate.data import DataConfig
-    from ablate.estimate.flops import Work
 
 with postpone_imports():
     import torch
@@ -213,12 +212,15 @@ def _format_plan(
         others = "; ".join(str(confound) for confound in audit.find_confounds(spec))
         both = f"in {factor}, and also in {others}" if factor and others else f"only in {factor or others}"
         lines.append(f"the arms differ {both}")
-        lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
+        plain = spec.without_grid()
+        points = {arm: plain.list_points(arm) for arm in plain.all_arms}
+        lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, points))]
         lines += [f"    {text}" for text in warnings]
+    lines += dict.fromkeys(text for arm in spec.all_arms for text in spec.base(arm).list_cautions())
     lines += describe_stages(spec)
     lines += _describe_speed(spec)
     bases = [spec.base(arm) for arm in spec.all_arms]
-    works: list[Work | None] = [flops.estimate_work(one) if isinstance(one, Experiment) else None for one in bases]
+    works = [flops.estimate_work(one) for one in bases if isinstance(one, Experiment)] or [None]
     seed_hours = None if None in works else sum(work.gpu_hours for work in works if work)  # of one seed of all arms
     lines += [f"    {line}" for line in describe_power(spec, seed_hours)]
     trials = sum(runs.sure for runs in left.values())
@@ -328,16 +330,6 @@ def _describe_grid(spec: Sweep) -> Iterator[str]:
         yield f"arm {arm}: {count_noun(len(cells), 'point')} of {lengths} each seed"
         if searched := plain.space(arm):
             yield f"    at {', '.join(f'{path} {format_entry(entry)}' for path, entry in searched.items())}"
-
-
-def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
-    """Return arm -> points of its search: each end or value of each entry, the others at their first value."""
-    points, spec = {}, spec.without_grid()
-    for arm in spec.all_arms:
-        corners = spec.corners(arm)
-        first = {path: values[0] for path, values in corners.items()}
-        points[arm] = [{**first, path: value} for path, values in corners.items() for value in values] or [first]
-    return points
 
 
 def _find_generation(

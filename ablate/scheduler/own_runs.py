@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -38,49 +37,6 @@ if TYPE_CHECKING:
     from ablate.tasks import Task
 
 logger = logging.getLogger(__name__)
-
-
-def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
-    """Return the data of all arms. Finds errors before the first trial that would fail all trials: data, the name of
-    the objective, and source runs. Raises AblateError."""
-    corpora: dict[DataConfig, Corpus] = {}
-    trivial: dict[str, float | None] = {}
-    for arm in spec.all_arms:
-        base = spec.own_base(arm)
-        if problems := check_objective(spec.objective.metric, base):
-            raise ConfigError(problems, f"sweep {spec.name}")
-        searched = [(path, value) for path, values in spec.corners(arm).items() for value in values]
-        points = [{path: value} for path, value in searched if path.startswith("trainer.")]
-        for trained in [base, *(require_own(spec.at(arm, point)) for point in points)]:
-            check_ranks(trained.trainer, f"sweep {spec.name}")
-            if problems := check_named(trained):
-                raise ConfigError(problems, f"sweep {spec.name}")
-            if trained.trainer.copy_to:
-                remote_files.check_url(trained.trainer.copy_to)
-        for data in _list_data(spec, arm):
-            if data not in corpora:
-                corpora[data] = data.load(tracking.cache_folder())
-        check_corpus(base, corpora[base.data])
-        build_skeleton(base, corpora[base.data].classes, corpora[base.data].shape)
-        if spec.target is not None:
-            validated = corpora[base.data].limit_validation(base.validation.samples)
-            trivial[arm] = base.task.measure_trivial_loss(validated, base.model)
-    if problems := list(check_reachable(spec, trivial)):
-        raise ConfigError(problems, f"sweep {spec.name}")
-    return corpora
-
-
-def fingerprint_sweep(spec: Sweep, corpora: Mapping[DataConfig, Corpus]) -> dict[str, str]:
-    """Return input -> SHA-256, for the inputs of the arms of `spec` besides their settings. Raises AblateError if
-    weights that they start from are missing or do not fit; those of sweeps are looked up later."""
-    inputs: dict[str, str] = {}
-    for arm in spec.all_arms:
-        base = spec.own_base(arm)
-        if not _starts_from_sweep(base):
-            base = choose_procedure(base).pin(base, corpora[base.data])
-        for data in _list_data(spec, arm):
-            inputs |= fingerprint_inputs(base.model_copy(update={"data": data}), corpora[data])
-    return inputs
 
 
 def _list_data(spec: Sweep, arm: str) -> list[DataConfig]:
@@ -122,62 +78,85 @@ def _starts_from_sweep(experiment: Experiment) -> bool:
     return any(parse_reference(name) for name in experiment.list_references().values())
 
 
-def check_donors(queue: Queue, corpora: Mapping[DataConfig, Corpus]) -> None:
-    """Check the source runs of the arms in the storage, as far as they are trained already. Raises SweepError if one is
-    missing, ConfigError if one does not fit."""
-    for arm in queue.spec.all_arms:
-        base = queue.spec.own_base(arm)
-        if find_own_donor(queue.spec, arm) is None and _starts_from_sweep(base):
-            base = require_own(pin_donors(base, queue.storage, f"{queue.prefix}{arm}"))
-            choose_procedure(base).pin(base, corpora[base.data])
-
-
-def describe_arms(
-    spec: Sweep, corpora: Mapping[DataConfig, Corpus], before: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """Return arm -> what is known of its runs before they begin: the size of their validation and the losses of models
-    that have learned nothing, which are not counted again where they are known from `before`."""
-    first = spec.own_base(next(iter(spec.all_arms)))
-    if first.procedure == "training":
-        logger.info(f"validation: {first.validation.describe(corpora[first.data].count_validation_items())}")
-    trivial_losses: dict[tuple[DataConfig, Task, ModelConfig, int | None], float | None] = {}
-    known: dict[str, dict[str, Any]] = {}
-    for arm in spec.all_arms:
-        base = spec.own_base(arm)
-        corpus = corpora[base.data].limit_validation(base.validation.samples)
-        alike = base.data, base.task, base.model, base.validation.samples
-        is_known = "trivial_loss" in before[arm]
-        if not is_known and alike not in trivial_losses:
-            trivial_losses[alike] = base.task.measure_trivial_loss(corpus, base.model)
-        known[arm] = {
-            "validation_items": choose_procedure(base).count_validation_items(base, corpus),
-            "initial_loss": base.task.initial_loss(corpus.classes),
-            **({} if is_known or (loss := trivial_losses[alike]) is None else {"trivial_loss": loss}),
-        }
-        if scores := [part for part in list_parts(spec.objective.metric) if is_score(part)]:
-            counts = count_score_items(base)
-            known[arm]["score_items"] = {score: counts[score] for score in scores}
-    return known
-
-
 class OwnRunner(Runner):
     """Training by Ablate's own trainer."""
 
     spoils = True
 
     def prepare(self, spec: Sweep) -> dict[DataConfig, Corpus]:
-        return check_sweep(spec)
+        """Return the data of all arms. Checks them, the name of the objective, and what is named for the trainer."""
+        corpora: dict[DataConfig, Corpus] = {}
+        trivial: dict[str, float | None] = {}
+        for arm in spec.all_arms:
+            base = spec.own_base(arm)
+            if problems := check_objective(spec.objective.metric, base):
+                raise ConfigError(problems, f"sweep {spec.name}")
+            searched = [(path, value) for path, values in spec.corners(arm).items() for value in values]
+            points = [{path: value} for path, value in searched if path.startswith("trainer.")]
+            for trained in [base, *(require_own(spec.at(arm, point)) for point in points)]:
+                check_ranks(trained.trainer, f"sweep {spec.name}")
+                if problems := check_named(trained):
+                    raise ConfigError(problems, f"sweep {spec.name}")
+                if trained.trainer.copy_to:
+                    remote_files.check_url(trained.trainer.copy_to)
+            for data in _list_data(spec, arm):
+                if data not in corpora:
+                    corpora[data] = data.load(tracking.cache_folder())
+            check_corpus(base, corpora[base.data])
+            build_skeleton(base, corpora[base.data].classes, corpora[base.data].shape)
+            if spec.target is not None:
+                validated = corpora[base.data].limit_validation(base.validation.samples)
+                trivial[arm] = base.task.measure_trivial_loss(validated, base.model)
+        if problems := list(check_reachable(spec, trivial)):
+            raise ConfigError(problems, f"sweep {spec.name}")
+        return corpora
 
-    def fingerprint(self, spec: Sweep, prepared: Any) -> dict[str, str]:
-        return fingerprint_sweep(spec, prepared)
+    def fingerprint(self, spec: Sweep, prepared: Mapping[DataConfig, Corpus]) -> dict[str, str]:
+        """Raises AblateError if weights from which arms start are missing or do not fit; those of sweeps are looked up
+        later."""
+        inputs: dict[str, str] = {}
+        for arm in spec.all_arms:
+            base = spec.own_base(arm)
+            if not _starts_from_sweep(base):
+                base = choose_procedure(base).pin(base, prepared[base.data])
+            for data in _list_data(spec, arm):
+                inputs |= fingerprint_inputs(base.model_copy(update={"data": data}), prepared[data])
+        return inputs
 
     def describe_arms(
-        self, spec: Sweep, prepared: Any, before: Mapping[str, Mapping[str, Any]]
+        self, spec: Sweep, prepared: Mapping[DataConfig, Corpus], before: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, Any]]:
-        return describe_arms(spec, prepared, before)
+        """Return sizes of validation, and losses of models that have learned nothing, which are not counted again where
+        they are known from `before`."""
+        first = spec.own_base(next(iter(spec.all_arms)))
+        if first.procedure == "training":
+            logger.info(f"validation: {first.validation.describe(prepared[first.data].count_validation_items())}")
+        trivial_losses: dict[tuple[DataConfig, Task, ModelConfig, int | None], float | None] = {}
+        known: dict[str, dict[str, Any]] = {}
+        for arm in spec.all_arms:
+            base = spec.own_base(arm)
+            corpus = prepared[base.data].limit_validation(base.validation.samples)
+            alike = base.data, base.task, base.model, base.validation.samples
+            is_known = "trivial_loss" in before[arm]
+            if not is_known and alike not in trivial_losses:
+                trivial_losses[alike] = base.task.measure_trivial_loss(corpus, base.model)
+            known[arm] = {
+                "validation_items": choose_procedure(base).count_validation_items(base, corpus),
+                "initial_loss": base.task.initial_loss(corpus.classes),
+                **({} if is_known or (loss := trivial_losses[alike]) is None else {"trivial_loss": loss}),
+            }
+            if scores := [part for part in list_parts(spec.objective.metric) if is_score(part)]:
+                counts = count_score_items(base)
+                known[arm]["score_items"] = {score: counts[score] for score in scores}
+        return known
 
-    def check_donors(self, queue: Queue, prepared: Any) -> None:
-        check_donors(queue, prepared)
+    def check_donors(self, queue: Queue, prepared: Mapping[DataConfig, Corpus]) -> None:
+        """Raises SweepError if a source run is missing, ConfigError if one does not fit."""
+        for arm in queue.spec.all_arms:
+            base = queue.spec.own_base(arm)
+            if find_own_donor(queue.spec, arm) is None and _starts_from_sweep(base):
+                base = require_own(pin_donors(base, queue.storage, f"{queue.prefix}{arm}"))
+                choose_procedure(base).pin(base, prepared[base.data])
 
     def settle(self, threads: int) -> None:
         import ablate.training.fit  # noqa: F401 - seconds, before a trial is taken
@@ -188,13 +167,6 @@ class OwnRunner(Runner):
         own = require_own(experiment)
         cap_memory(read_sharing())
         return train(own, place, hooks, build_rung(choose_procedure(own), updates) if updates else None)
-
-    def free_memory(self) -> None:
-        """Free the memory of the previous trial: Lightning keeps the model in reference cycles, and torch caches a
-        GPU's memory."""
-        gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
 
 
 RUNNER = OwnRunner(Experiment)

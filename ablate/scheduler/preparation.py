@@ -85,7 +85,7 @@ def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool, inputs: Mapp
     other sizes with which it shared its error stay, also those that are no longer in the file.
 
     Raises SweepError if the sweep file of a generation to continue, a plugin or one of the `inputs` (see
-    `fingerprint_sweep`) has changed, or a study of it was deleted; for one that begins, the errors of `draw_seeds`."""
+    `Runner.fingerprint`) has changed, or a study of it was deleted; for one that begins, the errors of `draw_seeds`."""
     known = list_generations(storage).get(spec.name, [0])
     if fresh or known == [0]:
         return known[-1] + 1, draw_seeds(spec, read_seed_tables(storage))

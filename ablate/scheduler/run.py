@@ -22,7 +22,7 @@ from ablate.scheduler.preparation import begin_session, check_workers
 from ablate.scheduler.progress import Display, describe_sweep
 from ablate.scheduler.queue import Queue
 from ablate.scheduler.status import Follower
-from ablate.scheduler.storage import do_locked, read_sweep, storage_url, translate_storage_errors
+from ablate.scheduler.storage import do_locked, find_file, read_sweep, storage_url, translate_storage_errors
 from ablate.scheduler.studies import end_run
 from ablate.scheduler.worker import SPOILED, STOPPED, Worker
 from ablate.sweeps.records import SweepRecord
@@ -80,6 +80,8 @@ def sweep(
     tracking.open_store()  # before anything is prepared
     url = storage_url(storage)
     display = Display(console, spec.objective.metric, workers)
+    if (file := find_file(tracking.tracking_uri())) and not file.exists():
+        display.note(f"The database {file} is made, which takes seconds.")
     with log_where_unheard(), translate_storage_errors(url):
         wanted = executor.pick_threads(max(workers, ranks.local_size()))
         queue, threads = begin_session(spec, url, fresh, wanted, display.note)

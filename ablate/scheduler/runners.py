@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from ablate.config.errors import ConfigError, Problem
+from ablate.config.errors import ConfigError
 from ablate.experiment.trainable import ExternalExperiment, Trainable
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.spec.validation import locate
-from ablate.training.external import load_driver, run_external
+from ablate.training.external import Driver, load_driver, run_external
 from ablate.training.procedures import Hooks, Place, Result
 
 if TYPE_CHECKING:
@@ -25,24 +26,29 @@ class Runner:
     def __init__(self, kind: type[Trainable]) -> None:
         self.kind = kind
 
+    @cached_property
+    def driver(self) -> Driver:
+        """Checks and carries out the runs."""
+        return load_driver(self.kind)
+
     @property
     def spoils(self) -> bool:
         """Whether a run that fails leaves its process in an unknown state."""
-        return load_driver(self.kind).spoils
+        return self.driver.spoils
 
     def prepare(self, spec: Sweep) -> Any:
         """Return what the runs of `spec` read. Raises AblateError for what would fail every run."""
-        driver, problems = load_driver(spec.kind), dict[Problem, None]()
-        for arm, experiment in _list_ends(spec):
-            found = driver.check(experiment)
-            problems |= dict.fromkeys(replace(one, path=locate(spec, arm, one.path)) for one in found)
+        problems = [
+            replace(problem, path=locate(spec, arm, problem.path))
+            for arm, experiment in _list_ends(spec)
+            for problem in self.driver.check(experiment)
+        ]
         if problems:
-            raise ConfigError([*problems], f"sweep {spec.name}")
+            raise ConfigError(problems, f"sweep {spec.name}")
 
     def fingerprint(self, spec: Sweep, prepared: Any) -> dict[str, str]:
         """Return input -> SHA-256, for the inputs of the runs besides their settings."""
-        driver = load_driver(spec.kind)
-        every = [driver.fingerprint(experiment) for _, experiment in _list_ends(spec)]
+        every = [self.driver.fingerprint(experiment) for _, experiment in _list_ends(spec)]
         return {name: digest for inputs in every for name, digest in inputs.items()}
 
     def describe_arms(
@@ -57,24 +63,17 @@ class Runner:
 
     def settle(self, threads: int) -> None:
         """Import what runs need, and set the threads that each computes on."""
-        load_driver(self.kind).settle(threads)
+        self.driver.settle(threads)
 
     def train(self, experiment: Trainable, place: Place, hooks: Hooks, updates: int | None) -> Result:
         """Run `experiment` (as a rung, so many `updates`) and return its result."""
         return run_external(cast(ExternalExperiment, experiment), place, hooks)
 
-    def free_memory(self) -> None:
-        """Free the memory of the previous run."""
-
 
 def _list_ends(spec: Sweep) -> Iterator[tuple[str, ExternalExperiment]]:
-    """Yield each arm with its experiment at the first values of its search, and at the other ends and values of each
-    setting that is searched."""
+    """Yield each arm with its experiments at the ends and values of each setting that it searches."""
     for arm in spec.all_arms:
-        corners = spec.corners(arm)
-        first = {path: values[0] for path, values in corners.items()}
-        points = [first, *({**first, path: value} for path, values in corners.items() for value in values[1:])]
-        for point in points:
+        for point in spec.list_points(arm):
             yield arm, cast(ExternalExperiment, spec.at(arm, point))
 
 

@@ -25,7 +25,7 @@ from ablate.scheduler.storage import (
     translate_storage_errors,
 )
 from ablate.scheduler.studies import Studies, trial_status
-from ablate.scheduler.tasks import locate_traceback
+from ablate.scheduler.tasks import locate_failure
 from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.runs import CHALLENGE, CHOOSING, FINISHED, SELECTION, TUNING, Run
@@ -209,8 +209,8 @@ class Follower:
         """Return how a trial ended, in a few words. `interrupted`: why it was, where nobody has begun it again since,
         and `taken_over` otherwise: whether its process may still live."""
         if status == "failed":
-            trace = locate_traceback(self.record.title, run.label)
-            return f"FAILED, {run.reason}" + (f" (traceback: {trace})" if trace.exists() else "")
+            file = locate_failure(self.record.title, run.label)
+            return f"FAILED, {run.reason}" + (f" (details: {file})" if file.exists() else "")
         if status == "completed":
             metric = self.record.spec.objective.metric
             text = f"completed, {shorten_metric(metric)} {format_number(run.value)}"

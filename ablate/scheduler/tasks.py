@@ -199,7 +199,7 @@ class Task:
         }
 
 
-def locate_traceback(title: str, label: str) -> Path:
-    """Return the file for the traceback of a failed run of the sweep `title`."""
+def locate_failure(title: str, label: str) -> Path:
+    """Return the file for the traceback of a failed run of the sweep `title`, or the end of its output."""
     name = label.replace("#", "").replace(" ", "-")
     return tracking.open_folder("failures") / f"{title}-{name}.txt"

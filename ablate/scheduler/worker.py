@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ from ablate.scheduler.preparation import list_changed_plugins, open_queue
 from ablate.scheduler.runners import load_runner
 from ablate.scheduler.storage import do_locked, find_file, translate_storage_errors
 from ablate.scheduler.studies import INPUTS
-from ablate.scheduler.tasks import Task, locate_traceback
+from ablate.scheduler.tasks import Task, locate_failure
 from ablate.tracking.databases import repeat_while_away
 from ablate.training.procedures import Earlier, Hooks, Place, Result
 from ablate.training.runs import break_lock, describe_error, list_changed_inputs, run_folder
@@ -79,7 +80,7 @@ class Worker:
                 elif not self._train(taken):
                     return SPOILED
                 else:
-                    self.runner.free_memory()
+                    _free_memory()
                     if is_fresh:  # what the first training imported stays: collecting garbage need not look there again
                         gc.freeze()
                     is_fresh = False
@@ -113,11 +114,11 @@ class Worker:
             task.let_go(str(error))
             raise
         except RunFailed as error:
-            locate_traceback(self.title, task.label).write_text(f"{error}\n\n{error.details}\n", encoding="utf-8")
+            locate_failure(self.title, task.label).write_text(f"{error}\n\n{error.details}\n", encoding="utf-8")
             task.record_failure(str(error))
         except Exception as error:
             trace = tracking.redact(traceback.format_exc())
-            locate_traceback(self.title, task.label).write_text(trace, encoding="utf-8")
+            locate_failure(self.title, task.label).write_text(trace, encoding="utf-8")
             task.record_failure(describe_error(error))
             return not self.runner.spoils
         return True
@@ -199,6 +200,14 @@ class Worker:
             ending = self.queue.studies.read().runs.classify(value, result.metrics)
         with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
             tracking.client().set_tag(result.run_id, "ablate.outcome", ending)
+
+
+def _free_memory() -> None:
+    """Free the memory of the previous run: Lightning keeps the model in reference cycles, and torch caches a GPU's
+    memory."""
+    gc.collect()
+    if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def await_store(note: Callable[[str], None], must_stop: Callable[[], bool]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import Problem, RunFailed, StoreError
-from ablate.config.formatting import format_duration
+from ablate.config.formatting import format_duration, join_words
 from ablate.config.merging import iterate_leaves
 from ablate.data.files import fingerprint_files
 from ablate.experiment.command import (
@@ -30,7 +30,7 @@ from ablate.experiment.command import (
 )
 from ablate.tracking.provenance import describe_commit
 from ablate.training import guard
-from ablate.training.external import Driver, ExternalRun, log_output
+from ablate.training.external import Driver, ExternalRun, log_output, read_end
 from ablate.training.procedures import Ended
 
 POLL = 0.05  # seconds between two looks at a running command
@@ -96,40 +96,34 @@ class CommandDriver(Driver):
             finally:
                 process.stdin.close()  # the guard ends the command, if it still runs
                 code = process.wait()
-        if status in ("completed", "late"):
-            reader.finish()
         for name in (STDOUT, STDERR):
             log_output(run.tracker, folder / name, MOST_LOGGED)
         if status == "late":
             raise RunFailed(f"it ran longer than the time limit of {reason}", _read_tail(folder))
         if status == "completed":
-            status, reason = self._judge(run, reader, code, folder)
+            status, reason = _judge(run, reader, code, folder)
         finite = {name: value for name, value in reader.values.items() if math.isfinite(value)}
         return Ended(status, reason, reader.step or max(run.curve, default=0), finite, {})
 
-    def _judge(self, run: ExternalRun, reader: Reader, code: int, folder: Path) -> tuple[str, str]:
-        """Return how a command that ended by itself ended: completed or diverged, and why. Raises RunFailed."""
-        values = {name: reader.values[name] for name in run.hooks.metrics if name in reader.values}
-        broken = join(f"{name} {value}" for name, value in values.items() if not math.isfinite(value))
-        if code:
-            number = -code if code < 0 else code - 128
-            told = f"ended by signal {number}" if number > 0 else f"exit status {code}"
-            if broken:
-                told += f", after {broken}: a command that diverged prints that and ends with 0, to count as an outcome"
-            raise RunFailed(told, _read_tail(folder))
-        if missing := [name for name in run.hooks.metrics if name not in reader.values]:
-            found = f" It has {join(reader.values)}." if reader.values else ""
-            told = f"no value of {join(missing)} was found: looked for {run.experiment.result.read_from}.{found}"
-            raise RunFailed(told, _read_tail(folder))
-        return ("diverged", broken) if broken else ("completed", "")
-
-
-def join(names: Iterable[str]) -> str:
-    """Return names with commas."""
-    return ", ".join(names)
-
 
 DRIVER = CommandDriver()
+
+
+def _judge(run: ExternalRun, reader: Reader, code: int, folder: Path) -> tuple[str, str]:
+    """Return how a command that ended by itself ended: completed or diverged, and why. Raises RunFailed."""
+    values = {name: reader.values[name] for name in run.hooks.metrics if name in reader.values}
+    broken = join_words(f"{name} {value}" for name, value in values.items() if not math.isfinite(value))
+    if code:
+        number = -code if code < 0 else code - 128
+        told = f"ended by signal {number}" if number > 0 else f"exit status {code}"
+        if broken:
+            told += f", after {broken}: a command that diverged prints that and ends with 0, to count as an outcome"
+        raise RunFailed(told, _read_tail(folder))
+    if missing := [name for name in run.hooks.metrics if name not in reader.values]:
+        found = f" It has {join_words(reader.values)}." if reader.values else ""
+        told = f"no value of {join_words(missing)} was found: looked for {run.experiment.result.read_from}.{found}"
+        raise RunFailed(told, _read_tail(folder))
+    return ("diverged", broken) if broken else ("completed", "")
 
 
 def _build_environment(run: ExternalRun, folder: Path) -> dict[str, str]:
@@ -153,8 +147,8 @@ def _follow(run: ExternalRun, process: subprocess.Popen[bytes], reader: Reader, 
     limit = run.experiment.time_limit
     while True:
         has_ended = process.poll() is not None
-        for step, values in reader.read():
-            if value := _pick_shown(run, values):
+        for step, values in reader.poll(has_ended):
+            if (value := next((values[name] for name in run.hooks.metrics if name in values), None)) is not None:
                 run.show(step, value)
             finite = {name: value for name, value in values.items() if math.isfinite(value)}
             if finite and not run.report(step, finite):
@@ -168,15 +162,11 @@ def _follow(run: ExternalRun, process: subprocess.Popen[bytes], reader: Reader, 
         time.sleep(POLL)
 
 
-def _pick_shown(run: ExternalRun, values: Values) -> float | None:
-    return next((values[name] for name in run.hooks.metrics if name in values), None)
-
-
 def _read_tail(folder: Path) -> str:
     """Return the end of the output, stderr last."""
     parts = []
     for name in (STDOUT, STDERR):
-        text = (folder / name).read_bytes()[-TAIL:].decode(errors="replace").strip()
+        text = read_end(folder / name, TAIL).strip()
         parts += [f"{name}, its end:\n{text}"] if text else []
     return "\n\n".join(parts) or "it has printed nothing"
 
@@ -194,21 +184,17 @@ class Reader:
         self.step = 0
         """The last step."""
 
-    def read(self) -> Iterator[tuple[int, Values]]:
-        """Yield points of the curve that are new: step, values."""
-        yield from ()
+    def poll(self, has_ended: bool) -> Iterator[tuple[int, Values]]:
+        """Take what is new, and yield the points of the curve in it: step, values. `has_ended`: no more comes."""
+        for values, step in self.read(has_ended):
+            self.values |= values
+            if step is not None and values:
+                self.step = max(self.step, step)
+                yield step, values
 
-    def finish(self) -> None:
-        """Read what is left, once the command has ended."""
-        for _ in self.read():
-            pass
-
-    def note(self, values: Values, step: int | None) -> Iterator[tuple[int, Values]]:
-        """Take values, and yield them where they have a step."""
-        self.values |= values
-        if step is not None and values:
-            self.step = max(self.step, step)
-            yield step, values
+    def read(self, has_ended: bool) -> Iterator[tuple[Values, int | None]]:
+        """Yield what is new: values, their step."""
+        raise NotImplementedError
 
 
 class LineReader(Reader):
@@ -219,7 +205,7 @@ class LineReader(Reader):
         self._rests = dict.fromkeys(files, b"")
         self._places = {file: file.stat().st_size if file.exists() else 0 for file in self._rests}
 
-    def read(self, whole: bool = False) -> Iterator[tuple[int, Values]]:
+    def read(self, has_ended: bool) -> Iterator[tuple[Values, int | None]]:
         for file, rest in self._rests.items():
             if not file.exists():
                 continue
@@ -228,12 +214,8 @@ class LineReader(Reader):
                 content = stream.read()
             self._places[file] += len(content)
             *lines, self._rests[file] = re.split(rb"[\r\n]", rest + content)  # a progress bar begins lines anew
-            for line in [*lines, self._rests[file]] if whole else lines:
-                yield from self.note(*self.parse(line.decode(errors="replace")))
-
-    def finish(self) -> None:
-        for _ in self.read(whole=True):
-            pass
+            for line in [*lines, self._rests[file]] if has_ended else lines:
+                yield self.parse(line.decode(errors="replace"))
 
     def parse(self, line: str) -> tuple[Values, int | None]:
         """Return the values in a line, and its step."""
@@ -288,20 +270,16 @@ class RegexReader(LineReader):
 class FileReader(JsonReader):
     """Reads a file that is there at the end: a number, a JSON object, or lines of them."""
 
-    def finish(self) -> None:
-        super().finish()
+    def read(self, has_ended: bool) -> Iterator[tuple[Values, int | None]]:
+        yield from super().read(has_ended)
         (file,) = self._rests
-        text = file.read_text(encoding="utf-8", errors="replace").strip() if file.is_file() else ""
+        if not has_ended or not file.is_file():
+            return
+        text = file.read_text(encoding="utf-8", errors="replace").strip()
         if (number := _parse_number(text)) is not None:
-            self.values |= dict.fromkeys(self.wanted, number)
+            yield dict.fromkeys(self.wanted, number), None
         elif not {*self.wanted} <= self.values.keys():  # an object of several lines
-            try:
-                found = json.loads(text)
-            except ValueError:
-                return
-            if isinstance(found, Mapping):
-                for _ in self.note(*self.pick(found)):
-                    pass
+            yield self.parse(text)
 
 
 class MlflowReader(Reader):
@@ -311,16 +289,9 @@ class MlflowReader(Reader):
         super().__init__(wanted)
         self._run_id, self._next = run_id, time.monotonic() + LOOK
 
-    def read(self) -> Iterator[tuple[int, Values]]:
-        if time.monotonic() >= self._next:
-            yield from self._look()
-            self._next = time.monotonic() + LOOK
-
-    def finish(self) -> None:
-        for _ in self._look():
-            pass
-
-    def _look(self) -> Iterator[tuple[int, Values]]:
+    def read(self, has_ended: bool) -> Iterator[tuple[Values, int | None]]:
+        if time.monotonic() < self._next and not has_ended:
+            return
         with tracking.explain_errors(tracking.tracking_uri()):
             points = [
                 (metric.step, name, metric.value)
@@ -328,7 +299,8 @@ class MlflowReader(Reader):
                 for metric in tracking.client().get_metric_history(self._run_id, name)
             ]
         for step, name, value in sorted(points, key=lambda point: point[0]):
-            yield from self.note({name: value}, step)
+            yield {name: value}, step
+        self._next = time.monotonic() + LOOK
 
 
 def _parse_number(text: str | None) -> float | None:

@@ -3,7 +3,6 @@ the driver of its kind does."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ablate.config import plugins
-from ablate.config.errors import ConfigError, Problem, StoreError, TakenOverError
+from ablate.config.errors import ConfigError, Problem
 from ablate.experiment.trainable import ExternalExperiment, Trainable
 from ablate.tracking.provenance import describe_cpu, log_facts, pick_shown, read_versions
 from ablate.tracking.tracker import Tracker
 from ablate.training.procedures import Earlier, Ended, Hooks, Place, Result
-from ablate.training.runs import describe_error, lock_run, run_folder
-
-INPUTS = "inputs.json"
+from ablate.training.runs import end_with_error, lock_run, open_run, run_folder
 
 
 @dataclass
@@ -107,19 +103,13 @@ def run_external(experiment: ExternalExperiment, place: Place, hooks: Hooks) -> 
         **read_versions(("ablate",)),
         **driver.gather_facts(experiment),
     }
-    tracker = _open_run(experiment, place, facts, inputs)
+    tracker = open_run(experiment, place, experiment.program, facts, inputs)
     with lock_run(run_folder(tracker.run_id)):
-        try:
+        with end_with_error(tracker):
             if hooks.started:
                 hooks.started(tracker.run_id, "", Earlier())
             run = ExternalRun(experiment, tracker, hooks, {})
             ended = driver.run(run)
-        except TakenOverError:  # the run is another process's now
-            raise
-        except BaseException as error:
-            stopped = isinstance(error, (StoreError, KeyboardInterrupt))
-            tracker.end("interrupted" if stopped else "failed", describe_error(error))
-            raise
         facts |= ended.facts
         log_facts(tracker, facts)
         if ended.metrics and not run.is_logged:
@@ -129,32 +119,17 @@ def run_external(experiment: ExternalExperiment, place: Place, hooks: Hooks) -> 
     return Result(ended.status, ended.metrics, ended.step, tracker.run_id, seconds, ended.reason, facts)
 
 
-def _open_run(
-    experiment: ExternalExperiment, place: Place, facts: Mapping[str, Any], inputs: Mapping[str, str]
-) -> Tracker:
-    """Return the run, new or resumed, with its parameters, configuration and facts."""
-    if place.run_id:
-        return Tracker.resume(place.run_id)
-    first = {key: place.tags[key] for key in ("ablate.arm", "ablate.role") if key in place.tags}  # MLflow keeps order
-    first |= {"ablate.seed": str(experiment.seed), "ablate.status": "running"}
-    tags = {**first, **place.tags, **pick_shown(facts)}
-    tracker = Tracker.start(place.experiment, place.name or experiment.program, tags, place.parent)
-    tracker.log_params(experiment.flat())
-    log_facts(tracker, facts)
-    texts = {**plugins.read_copies(experiment.plugins), INPUTS: json.dumps(inputs, indent=1, ensure_ascii=False)}
-    for name, text in {**texts, "config.yaml": experiment.to_yaml()}.items():
-        tracker.log_text(text, name)
-    return tracker
-
-
 def log_output(tracker: Tracker, file: Path, most: int) -> None:
     """Store a file of output as an artifact of the run; of a larger one, its last `most` bytes."""
-    if not file.exists() or not (size := file.stat().st_size):
-        return
-    if size <= most:
+    size = file.stat().st_size
+    if size > most:
+        tracker.log_text(f"[the first {size - most:,} bytes are left out]\n{read_end(file, most)}", file.name)
+    elif size:
         tracker.log_file(file)
-        return
+
+
+def read_end(file: Path, most: int) -> str:
+    """Return the last `most` bytes of a file."""
     with open(file, "rb") as stream:
-        stream.seek(size - most)
-        text = stream.read().decode(errors="replace")
-    tracker.log_text(f"[the first {size - most:,} bytes are left out]\n{text}", file.name)
+        stream.seek(max(0, file.stat().st_size - most))
+        return stream.read().decode(errors="replace")

@@ -4,7 +4,6 @@ its arguments are checked against signatures, and Lightning trains it."""
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import math
 import os
@@ -89,12 +88,7 @@ class LightningDriver(Driver):
 
     def run(self, run: ExternalRun) -> Ended:
         quieten()
-        try:
-            return _train(run)
-        finally:  # Lightning keeps the module in reference cycles, and torch caches a GPU's memory
-            gc.collect()
-            if torch.cuda.is_initialized():
-                torch.cuda.empty_cache()
+        return _train(run)
 
 
 DRIVER = LightningDriver()

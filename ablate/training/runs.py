@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import AblateError, DataError, OutOfMemory, shorten_values
+from ablate.config.errors import AblateError, DataError, OutOfMemory, StoreError, TakenOverError, shorten_values
 from ablate.config.formatting import format_settings
 from ablate.config.lazy import torch
 from ablate.config.merging import iterate_leaves
@@ -28,10 +29,15 @@ from ablate.experiment.trainable import Trainable
 from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.tracking import remote_files
+from ablate.tracking.provenance import log_facts, pick_shown
+from ablate.tracking.tracker import Tracker
+from ablate.training.procedures import Place
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINT = "last.ckpt"
+INPUTS = "inputs.json"
+"""The artifact with the inputs that a run began with."""
 _KEPT = "kept"  # beside a checkpoint that other runs start from
 
 
@@ -59,6 +65,48 @@ def lock_run(folder: Path) -> Iterator[None]:
 def break_lock(folder: Path) -> None:
     """Take the lock of `lock_run` from a process that stands still, and writes nothing more if it ever goes on."""
     (folder / "lock").unlink(missing_ok=True)
+
+
+def open_run(
+    experiment: Trainable,
+    place: Place,
+    name: str,
+    facts: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    log_more: Callable[[Tracker], None] = lambda tracker: None,
+) -> Tracker:
+    """Return the run, new (called `name`, if `place` has no name) or resumed, with its parameters, configuration and
+    facts, and what `log_more` logs of it."""
+    if place.run_id:
+        tracker = Tracker.resume(place.run_id)
+        if tracker.has_artifact("config.yaml"):  # the last thing written below
+            return tracker
+    else:
+        first = {key: place.tags[key] for key in ("ablate.arm", "ablate.role") if key in place.tags}
+        first |= {"ablate.seed": str(experiment.seed), "ablate.status": "running"}  # MLflow keeps their order
+        tags = {**first, **place.tags, **pick_shown(facts)}
+        tracker = Tracker.start(place.experiment, place.name or name, tags, place.parent)
+    flat = experiment.flat()
+    tracker.log_params({**shorten_settings(flat, place.tags.get("ablate.arm")), **flat})
+    log_more(tracker)
+    log_facts(tracker, facts)
+    texts = {**plugins.read_copies(experiment.plugins), INPUTS: json.dumps(inputs, indent=1, ensure_ascii=False)}
+    for file, text in {**texts, "config.yaml": experiment.to_yaml()}.items():
+        tracker.log_text(text, file)
+    return tracker
+
+
+@contextlib.contextmanager
+def end_with_error(tracker: Tracker) -> Iterator[None]:
+    """Within this context an error ends the run as failed or interrupted, unless it is another process's by now."""
+    try:
+        yield
+    except TakenOverError:
+        raise
+    except BaseException as error:
+        stopped = isinstance(error, (StoreError, KeyboardInterrupt))
+        tracker.end("interrupted" if stopped else "failed", describe_error(error))
+        raise
 
 
 def copy_run(experiment: Trainable, url: str, run_id: str) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import time
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import ChangedInputsError, ConfigError, DataError, OutOfMemory, StoreError, TakenOverError
+from ablate.config.errors import ChangedInputsError, ConfigError, DataError, OutOfMemory
 from ablate.config.lazy import postpone_collection
 from ablate.data import Corpus
 from ablate.distributed import ranks
@@ -23,27 +22,26 @@ from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.provenance import log_facts, pick_shown, read_texts
+from ablate.tracking.tracker import Tracker
 from ablate.training.checkpoints import PREVIOUS, remove
 from ablate.training.company import watch_company
 from ablate.training.named import check_named
 from ablate.training.precision import Speed, choose_speed
 from ablate.training.procedures import Hooks, Place, Procedure, Result, Run
 from ablate.training.runs import (
+    INPUTS,
     copy_run,
     count_epochs,
-    describe_error,
     describe_plugins,
+    end_with_error,
     fingerprint_inputs,
     list_changed_inputs,
     lock_run,
     name_run,
+    open_run,
     run_folder,
-    shorten_settings,
 )
 from ablate.training.trainer import advise_less_memory, check_ranks
-
-INPUTS = "inputs.json"
-"""The artifact with the inputs that a run began with."""
 
 
 def train(
@@ -76,30 +74,25 @@ def train(
     with contextlib.ExitStack() as stack:
         if place.run_id:
             stack.enter_context(lock_run(run_folder(place.run_id)))
-        tracker = _open_run(experiment, place, corpus, made_with, inputs)
+        tracker = open_run(
+            experiment, place, name_run(experiment), made_with, inputs, partial(_log_dataset, experiment, corpus)
+        )
         folder = run_folder(tracker.run_id)
         if not place.run_id:
             stack.enter_context(lock_run(folder))
-        try:
+        with end_with_error(tracker):
             run = procedure.load_run()
             met = stack.enter_context(watch_company())
-            status, reason, step, metrics, facts, layers = run(experiment, corpus, speed, tracker, hooks)
+            try:
+                status, reason, step, metrics, facts, layers = run(experiment, corpus, speed, tracker, hooks)
+            except OutOfMemory as error:
+                classes = experiment.model.vocabulary(corpus.classes)
+                planned = advise(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
+                raise OutOfMemory(f"{error} {planned or advise_less_memory(experiment.trainer)}") from error
             company = None if place.run_id else met()  # what an earlier process of the run met is not known
             facts |= {} if company is None else {"ablate.company": company}
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
                 tracker.set_tags({"ablate.copy": copy_run(experiment, experiment.trainer.copy_to, tracker.run_id)})
-        except TakenOverError:  # the run is another process's now
-            raise
-        except OutOfMemory as error:
-            classes = experiment.model.vocabulary(corpus.classes)
-            planned = advise(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
-            advised = OutOfMemory(f"{error} {planned or advise_less_memory(experiment.trainer)}")
-            tracker.end("failed", describe_error(advised))
-            raise advised from error
-        except BaseException as error:
-            stopped = isinstance(error, (StoreError, KeyboardInterrupt))
-            tracker.end("interrupted" if stopped else "failed", describe_error(error))
-            raise
         facts = {**made_with, **facts}
         log_facts(tracker, facts)
         loss = metrics.get("val/loss", math.nan)  # at three decimals: columns of metrics show all digits
@@ -177,29 +170,7 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
     }
 
 
-def _open_run(
-    experiment: Experiment, place: Place, corpus: Corpus, facts: Mapping[str, Any], inputs: Mapping[str, str]
-) -> tracking.Tracker:
-    """Return the run, new or resumed, with its parameters, data, configuration and facts."""
-    texts = {**plugins.read_copies(experiment.plugins), INPUTS: json.dumps(inputs, indent=1, ensure_ascii=False)}
-    texts["config.yaml"] = experiment.to_yaml()
-    if place.run_id:
-        tracker = tracking.Tracker.resume(place.run_id)
-        if tracker.has_artifact("config.yaml"):  # the last thing written below
-            return tracker
-    else:
-        first = {
-            key: place.tags[key] for key in ("ablate.arm", "ablate.role") if key in place.tags
-        }  # MLflow keeps order
-        first |= {"ablate.seed": str(experiment.seed), "ablate.status": "running"}
-        tags = {**first, **place.tags, **pick_shown(facts)}
-        tracker = tracking.Tracker.start(place.experiment, place.name or name_run(experiment), tags, place.parent)
-    flat, data = experiment.flat(), experiment.data
-    tracker.log_params({**shorten_settings(flat, place.tags.get("ablate.arm")), **flat})
-    profile = {"classes": corpus.classes, "shape of an input": list(corpus.shape)}
-    settings = {key: value for key, value in flat.items() if key.startswith("data.")}
+def _log_dataset(experiment: Experiment, corpus: Corpus, tracker: Tracker) -> None:
+    data, profile = experiment.data, {"classes": corpus.classes, "shape of an input": list(corpus.shape)}
+    settings = {key: value for key, value in experiment.flat().items() if key.startswith("data.")}
     tracker.log_dataset(data.kind, corpus.fingerprint, corpus.description, settings, profile)
-    log_facts(tracker, facts)
-    for name, text in texts.items():
-        tracker.log_text(text, name)
-    return tracker

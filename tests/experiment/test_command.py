@@ -56,6 +56,10 @@ def test_a_value_is_one_argument_whatever_is_in_it(value):
         ('p \'{"lr": {optimizer.lr}, "d": {depth}}\'', ["p", '{"lr": 0.1, "d": 4}']),
         ('p \'{"a": {"b": {optimizer.lr}}}\' {depth}', ["p", '{"a": {"b": 0.1}}', "4"]),
         ("p {{depth}} {optimizer.lr} {depth} {seed} {run_folder}", ["p", "{depth}", "0.1", "4", "0", "/f"]),
+        (
+            "p 'a | b' \"> c\" \\| '$x' http://h?a&b {optimizer.lr} {depth}",
+            ["p", "a | b", "> c", "|", "$x", "http://h?a&b", "0.1", "4"],
+        ),
         ("p 'a b' \"c d\" {optimizer.lr}{depth} {1} {}", ["p", "a b", "c d", "0.14", "{1}", "{}"]),
     ],
 )
@@ -88,6 +92,15 @@ def test_settings_stand_beside_the_fields_or_below_settings():
         ({"wdith": 3}, "wdith: is no placeholder of run, so it would change nothing: write {wdith} there"),
         ({"timelimit": 3}, "Did you mean time_limit?"),
         ({"run": "p {optimizer.lr} {depth} {env}"}, "{env} is a field of the experiment"),
+        ({"run": "p {optimizer.lr} {depth} | tee log"}, "run: | is for a shell, and none reads the line: write a scr"),
+        ({"run": "p {optimizer.lr} {depth} >> out"}, "run: >> is for a shell"),
+        ({"run": "p {optimizer.lr} {depth} 2>&1"}, "run: 2>&1 is for a shell"),
+        ({"run": "p {optimizer.lr} {depth}; q"}, "run: {depth}; is for a shell"),
+        ({"run": "p {optimizer.lr} {depth} --to=$HOME"}, "run: --to=$HOME is for a shell"),
+        (
+            {"run": "p {optimizer.lr --d {depth}"},
+            "1 problem in the configuration:\n  run: the brace of {optimizer.lr is",
+        ),
         ({"run": "p 'open"}, "cannot be split into arguments: No closing quotation"),
         ({"depth": [1, 2]}, "depth: must be text, a finite number, true or false"),
         ({"env": {"A": "{x}"}}, "env.A: nothing gives {x} a value"),
@@ -121,6 +134,11 @@ def test_a_sweep_is_checked_with_what_it_searches():
         ({"search": {"optimizer.lr": [0.1, 0.2], "width": [1, 2]}}, "search.width: is no placeholder of run"),
         ({"search": {"optimizer.lr": [0.1, "x y"]}, "run": "p {lr} {depth}"}, "nothing gives {lr} a value"),
         ({"arms": {"a": {}, "b": {"heads": 2}}}, "arms.b.heads: is no placeholder of run"),
+        ({"experiment": {"settings": {"depth": 1, "heads": 2}}}, "experiment.settings.heads: is no placeholder of run"),
+        (
+            {"search": {"lr": [0.1, 0.2], "optimizer.lr": [1, 2]}},
+            "1 problem in the sweep:\n  search.lr: is no placeholder",
+        ),
         ({"arms": {"a": {}, "b": {"kind": "command", "depth": 3}}}, "arms.b.kind: is set once, in experiment"),
         ({"arms": {"a": {}, "b": {"depth": 3, "run": "p {depth} {optimizer.lr}"}}}, "the arms differ in"),
         ({"objective": {}}, "objective.metric: is required: the name of the value"),

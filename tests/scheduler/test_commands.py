@@ -186,6 +186,13 @@ def test_the_plan_says_what_is_known(script):
     assert "tokens" not in plan
     assert "FLOPs" not in plan
     assert "the time of a run is not known" in dry_run.plan(script("other"), 2, None)
+    assert "ABLATE_SEED" not in plan
+
+
+@pytest.mark.parametrize(("env", "told"), [({}, True), ({"SEED": "{seed}"}, False)])
+def test_the_plan_of_a_command_without_a_seed_says_so(script, env, told):
+    spec = script("unseeded", experiment={"run": "ls {lr} {depth}", "env": env})
+    assert ("it can know its seed by ABLATE_SEED alone" in dry_run.plan(spec, 1, None)) == told
 
 
 def test_a_missing_program_is_refused_before_the_first_run(script):
@@ -198,6 +205,24 @@ def test_what_a_sweep_shows_has_the_steps_of_the_command(script):
     run.sweep(script("shown", experiment={"steps": 2}, search={"lr": [0.01]}), console=Console(file=output, width=200))
     assert "sweep shown: 2 arms, runs of " in output.getvalue()
     assert "completed, loss" in output.getvalue()
+    assert "is made" not in output.getvalue()
+
+
+def test_the_first_sweep_of_a_store_says_that_it_makes_a_database(script, tmp_path, monkeypatch):
+    """Before the seconds that this takes, on a busy machine more than ten."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/new/mlflow.db")
+    monkeypatch.setattr(run, "begin_session", lambda *given: sys.exit("prepared"))
+    output = io.StringIO()
+    with pytest.raises(SystemExit, match="prepared"):
+        run.sweep(script("first"), console=Console(file=output, width=200))
+    assert f"The database {tmp_path}/new/mlflow.db is made, which takes seconds." in output.getvalue()
+
+
+def test_a_failed_run_is_shown_with_the_file_of_its_output(script):
+    output = io.StringIO()
+    spec = script("fails", "sys.exit(3)", search={"lr": [0.01]})
+    run.sweep(spec, console=Console(file=output, width=400))
+    assert "FAILED, exit status 3 (details: " in output.getvalue()
 
 
 class Parabola(ExternalExperiment):

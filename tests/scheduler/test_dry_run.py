@@ -16,7 +16,7 @@ from ablate.config.formatting import format_duration
 from ablate.estimate.gpus import find_gpu
 from ablate.estimate.plan import Assumed
 from ablate.scheduler.dry_run import describe_outlying_gradients, measure_initial_gradients, outline, plan
-from ablate.scheduler.own_runs import check_sweep
+from ablate.scheduler.own_runs import RUNNER
 from ablate.scheduler.run import sweep
 from ablate.scheduler.status import read_statuses
 from ablate.sweeps.plans import describe_power, plan_sweep
@@ -304,7 +304,7 @@ def outlying(tiny_settings):
 
 
 def test_the_plan_names_the_arm(store, outlying):
-    norms = measure_initial_gradients(outlying, check_sweep(outlying))
+    norms = measure_initial_gradients(outlying, RUNNER.prepare(outlying))
     assert norms["large"] > 10 * max(norms[arm] for arm in ("pre", "post", "lns"))
     warnings = [line.strip() for line in plan(outlying, 1, None).splitlines() if "gradient at initialisation" in line]
     assert [line.split(":")[1].strip() for line in warnings] == ["large"]
@@ -332,7 +332,7 @@ def test_arms_that_start_from_another_model_are_left_out(store, tiny_settings):
     arms = {"base": {}, "reused": {"warm_start": {"from": "sweep:/base", "copy": ["embedding"]}}}
     tree = {"name": "donors", "experiment": tiny_settings, "arms": arms, "sampler": "grid"}
     spec = Sweep.from_tree({**tree, "search": {"optimizer.lr": [1e-3]}})
-    assert list(measure_initial_gradients(spec, check_sweep(spec))) == ["base"]
+    assert list(measure_initial_gradients(spec, RUNNER.prepare(spec))) == ["base"]
 
 
 def test_an_arm_that_is_too_large_and_cannot_be_narrowed_is_left_out_of_the_warnings(store, outlying, monkeypatch):
@@ -340,4 +340,4 @@ def test_an_arm_that_is_too_large_and_cannot_be_narrowed_is_left_out_of_the_warn
     tree = outlying.to_tree()
     grouped = {**ARMS["pre"], "norm.layer": {"kind": "groupnorm", "groups": 8}}
     large = Sweep.from_tree({**tree, "arms": {"pre": ARMS["pre"], "grouped": grouped}, "factor": ["norm"]})
-    assert list(measure_initial_gradients(large, check_sweep(large))) == ["pre"]
+    assert list(measure_initial_gradients(large, RUNNER.prepare(large))) == ["pre"]

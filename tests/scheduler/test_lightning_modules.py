@@ -75,7 +75,7 @@ def test_all_mistakes_are_told_at_their_places(store):
     with pytest.raises(ConfigError) as error:
         run_here(spec)
     for text in (
-        "experiment.nose: is no argument of lit_project.models.build_line or lit_project.data.Numbers",
+        "experiment.settings.nose: is no argument of lit_project.models.build_line or lit_project.data.Numbers",
         "arms.far.start: is no argument of",
         "search.lrr: is no argument of",
         "experiment.lr: is an argument that build_line needs",

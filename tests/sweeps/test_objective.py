@@ -12,7 +12,7 @@ from ablate.cli.ui import build_view
 from ablate.config.errors import ConfigError, DataError
 from ablate.reports.labels import label_metric
 from ablate.reports.report import report
-from ablate.scheduler.own_runs import check_sweep
+from ablate.scheduler.own_runs import RUNNER
 from ablate.sweeps.verdict_summary import name_unit
 from benchmarks.simulation.sweeps import simulate
 
@@ -81,7 +81,7 @@ def test_a_trial_without_the_score_that_it_is_compared_by_fails_with_the_reason(
 
 def test_what_the_runs_do_not_report_is_told_before_training_with_what_they_do(store, scored):
     with pytest.raises(ConfigError) as refused:
-        check_sweep(scored("mean(eval/piqa/acc, eval/sciq/acc, eval/piqa/f1)"))
+        RUNNER.prepare(scored("mean(eval/piqa/acc, eval/sciq/acc, eval/piqa/f1)"))
     text = str(refused.value)
     assert "unknown metric eval/sciq/acc and eval/piqa/f1. Accepted: val/loss, " in text
     assert "eval/piqa/acc, eval/piqa/acc_norm, eval/winogrande/acc." in text
@@ -91,7 +91,7 @@ def test_what_the_runs_do_not_report_is_told_before_training_with_what_they_do(s
 def test_a_task_without_data_is_told_before_training(store, scored, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"questions of baber/piqa.*\n.*questions of allenai/winogrande"):
-        check_sweep(scored(task_data=str(tmp_path / "empty")))
+        RUNNER.prepare(scored(task_data=str(tmp_path / "empty")))
 
 
 def test_a_mean_over_validation_sets_is_told_in_its_unit(spec, tiny_settings, tmp_path):
@@ -101,7 +101,7 @@ def test_a_mean_over_validation_sets_is_told_in_its_unit(spec, tiny_settings, tm
     data["val_sets"] = {"wiki": {"files": str(tmp_path / "wiki.txt")}}
     settings = {**tiny_settings, "data": data}
     losses = spec(experiment=settings, objective={"metric": "mean(val/loss, val/wiki/loss)"})
-    check_sweep(losses)
+    RUNNER.prepare(losses)
     assert name_unit(losses) == "nats"
     assert label_metric(losses.objective.metric, losses) == "mean(val/loss, val/wiki/loss) (nats per token)"
     perplexities = spec(experiment=settings, objective={"metric": "mean(val/perplexity, val/wiki/perplexity)"})
@@ -110,4 +110,4 @@ def test_a_mean_over_validation_sets_is_told_in_its_unit(spec, tiny_settings, tm
     with pytest.raises(
         ConfigError, match=r"unknown metric val/news/loss\. Accepted: .*val/wiki/loss.*Did you mean val/"
     ):
-        check_sweep(spec(experiment=settings, objective={"metric": "mean(val/loss, val/news/loss)"}))
+        RUNNER.prepare(spec(experiment=settings, objective={"metric": "mean(val/loss, val/news/loss)"}))

@@ -11,7 +11,7 @@ from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.data import IGNORED
 from ablate.experiment.tree import Experiment
-from ablate.scheduler.own_runs import check_sweep
+from ablate.scheduler.own_runs import RUNNER
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks, Place
@@ -134,7 +134,9 @@ def test_a_further_validation_set_can_be_the_objective_of_a_sweep(store, experim
         "search": {"optimizer.lr": [1e-3, 1e-2]},
         "objective": {"metric": "val/wiki/perplexity"},
     }
-    assert {len(corpus.val_sets["wiki"].data) for corpus in check_sweep(Sweep.from_tree(tree)).values()} == {511 // 25}
+    assert {len(corpus.val_sets["wiki"].data) for corpus in RUNNER.prepare(Sweep.from_tree(tree)).values()} == {
+        511 // 25
+    }
     tree["objective"] = {"metric": "val/wikis/loss"}
     with pytest.raises(ConfigError, match=r"unknown metric. Accepted: .*val/wiki/loss, val/wiki/perplexity"):
-        check_sweep(Sweep.from_tree(tree))
+        RUNNER.prepare(Sweep.from_tree(tree))

@@ -8,7 +8,7 @@ from timm.utils import ModelEmaV3
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.scheduler.own_runs import check_sweep
+from ablate.scheduler.own_runs import RUNNER
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.averaging import WeightAverage
 from ablate.training.module import TrainingModule
@@ -99,9 +99,9 @@ def test_a_sweep_can_compare_the_average(store, family_settings):
             "budget": {"trials": 1},
         })  # fmt: skip
 
-    check_sweep(spec("val/ema/loss", EMA))
+    RUNNER.prepare(spec("val/ema/loss", EMA))
     with pytest.raises(ConfigError, match="unknown metric"):
-        check_sweep(spec("val/ema/loss", {}))
+        RUNNER.prepare(spec("val/ema/loss", {}))
 
 
 def test_the_average_is_built_without_drawing_from_the_generator(tiny_settings, tmp_path):

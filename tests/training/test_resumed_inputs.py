@@ -9,8 +9,8 @@ from ablate.cli import main
 from ablate.experiment.tree import Experiment
 from ablate.tracking.provenance import read_texts
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import load_experiment
-from ablate.training.train import INPUTS, train
+from ablate.training.runs import INPUTS, load_experiment
+from ablate.training.train import train
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ablate import tracking
 from ablate.config.errors import DataError
 from ablate.data import IGNORED, Corpus, Samples, UserDataset, data_kinds
 from ablate.experiment.tree import Experiment
-from ablate.scheduler.own_runs import check_sweep
+from ablate.scheduler.own_runs import RUNNER
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.module import TrainingModule
 from ablate.training.train import train
@@ -135,7 +135,7 @@ def test_a_set_without_targets_is_refused_before_the_run(store, tmp_path, side, 
     sweep = {"name": "s", "experiment": {key: tree[key] for key in ("model", "data", "trainer")}}
     sweep |= {"arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}}, "search": {"optimizer.lr": [1e-3, 1e-2]}}
     with pytest.raises(DataError, match=text):
-        check_sweep(Sweep.from_tree(sweep))
+        RUNNER.prepare(Sweep.from_tree(sweep))
     assert tracking.client().search_experiments(filter_string="name = 'train'") == []
 
 

@@ -510,6 +510,12 @@ class SweepFields(Config):
             return 1.0
         return self.method.find_share(self.trials(arm) or 0, self.own_base(arm))
 
+    def list_points(self, arm: str) -> list[dict[str, Choice]]:
+        """Return the first values of everything that `arm` searches, and that point with each other value or end."""
+        corners = self.corners(arm)
+        first = {path: values[0] for path, values in corners.items()}
+        return [first, *({**first, path: value} for path, values in corners.items() for value in values[1:])]
+
     def corners(self, arm: str) -> dict[str, list[Choice]]:
         """Return dotted path -> the ends of its range, or all of its values, for everything that `arm` searches."""
         return {path: e.ends() if isinstance(e, Range) else list(e) for path, e in self.space(arm).items()}

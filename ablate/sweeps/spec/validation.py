@@ -538,6 +538,12 @@ def locate(sweep: SweepFields, arm: str, path: str) -> str:
     """Return the path in the file at which a path of an arm's experiment is set."""
     if path in sweep.start(arm):
         return f"arms.{arm}.search.{path}" if path in sweep.all_arms[arm].search else f"search.{path}"
-    settings = sweep.all_arms[arm].settings
-    own = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
-    return f"arms.{arm}.{path}" if own else f"experiment.{path}"
+    if _is_set(sweep.all_arms[arm].settings, path):
+        return f"arms.{arm}.{path}"
+    inside = sweep.experiment.get("settings")
+    below = "settings." if isinstance(inside, Mapping) and _is_set(inside, path) else ""
+    return f"experiment.{below}{path}"
+
+
+def _is_set(settings: Iterable[str], path: str) -> bool:
+    return any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
