@@ -181,7 +181,7 @@ TEXT = "must be text, in quotes if it would be read as a number, true or false"
         ({"optimizer.lr": float("inf")}, "optimizer.lr", "must be a finite number"),
         *[({"norm.final_norm": v}, "norm.final_norm", "must be true or false") for v in (7, 1, 0.0, "no", "true")],
         ({"trainer.compile": 1}, "trainer.compile", "must be 'auto' or true or false"),
-        ({"trainer.precision": 32}, "trainer.precision", "must be 'auto', '32-true', 'bf16-mixed' or 'bf16-true'"),
+        ({"trainer.precision": 64}, "trainer.precision", "must be 'auto', '32-true', 'bf16-mixed' or 'bf16-true'"),
         ({"trainer": 5}, "trainer", "must be a mapping, such as {key: value}"),
         ({"trainer": None}, "trainer", "must be a mapping, such as {key: value}, not null"),
         ({"optimizer.betas": 0.9}, "optimizer.betas", "must be a list, such as [a, b]"),

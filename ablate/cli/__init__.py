@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import errno
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -40,7 +41,9 @@ from ablate.cli import (
 from ablate.cli import list as list_choices  # the module takes the place of the builtin in this file
 from ablate.cli.output import replace_unprintable, reserve_stdout
 from ablate.config.errors import AblateError, did_you_mean, shorten_values
+from ablate.config.foreign import translate
 from ablate.config.logs import log_to_stderr, wrap_for
+from ablate.config.yaml import SUFFIXES
 from ablate.distributed import groups
 
 VERBS = (
@@ -130,16 +133,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options. Exits with status 2 for any other."""
-    verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    verb = words[0] if words else ""
     names = [module.__name__.rpartition(".")[2] for module in VERBS]
     if verb and verb not in names and not verb.startswith("-"):
-        parser.error(f"unknown verb {verb!r}. Accepted: {', '.join(names)}.{did_you_mean(verb, names)}")
+        hint = translate(verb, _name_file(words)) or did_you_mean(verb, names)
+        parser.error(f"unknown verb {verb!r}. Accepted: {', '.join(names)}.{hint}")
     options, after_options = parser.parse_known_args(arguments)
     if after_options:  # key=value words that stand behind an option, which argparse does not take
         if not hasattr(options, "words") or any(word.startswith("-") for word in after_options):
-            parser.error(tracking.redact(f"unrecognized arguments: {' '.join(after_options)}"))
+            told = (translate(word.partition("=")[0], _name_file(words), verb=verb) for word in after_options)
+            hint = "".join(f".{text}" for text in [next(filter(None, told), "")] if text)
+            parser.error(tracking.redact(f"unrecognized arguments: {' '.join(after_options)}{hint}"))
         options.words += after_options
     return options
+
+
+def _name_file(words: Sequence[str]) -> str:
+    """Return the file that an option such as --config-name of Hydra names, by its name in a command of ours."""
+    for word, after in itertools.zip_longest(words, words[1:], fillvalue=""):
+        option, _, value = word.partition("=")
+        if option in ("--config", "--config-name", "-c") and (named := value or after):
+            return named if named.endswith(SUFFIXES) else f"{named}.yaml"
+    return "FILE.yaml"
 
 
 def _explain(error: BaseException, verb: str) -> int | None:

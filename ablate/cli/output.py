@@ -25,18 +25,31 @@ if TYPE_CHECKING:
 
 _PLAIN = "ablate.plain"  # the name of an error handler of codecs
 _ASCII = {"±": "+-", "→": "->", "…": "...", "·": "*"}
+_UNLIMITED = 10_000  # columns of a pipe or a file, where lines have the length of their text
 _document: TextIO | None = None  # where `print_json` writes while stdout is reserved
 
 
 def build_console(stderr: bool = False) -> Console:
-    """Return rich's console; `main` handles the error if its reader has closed the pipe."""
+    """Return rich's console; `main` handles the error if its reader has closed the pipe. A pipe and a file have no
+    width, unless COLUMNS sets one."""
     from rich.console import Console
 
     class Pipe(Console):
         def on_broken_pipe(self) -> None:  # rich would exit with 1, which means failed trials here
             raise BrokenPipeError
 
-    return Pipe(stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False)  # names stay as they are
+    plain: dict[str, Any] = {
+        "soft_wrap": True,
+        "highlight": False,
+        "markup": False,
+        "emoji": False,
+    }  # names as they are
+    return Pipe(stderr=stderr, width=_find_width(sys.stderr if stderr else sys.stdout), **plain)
+
+
+def _find_width(stream: TextIO) -> int | None:
+    """Return the columns of `stream` if it is neither a terminal nor has COLUMNS, else None: rich then knows them."""
+    return None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else _UNLIMITED
 
 
 def replace_unprintable() -> None:
@@ -124,7 +137,7 @@ def build_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Col
     lines = [max(map(len, cells)) for cells in columns]
     words = [max(len(word) for cell in cells for word in cell.split()) for cells in columns]
     widest = lines.index(max(lines))
-    room = get_console().width - 2 * (len(columns) - 1) - words[widest]
+    room = (_find_width(sys.stdout) or get_console().width) - 2 * (len(columns) - 1) - words[widest]
     tight = sum(lines) - lines[widest] > room  # rich would narrow none but the widest column
     for i, (name, line, word) in enumerate(zip(header, lines, words, strict=True)):
         whole = word == line  # nothing to fold at: only the other columns give way

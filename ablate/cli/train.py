@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
         experiment = runs.load_experiment(run_id, overrides if file is None else {"FILE.yaml": file})
     else:
         experiment = ablate.Experiment.load(file, overrides)
+    experiment.data.check_files()  # before anything is announced and torch is imported
     console = build_console(stderr=options.json)
     if os.environ.get(launching.LAUNCHED) is None:  # else the process that started this one has said it
         print_wrapped(console, progress.describe_run(experiment, run_id))

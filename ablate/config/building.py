@@ -14,8 +14,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from ablate.config import plugins
 from ablate.config.base import Config
 from ablate.config.errors import MOST_LETTERS, ConfigError, Problem, did_you_mean
+from ablate.config.foreign import translate
 from ablate.config.formatting import join_words
-from ablate.config.merging import Tree, find_registry, iterate_paths, merge
+from ablate.config.merging import Tree, find_part, find_registry, iterate_paths, merge
 from ablate.config.registry import Registry
 
 
@@ -156,16 +157,19 @@ def _build_problem(cls: type[Any], tree: Tree, details: Any, with_hint: bool) ->
     path = ".".join(str(part) for part in details["loc"])
     kind, value, message = details["type"], details["input"], _describe(details)
     if kind == "extra_forbidden":
-        return Problem(path, f"unknown key.{_suggest_key(cls, tree, path) if with_hint else ''}", value)
+        return Problem(path, f"unknown key.{_suggest_key(cls, tree, path, value) if with_hint else ''}", value)
     if kind == "unknown_kind":
-        if arms := _suggest_arms(cls, tree, path, value):
-            message = f"{message.partition(' Did you mean')[0]} {arms}"
+        if hint := _suggest_arms(cls, tree, path, value) or _suggest_kind(cls, tree, path, value):
+            message = f"{message.partition(' Did you mean')[0]}{hint}"
         return Problem(f"{path}.kind" if isinstance(value, Mapping) else path, message)
     if kind in _SINGLE and len(values := _split_values(value)) > 1 and sum(map(len, values)) <= MOST_LETTERS:
-        message += (
-            f". To compare several values, write a sweep: search: {{{path}: [{', '.join(values)}]}} in a file for "
+        several = (
+            f" To compare several values, write a sweep: search: {{{path}: [{', '.join(values)}]}} in a file for "
             "ablate sweep"
         )
+        message += f".{translate(path, ','.join(values)) or several}"
+    elif kind in _SINGLE and (hint := translate(f"{path}={value}")):
+        message += f".{hint}"
     if value is None and kind in _WORDS:
         message += ", not null"
     if isinstance(value, (Mapping, Config)):
@@ -186,13 +190,30 @@ def _suggest_arms(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
     if registry is None or len(kinds) < 2 or not {*kinds} <= {*registry.names}:
         return ""
     arms = ", ".join(f"{kind}: {{{path}: {kind}}}" for kind in kinds)
-    return f"To compare several kinds, write a sweep: arms: {{{arms}}} in a file for ablate sweep."
+    return f" To compare several kinds, write a sweep: arms: {{{arms}}} in a file for ablate sweep."
 
 
-def _suggest_key(cls: type[Any], tree: Tree, path: str) -> str:
+def _suggest_kind(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
+    """Return a suggestion for a kind of another part, such as a norm layer given as the placement, and for a foreign
+    word."""
+    registry = find_registry(cls, tree, path.split("."))
+    name = str(value.get("kind") if isinstance(value, Mapping) else value).lower()
+    for field in registry.base.model_fields if registry else ():
+        part, _ = find_part(registry.base if registry else None, {}, field)
+        if part and name in part.names:
+            return f" Did you mean {path}.{field}={name}?"
+    return translate(f"{path}={name}")
+
+
+def _suggest_key(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
     """Return a suggestion for a misspelt or misplaced key: from the same part first, then the same name in other parts;
     for a key without a part, the same name first."""
     known = list(iterate_paths(cls, tree))
+    open_parts = {part: find_part(cls, tree, part)[0] for part in cls.model_fields if part not in tree}
+    choices = [(part, registry[kind]) for part, registry in open_parts.items() if registry for kind in registry]
+    possible = {*known, *(f"{part}.{field}" for part, kind in choices for field in kind.model_fields)}
+    if foreign := translate(path, value, known=possible):
+        return foreign
     parent, _, name = path.rpartition(".")
     beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
     if not beside and parent and (registry := find_registry(cls, tree, parent.split("."))):  # its kind is not chosen

@@ -12,7 +12,7 @@ from a user's own file appear in YAML, on the command line and in the JSON schem
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
@@ -55,6 +55,9 @@ class Registry(Generic[T]):
         self._preset_modules: dict[str, str] = {}
         self.notes: dict[str, str] = {}
         """Preset -> a note on it."""
+        self.look_up: Callable[[str], Mapping[str, Any] | None] | None = None
+        """Returns the fields that a plain string stands for which is neither a kind nor a preset, such as the name of a
+        library's model; None if there are none. No function: there are no such strings."""
         Registry.all[name] = self
 
     def register(self, cls: C) -> C:
@@ -132,7 +135,10 @@ class Registry(Generic[T]):
     def expand(self, value: str) -> dict[str, Any]:
         """Return the mapping that a plain string stands for. An unknown name is kept as the kind, for validation to
         report."""
-        return deepcopy(self._presets.get(value, {"kind": value}))
+        known: Mapping[str, Any] | None = self._presets.get(value)
+        if known is None and self.look_up and value not in self._kinds:
+            known = self.look_up(value)
+        return dict(deepcopy(known or {"kind": value}))
 
     def kind_of(self, value: Any) -> type[T] | None:
         """Return the class that a not yet validated `value` selects, or None if its kind is unknown."""
@@ -187,7 +193,8 @@ class Registry(Generic[T]):
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON schema: one of the kinds, or the name of a kind or preset."""
         kinds = [cls.model_json_schema() for cls in self._kinds.values()]
-        return {"anyOf": [{"type": "string", "enum": self.accepted}, *kinds]}
+        names = {"type": "string", **({} if self.look_up else {"enum": self.accepted})}
+        return {"anyOf": [names, *kinds]}
 
 
 class Catalogue(dict[str, Item]):

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.foreign import translate
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -245,11 +246,18 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     return overrides
 
 
+def check_suffix(file: Path) -> None:
+    """Raise ConfigError for a file of settings in another format than YAML, such as TOML."""
+    if hint := translate(file.suffix, file.stem):
+        raise ConfigError([Problem("", f"{file} is not read.{hint}")], "the command line")
+
+
 def split_words(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
     """Split `[FILE.yaml] key=value ...`. Raises ConfigError for a first word that is neither."""
     if not words or "=" in words[0]:
         return None, parse_overrides(words)
     file = Path(words[0])
+    check_suffix(file)
     if file.suffix not in SUFFIXES and not os.path.exists(file):
         text = f"expected FILE.yaml or key=value, given {words[0]!r}"
         raise ConfigError([Problem("", text)], "the command line")

@@ -20,6 +20,7 @@ from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import Problem
 from ablate.config.lazy import pytree, torch
 from ablate.config.registry import Registry
+from ablate.data.files import find_files
 from ablate.data.order import PermutedBatches, build_loader
 
 if TYPE_CHECKING:
@@ -299,6 +300,11 @@ class DataConfig(Kind):
     def most_val_sizes(self) -> list[int | None]:
         """`most_val_samples` of the validation set and of each further one."""
         return [self.most_val_samples] * (1 + len(self.val_names))
+
+    def check_files(self) -> None:
+        """Raise DataError if a local file of `files` or `val_files` is not there, before anything is read."""
+        for names in (getattr(self, "files", ()), getattr(self, "val_files", ())):
+            find_files([name for name in names or () if "://" not in str(name)], lambda path: True, "")
 
     def load(self, cache: Path) -> Corpus:
         """Return the corpus; prepared data is kept under `cache` for later runs. Raises DataError if data is missing,

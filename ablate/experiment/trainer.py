@@ -117,6 +117,14 @@ def _list_named(value: Any) -> Any:
 _LIST = BeforeValidator(_list_named, json_schema_input_type=str | tuple[str | Named, ...])
 
 
+_SHORT = {"bf16": "bf16-mixed", "bfloat16": "bf16-mixed", "32": "32-true", "fp32": "32-true", "float32": "32-true"}
+"""Short names of precisions, in the meaning that Lightning gives them."""
+_PRECISION = BeforeValidator(
+    lambda value: _SHORT.get(str(value), value),
+    json_schema_input_type=Literal["bf16", "32", "auto", "32-true", "bf16-mixed", "bf16-true"] | int,
+)
+
+
 class TrainerConfig(Config):
     """Length, batches, precision and devices of training. Names are Lightning's if it has one."""
 
@@ -144,9 +152,10 @@ class TrainerConfig(Config):
     diverge_factor: float = Field(3.0, gt=1)
     """A training loss that is not finite, or above this multiple of the uniform distribution's loss, ends the run as
     diverged."""
-    precision: Literal["auto", "32-true", "bf16-mixed", "bf16-true"] = "auto"
+    precision: Annotated[Literal["auto", "32-true", "bf16-mixed", "bf16-true"], _PRECISION] = "auto"
     """Arithmetic of the model; the loss is always computed in float32. bf16-mixed: bfloat16 autocast; bf16-true:
-    weights and moments are bfloat16 as well. auto: autocast if it is faster."""
+    weights and moments are bfloat16 as well. auto: autocast if it is faster. bf16 and 32 are short for bf16-mixed and
+    32-true."""
     compile: Literal["auto"] | bool = "auto"
     """Whether to compile layers, and head with loss, with torch.compile. auto: on a GPU, in a run of 2,000 updates or
     more."""

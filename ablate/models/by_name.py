@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, model_validator
 
 from ablate.config.building import gather_problems
-from ablate.config.errors import ConfigError, Problem
+from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.models.config import ModelConfig, models
 from ablate.norms import Initialization, Placement, Stack
 
@@ -185,3 +187,20 @@ class Timm(ByName):
     def input_shape(self, state: Mapping[str, Tensor], length: int) -> tuple[int, ...]:
         channels, height, width = state["shape"].tolist()
         return channels, height, width
+
+
+@functools.cache
+def _find_in_libraries(name: str) -> Mapping[str, Any] | None:
+    """Return the model that a name of timm, or a type of transformers, stands for. The libraries, which take seconds to
+    import, are asked only for a name that Ablate does not have."""
+    if not re.fullmatch(r"[A-Za-z][\w.-]*", name):
+        return None
+    if Timm.library().has_model(name):
+        return {"kind": "timm", "name": name}
+    try:
+        return {"kind": "hf", "config": name} if name in HuggingFace.library().list_causal() else None
+    except AblateError:  # transformers is not installed
+        return None
+
+
+models.look_up = _find_in_libraries

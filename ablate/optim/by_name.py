@@ -124,3 +124,9 @@ class Timm(ByName):
 
     def library(self) -> libraries.Library:
         return libraries.TIMM
+
+
+optimizers.preset(
+    "muon", "timm", "Updates scaled to the size of AdamW's, so that one range of learning rates serves both",
+    name="muon", momentum=0.95, nesterov=True, adjust_lr_fn="match_rms_adamw",
+)  # fmt: skip

@@ -120,3 +120,9 @@ def test_without_sweeps_the_way_to_one_is_said(listed, monkeypatch):
     assert text.startswith("No sweeps: ")
     assert "ablate sweep FILE.yaml" in text
     assert json.loads(listed("sweeps", "--json")) == []
+
+
+def test_in_a_pipe_no_cell_is_folded(listed, choices, monkeypatch):
+    monkeypatch.setattr("ablate.cli.list.list_choices", lambda what, files: choices[what])
+    monkeypatch.delenv("COLUMNS")
+    assert len(listed("norms").splitlines()) == 1 + len(choices["norms"])

@@ -281,3 +281,10 @@ def test_a_verb_that_does_not_exist(capsys):
 def test_what_only_the_file_can_set(ablate, tmp_path, word):
     (tmp_path / "s.yaml").write_text("name: s\nsearch: {optimizer.lr: [1.0e-3, 3.0e-3]}\n")
     refused(ablate("sweep", "s.yaml", word), "only the file can set this", "search.optimizer.lr=[1e-3,3e-3]")
+
+
+def test_a_missing_file_is_told_before_a_run_is_announced(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "data=text", "data.files=missing.txt"]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", f"ablate train: There is no file {tmp_path / 'missing.txt'}.\n")

@@ -44,10 +44,15 @@ _TAKEN = {
 """Arguments that are no plain values."""
 
 
+def has_model(name: str) -> bool:
+    """Return whether timm has a model of this name."""
+    return bool(timm.is_model(name)) and ":" not in name and "/" not in name
+
+
 def find_problems(config: Timm) -> list[Problem]:
     """Return the problems that keep timm from building the model."""
     name = config.name
-    if not timm.is_model(name) or ":" in name or "/" in name:
+    if not has_model(name):
         known = timm.list_models()
         hint = did_you_mean(name, known)
         text = f"timm has no such model.{hint or ' timm.list_models() has all names, such as vit_tiny_patch16_224'}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import ConfigError, Problem, did_you_mean
-from ablate.config.yaml import SUFFIXES, read_yaml
+from ablate.config.yaml import SUFFIXES, check_suffix, read_yaml
 
 _PACKAGE = Path(__file__).parents[2]
 FOLDER = next((folder for folder in (_PACKAGE / "sweep_files", _PACKAGE.parent / "sweeps") if folder.is_dir()), None)
@@ -36,6 +36,7 @@ def find_sweep_file(name: str | Path) -> tuple[Path, str | None]:
     file in `sweeps/` of the current folder or of those that come with Ablate, such as `mixln-table1` or, of its size
     71m, `mixln-table1-71m`. Raises ConfigError for a name that neither has."""
     path = Path(name)
+    check_suffix(path)
     if path.suffix in SUFFIXES or path.name != str(name) or os.path.exists(path):
         return path, None
     known = list_sweep_files() | list_own_files()
