@@ -206,7 +206,8 @@ class _Wording:
         d, noun = v.difference, self.mean.removeprefix("mean ")
         if d is None:
             return "of one of them no run trained" if isinstance(v, Apart) else f"there is no seed {self.together}"
-        if v.interval is None and d.n < LEAST:
+        few = v.ranks is None if isinstance(v, Apart) else d.n < LEAST
+        if v.interval is None and few:
             return f"the {self.mean} is {self.amount(d, sign=True)} ({self.over(v)}), too few {v.noun}s for an interval"
         if v.interval is None:
             where = "between any two runs" if isinstance(v, Apart) else "on every seed"

@@ -185,25 +185,25 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(run):
 
 
 def test_code_that_is_not_installed_is_hashed_without_being_imported(store, monkeypatch, tmp_path):
-    (tmp_path / "of_mine").mkdir()
-    file = tmp_path / "of_mine" / "models.py"
+    (tmp_path / "unseen").mkdir()
+    file = tmp_path / "unseen" / "models.py"
     file.write_text("raise SystemExit('imported')")
     (tmp_path / "single.py").write_text("raise SystemExit('imported')")
     monkeypatch.chdir(tmp_path)
     net = {"class_path": "single.Net"}
-    named = experiment(module="of_mine.models.Net", data="torch.Tensor", x=[{"y": net}], trainer={"callbacks": [net]})
+    named = experiment(module="unseen.models.Net", data="torch.Tensor", x=[{"y": net}], trainer={"callbacks": [net]})
     before = lightning_modules.DRIVER.fingerprint(named)
-    assert before.keys() == {"package of_mine", "file single.py"}
+    assert before.keys() == {"package unseen", "file single.py"}
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", [str(tmp_path), *sys.path])  # as of a process that has imported from there
         assert lightning_modules.DRIVER.fingerprint(named) == before
     file.write_text("raise SystemExit('changed')")
     after = lightning_modules.DRIVER.fingerprint(named)
-    assert after["package of_mine"] != before["package of_mine"]
+    assert after["package unseen"] != before["package unseen"]
     assert after["file single.py"] == before["file single.py"]
-    assert not {"of_mine", "single"} & sys.modules.keys()
+    assert not {"unseen", "single"} & sys.modules.keys()
     monkeypatch.chdir(store)
-    with pytest.raises(ChangedInputsError, match=r"of_mine of of_mine\.models\.Net is neither in .* nor inst"):
+    with pytest.raises(ChangedInputsError, match=r"unseen of unseen\.models\.Net is neither in .* nor inst"):
         lightning_modules.DRIVER.fingerprint(named)
 
 
