@@ -87,7 +87,7 @@ format: $(BIN)/.dev ## put the code into its format
 docs: $(BIN)/.dev ## build docs/ and the reference, which is written from the code, into site/
 	$(BIN)/python -m docs.pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
-	@echo "Open site/index.html; with search: $(BIN)/mkdocs serve"
+	@echo "Open site/index.html"
 
 ui: $(BIN)/.installed ## the MLflow UI on mlruns/, on loopback
 	$(BIN)/ablate ui --port $(PORT)
