@@ -40,7 +40,7 @@ def check_places(model: Model) -> None:
     """Raise ConfigError for a model of a family that says `scales` and has no places for the multipliers."""
     missing = [name for name in ("scale_output", "scale_queries") if getattr(type(model), name) is getattr(Model, name)]
     if missing:
-        text = f"says scales, and its model has no {' and no '.join(missing)} (docs/how-to/model-family.md)"
+        text = f"says scales, and its model has no {' and no '.join(missing)} (docs/reference/model-family.md)"
         raise ConfigError([Problem("model.kind", text, model.config.kind)])
 
 

@@ -17,8 +17,8 @@ _HEAD = """\
 Each is a bundle: every seed, every curve, the settings, the verdict and its error control, from which
 [anybody can check it and run it again](../how-to/publish.md). The table is written from the bundles by `make docs`.
 Verdicts are [those of the report](../explanation/verdict.md), of several sizes at the largest; of learning rates over
-sizes they say whether the best rate of the smallest [holds at the largest](../how-to/transfer.md), costs loss there,
-or neither is shown.
+sizes they say whether the best rate of the smallest [holds at the largest](../explanation/transfer.md), costs loss
+there, or neither is shown.
 
 """
 _NONE = "There are none yet.\n"

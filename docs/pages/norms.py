@@ -24,7 +24,8 @@ Every formula is tested against a second implementation written from it, in `tes
 gradients of whole models of both families, with every norm layer, in float64 to 1e-10.
 
 Placements wire residual connections. A GRU and a ConvPool-CNN-C have none: `model=gru` and `model=convpool` take the
-norm layers alone, on the summed inputs of each layer ([Other models](../how-to/other-models.md)).
+norm layers alone, on the summed inputs of each layer
+([Models](models.md#norm-layers-in-a-gru-and-in-a-convolutional-network)).
 
 With every placement, `norm.final_norm` (on by default, as in the papers' experiments) adds one norm before the head.
 Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code has none.

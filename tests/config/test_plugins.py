@@ -1,4 +1,4 @@
-"""Kinds from outside the package: what docs/how-to/extend.md says works, and each thing that can be wrong."""
+"""Kinds from outside the package: what extend.md and plugins.md say works, and each thing that can be wrong."""
 
 import json
 import os
@@ -32,7 +32,9 @@ from ablate.training.runs import load_experiment
 from ablate.training.train import train
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "how-to" / "extend.md").read_text(encoding="utf-8")
+TEXT = "".join(
+    (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("how-to/extend.md", "reference/plugins.md")
+)
 COMMANDS = re.findall(r"^(ablate \w+ (?!.*my_task).*)$", TEXT, flags=re.MULTILINE)  # those: tests/tasks/test_new_task
 
 

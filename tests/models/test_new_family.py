@@ -11,7 +11,7 @@ from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "model-family.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "model-family.md"
 CODE = re.search(r'```python title="gpt2.py"\n(.*?)```', PAGE.read_text(encoding="utf-8"), re.S)[1]
 VOCAB, SEQ = 53, 21
 

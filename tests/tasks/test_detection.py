@@ -1,4 +1,4 @@
-"""The plugin of docs/how-to/detection.md: matching by hand, batches of its own in training, plan and resume."""
+"""The plugin of docs/reference/detection.md: matching by hand, batches of its own in training, plan and resume."""
 
 import itertools
 import re
@@ -17,7 +17,7 @@ from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train
 from ablate.training.trained import open_trained
 
-PAGE = Path(ablate.__file__).parents[1] / "docs" / "how-to" / "detection.md"
+PAGE = Path(ablate.__file__).parents[1] / "docs" / "reference" / "detection.md"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A task of one's own is one file: that of docs/how-to/extend.md goes through every verb."""
+"""A task of one's own is one file: that of docs/reference/plugins.md goes through every verb."""
 
 import json
 import math
@@ -25,7 +25,7 @@ from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train
 from ablate.training.trained import open_trained
 
-PAGE = Path(ablate.__file__).parents[1] / "docs" / "how-to" / "extend.md"
+PAGE = Path(ablate.__file__).parents[1] / "docs" / "reference" / "plugins.md"
 SIZE = {"kind": "vit", "hidden": 16, "layers": 1, "heads": 2}
 
 

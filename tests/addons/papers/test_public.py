@@ -26,7 +26,7 @@ def list_imports(file):
 
 
 PARENTS = ("ablate.training", "ablate.addons", "ablate.diagnostics", "ablate.config")
-GUIDE = (PACKAGE.parent / "docs/how-to/extend.md").read_text(encoding="utf-8")
+GUIDE = (PACKAGE.parent / "docs/reference/plugins.md").read_text(encoding="utf-8")
 PUBLIC = {*re.findall(r"`(ablate\.[\w.]+)`", GUIDE.partition("## What a plugin may import")[2].partition("\n## ")[0])}
 
 

@@ -18,7 +18,7 @@ from ablate.optim.optimizers import optimizers
 from ablate.optim.schedules import schedules
 from ablate.tasks import tasks
 
-DOCS = Path(__file__).parents[3] / "docs" / "how-to"
+DOCS = Path(__file__).parents[3] / "docs" / "reference"
 GPT2 = re.search(r'title="gpt2.py"\n(.*?)```', (DOCS / "model-family.md").read_text(encoding="utf-8"), re.S)[1]
 NORM = """
 from collections.abc import Mapping
@@ -144,7 +144,7 @@ class Halved(Initialization):
 DETECTION = re.search(r'title="my_detection.py"\n(.*?)```', (DOCS / "detection.md").read_text(encoding="utf-8"), re.S)[
     1
 ]
-ROTATIONS = re.search(r'title="my_task.py"\n(.*?)```', (DOCS / "extend.md").read_text(encoding="utf-8"), re.S)[1]
+ROTATIONS = re.search(r'title="my_task.py"\n(.*?)```', (DOCS / "plugins.md").read_text(encoding="utf-8"), re.S)[1]
 OWN_WIRING = """
 from typing import Literal
 
