@@ -26,9 +26,10 @@ sweep files.
 
 Costs are estimates for H100s at the utilisation that `ablate plan` assumes, for the search and the fresh seeds of all
 arms; from the fewest runs to the most, with seeds that are added until a decision and runs of arms at each other's
-settings. Sweeps that a command runs first, since it starts from their models, are listed before it. Published figures
-are those that a report shows beside yours. Where nothing is said under *Run*, the tests trained every arm of the file
-for two updates at its smallest size: that shows that the file works, and nothing else.
+settings. A file with several sizes has a row for each. Sweeps that a command runs first, since it starts from their
+models, are listed before it. Published figures are those that a report shows beside yours. Where nothing is said under
+*Run*, the tests trained every arm of the file for two updates at its smallest size: that shows that the file works, and
+nothing else.
 [Run a table of a paper](how-to/papers.md) says how to run one smaller.
 """
 
@@ -58,10 +59,13 @@ def _describe_part(part: Mapping[str, Any], root: Path) -> str:
         lines += ["```bash", *commands, "```\n"]
     sweeps = list(list_sweeps(commands, root))
     costed = list(list_sweeps(commands, root, _load_with_earlier))
-    facts = [f"Cost: {_describe_costs(costed)}."] if costed else []
+    facts = [f"Cost: {describe_cost(costed[0])}."] if len(costed) == 1 else []
     facts += [f"Run: {part['ran']}."] if "ran" in part else []
     facts += [f"Not covered: {part['missing']}."] if "missing" in part else []
     lines += [f"- {' '.join(fact.split())}" for fact in facts]
+    if len(costed) > 1:  # of several sizes, or of the sweeps that it starts from
+        rows = [(f"`{sweep.name}`", *describe_cost(sweep).split(", ")) for sweep in costed]
+        lines += ["", build_table(["sweep", "trainings", "cost"], rows)]
     return "\n".join([*lines, "", *_build_published(sweeps)])
 
 
@@ -82,12 +86,6 @@ def list_sweeps(commands: Sequence[str], root: Path, load: Load = _load) -> Iter
         if words[:2] == ["ablate", "sweep"]:
             size = words[words.index("--size") + 1] if "--size" in words else None
             yield from load(root / words[2], size)
-
-
-def _describe_costs(sweeps: Sequence[Sweep]) -> str:
-    if len(sweeps) == 1:
-        return describe_cost(sweeps[0])
-    return "; ".join(f"`{sweep.name}` {describe_cost(sweep)}" for sweep in sweeps)
 
 
 def _build_published(sweeps: Sequence[Sweep]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ablate.scheduler.dry_run import describe_cost
 from docs.pages.papers import list_sweeps
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +46,14 @@ def test_each_file_for_a_paper_is_named():
     for file in sorted((ROOT / "sweeps").glob("*.yaml")):
         if "published:" in file.read_text():
             assert any(name == file.stem or name.startswith(f"{file.stem}-") for name in named), file.stem
+
+
+def test_the_costs_of_the_guide_are_those_of_the_file():
+    guide = (ROOT / "docs/how-to/papers.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (\d[\w-]*) \| ([\d.,]+ to [\d.,]+) \|$", guide, re.M))
+    assert {spec.name.removeprefix("mixln-table1-"): describe_cost(spec).partition(", ")[2] for spec in list_sweeps(
+        ["ablate sweep sweeps/mixln-table1.yaml"], ROOT
+    )} == {size: f"{hours} H100 hours" for size, hours in rows.items()}  # fmt: skip
 
 
 def test_sizes_are_read_from_the_command():
