@@ -301,6 +301,11 @@ class DataConfig(Kind):
         """`most_val_samples` of the validation set and of each further one."""
         return [self.most_val_samples] * (1 + len(self.val_names))
 
+    def count_prepared_bytes(self, classes: int) -> int | None:
+        """Return the bytes of what `load` keeps in the cache, with a vocabulary of `classes`; None if they are not
+        known beforehand."""
+        return None
+
     def check_files(self) -> None:
         """Raise DataError if a local file of `files` or `val_files` is not there, before anything is read."""
         for names in (getattr(self, "files", ()), getattr(self, "val_files", ())):

@@ -183,10 +183,7 @@ def estimate_work(
     """
     if experiment.procedure != "training":
         return None
-    if inputs is None:  # without loading the tokenizer or the images: the papers' vocabulary, ImageNet's classes
-        tokenizer = str(getattr(experiment.data, "tokenizer", "bytes"))
-        classes = KNOWN_SIZES.get(tokenizer, KNOWN_SIZES["t5-base"]) if experiment.model.per_token else CLASSES
-        inputs = experiment.model.vocabulary(classes), experiment.data.input_shape or _DIGITS
+    inputs = inputs or guess_inputs(experiment)
     key = f"{experiment.model_dump_json(include=_COUNTED)} {inputs}"
     if key not in _counted:
         passes = experiment.task.count_passes(experiment.model, inputs[1])
@@ -200,6 +197,14 @@ def estimate_work(
         gpu.flops(choose_precision(experiment.trainer)),
         utilisation or assume_utilisation(counts.rest),
     )
+
+
+def guess_inputs(experiment: Experiment) -> tuple[int, tuple[int, ...]]:
+    """Return (classes, shape of one input) without loading the tokenizer or the images: the papers' vocabulary,
+    ImageNet's classes."""
+    tokenizer = str(getattr(experiment.data, "tokenizer", "bytes"))
+    classes = KNOWN_SIZES.get(tokenizer, KNOWN_SIZES["t5-base"]) if experiment.model.per_token else CLASSES
+    return experiment.model.vocabulary(classes), experiment.data.input_shape or _DIGITS
 
 
 def choose_precision(trainer: TrainerConfig) -> str:

@@ -3,7 +3,8 @@ reaches."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 
@@ -22,37 +23,48 @@ class GPU:
     """Peak FLOPs per second of dense bfloat16 matrix products with float32 sums, from the vendor's data sheet."""
     float32: float
     """The same in float32 without TensorFloat-32, which torch leaves off."""
+    link: float = 32e9
+    """Bytes per second and direction to the other GPUs of its machine: of NVLink between all, else of PCIe x16;
+    where it is not known, of PCIe 4.0."""
+    network: float = 12.5e9
+    """Its share of the bits per second and direction of its machine's network."""
 
     def flops(self, precision: str) -> float:
         """Return the peak FLOPs per second at `precision`."""
         return self.float32 if precision == "32-true" else self.bf16
 
 
-_TABLE = {  # name: GiB, bfloat16 and float32 in TFLOPs
-    "h100-80gb": (79.1, 989.4, 66.9),
-    "h100-pcie": (79.1, 756.0, 51.2),
-    "h100-nvl": (93.1, 835.5, 60.0),
-    "h200": (139.7, 989.4, 66.9),
-    "h200-nvl": (139.7, 835.5, 60.0),
-    "b200": (178.0, 2250.0, 75.0),
-    "a100-40gb": (39.4, 312.0, 19.5),
-    "a100-80gb": (79.1, 312.0, 19.5),
-    "l40s": (44.4, 362.1, 91.6),
-    "l4": (22.0, 121.0, 30.3),
-    "rtx-3090": (23.6, 71.2, 35.6),
-    "rtx-4090": (23.5, 165.2, 82.6),
+# Links: NVLink of HGX boards, or PCIe 5.0 and 4.0; bridges between two or four cards are not counted. Networks: of DGX
+# A100 (8 x 200 Gbit/s), DGX H100, H200 and B200 (8 x 400); the others are assumed, 100 Gbit/s for eight GPUs.
+_TABLE = {  # name: GiB, bfloat16 and float32 in TFLOPs, link in GB/s, network in Gbit/s
+    "h100-80gb": (79.1, 989.4, 66.9, 450, 400),
+    "h100-pcie": (79.1, 756.0, 51.2, 64, 12.5),
+    "h100-nvl": (93.1, 835.5, 60.0, 64, 12.5),
+    "h200": (139.7, 989.4, 66.9, 450, 400),
+    "h200-nvl": (139.7, 835.5, 60.0, 64, 12.5),
+    "b200": (178.0, 2250.0, 75.0, 900, 400),
+    "a100-40gb": (39.4, 312.0, 19.5, 300, 200),
+    "a100-80gb": (79.1, 312.0, 19.5, 300, 200),
+    "l40s": (44.4, 362.1, 91.6, 32, 12.5),
+    "l4": (22.0, 121.0, 30.3, 32, 12.5),
+    "rtx-3090": (23.6, 71.2, 35.6, 32, 12.5),
+    "rtx-4090": (23.5, 165.2, 82.6, 32, 12.5),
 }
 MOST_GIB, MOST_TFLOPS = 100_000, 1_000_000
 """Beyond any device: a larger value is a typing error, such as a wrong unit."""
-GPUS = {name: GPU(name, gib * GIB, bf16 * 1e12, fp32 * 1e12) for name, (gib, bf16, fp32) in _TABLE.items()}
+GPUS = {
+    name: GPU(name, gib * GIB, bf16 * 1e12, fp32 * 1e12, link * 1e9, network * 1e9)
+    for name, (gib, bf16, fp32, link, network) in _TABLE.items()
+}
 
 
-def find_gpu(name: str, memory: float | None = None, tflops: float | None = None) -> GPU:
-    """Return the GPU called `name`, with other `memory` (GiB) or peak (TFLOPs of any precision) where set; with both,
-    any name is accepted. Raises ConfigError."""
+def find_gpu(name: str, memory: float | None = None, tflops: float | None = None, link: float | None = None) -> GPU:
+    """Return the GPU called `name`, with other `memory` (GiB), peak (TFLOPs of any precision) or `link` (GB/s) where
+    set; with the first two any name is accepted. Raises ConfigError."""
     known = GPUS.get(name.lower().replace(" ", "-").replace("_", "-"))
     problems = []
-    for flag, value, most in (("--gpu-memory", memory, MOST_GIB), ("--gpu-flops", tflops, MOST_TFLOPS)):
+    limits = (("--gpu-memory", memory, MOST_GIB), ("--gpu-flops", tflops, MOST_TFLOPS), ("--gpu-link", link, MOST_GIB))
+    for flag, value, most in limits:
         if value is not None and value > most:
             problems.append(Problem(flag, f"must be at most {most:,}, far above any device", value))
     missing = {"--gpu-memory GIB": memory, "--gpu-flops TFLOPS": tflops}
@@ -61,9 +73,10 @@ def find_gpu(name: str, memory: float | None = None, tflops: float | None = None
         problems.append(Problem("--gpu", text + did_you_mean(name.lower(), GPUS), name))
     if problems:
         raise ConfigError(problems, "the command line")
-    base = known or GPU(name, 0, 0, 0)
-    peaks = (base.bf16, base.float32) if tflops is None else (tflops * 1e12, tflops * 1e12)
-    return GPU(base.name, base.memory if memory is None else memory * GIB, *peaks)
+    changes: dict[str, Any] = {} if memory is None else {"memory": memory * GIB}
+    changes |= {} if tflops is None else {"bf16": tflops * 1e12, "float32": tflops * 1e12}
+    changes |= {} if link is None else {"link": link * 1e9}
+    return replace(known or GPU(name, 0, 0, 0), **changes)
 
 
 UTILISATION = ((20e6, 0.10), (100e6, 0.30), (500e6, 0.40), (float("inf"), 0.45))

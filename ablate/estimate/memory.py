@@ -32,7 +32,7 @@ class Setup:
     """One way to train a batch."""
 
     strategy: str
-    """"one" (a single device), "ddp" or "fsdp"."""
+    """"one" (a single device), "ddp", "fsdp", or "hybrid": shards inside each machine, which the plan alone knows."""
     devices: int
     """Devices of all nodes."""
     precision: str
@@ -52,6 +52,18 @@ class Setup:
 
     shardable: bool = True
     """Whether the model can be sharded (trainer.strategy=fsdp)."""
+    nodes: int = 1
+    """Machines."""
+
+    @property
+    def shards(self) -> int:
+        """Devices that share one copy of the model."""
+        return {"fsdp": self.devices, "hybrid": self.devices // self.nodes}.get(self.strategy, 1)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Bytes of a gathered weight: of the layers, and of embedding and head."""
+        return 4 if self.precision == "32-true" else 2, 2 if self.precision == "bf16-true" else 4
 
     @property
     def micro_batch(self) -> int:
@@ -118,6 +130,7 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
         strategy, world, choose_precision(trainer), trainer.batch_size, trainer.accumulate,
         trainer.activation_checkpointing, trainer.cpu_offload, trainer.ema_decay is not None,
         strategy == "fsdp" and trainer.gradient_sync == "update", not experiment.model.of_library,
+        nodes or trainer.nodes or 1,
     )  # fmt: skip
 
 
@@ -189,7 +202,7 @@ class Meter:
 
     def memory(self, setup: Setup) -> Memory:
         """Return the memory of the most loaded device in a steady state: after the first update."""
-        sharded = setup.strategy == "fsdp"
+        sharded = setup.shards > 1
         in_parts = setup.micro_batch * self.positions > count_rows_at_once(self.classes)
         course = self._course(setup.precision, setup.checkpointing, in_parts)
         change = course.fixed + course.each * setup.micro_batch
@@ -202,7 +215,7 @@ class Meter:
             # FSDP2 has these whole: the current layer, as it was gathered and as its parameters, and the next one,
             # which is fetched ahead; its gradients, and the float32 copies of its own and of the last layer's that are
             # being reduced; embedding and head, from the first to the last.
-            width, rest = 4 if setup.precision == "32-true" else 2, 2 if setup.precision == "bf16-true" else 4
+            width, rest = setup.widths
             whole = self.counts.block * (3 * width + width + 2 * 4) + (self.counts.embedding + self.counts.head) * rest
             temporary = temporary + whole
         courses = {
@@ -240,7 +253,14 @@ class Meter:
         """Return the bytes of the parameters of one device that the optimizer updates; or of the others."""
         weight = 2 if setup.precision == "bf16-true" else 4
         count = self.counts.frozen if frozen else self.counts.total - self.counts.frozen
-        return count * weight / (setup.devices if setup.strategy == "fsdp" else 1)
+        return count * weight / setup.shards
+
+    def checkpoint(self, setup: Setup) -> float:
+        """Return the bytes of a checkpoint: weights, their average, and the optimizer's state."""
+        whole = replace(setup, strategy="ddp")
+        own = self._own(whole)
+        average = 4 * self.counts.total if setup.averaged else 0
+        return own * (1 + self._states_per_weight(setup)) + self._own(whole, frozen=True) + average
 
     def _gradients(self, setup: Setup, course: _Course, change: NDArray[np.float64], own: float) -> NDArray[np.float64]:
         """Lightning frees the last gradients between forward and backward pass. Where several batches are accumulated

@@ -1,23 +1,26 @@
-"""The plan of an experiment: parameters, FLOPs, memory and time on GPUs, from the configuration alone; whether data
-is read fast enough; and advice for a device that is out of memory."""
+"""The plan of an experiment: parameters, FLOPs, memory, transfers, time and disk on GPUs, from the configuration alone;
+whether data is read fast enough; and advice for a device that is out of memory."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ablate.config.errors import ConfigError, DataError, Problem
-from ablate.config.formatting import format_count
+from ablate.config.formatting import format_bytes, format_count
 from ablate.data import BatchDataset, Corpus
 from ablate.estimate.flops import RECOMPUTED, Counts, Work, estimate_work
-from ablate.estimate.gpus import GIB, GPU
+from ablate.estimate.gpus import GIB, GPU, GPUS
 from ablate.estimate.inputs import find_inputs
 from ablate.estimate.memory import PARTS, RESERVE, Memory, Meter, Setup, resolve_setup, subtract_reserve
+from ablate.estimate.transfers import OVERLAP, REACHED, Network, Transfers, plan_transfers
 from ablate.experiment.trainer import MOST_WORKERS
 from ablate.experiment.tree import Experiment
 
@@ -81,7 +84,35 @@ class Assumed:
     nodes: int | None = None
     """None: trainer.nodes, or 1."""
     mfu: float | None = None
-    """Model FLOPs utilisation. None: by size, see `assume_utilisation`."""
+    """Model FLOPs utilisation, without waiting for other GPUs. None: by size, see `assume_utilisation`."""
+    network: float | None = None
+    """Gbit/s and direction of a machine. None: by GPU."""
+
+    def find_network(self, setup: Setup) -> Network:
+        """Return the bandwidths that are reached."""
+        bits = self.gpu.network * setup.devices / setup.nodes if self.network is None else self.network * 1e9
+        return Network(self.gpu.link * REACHED, bits / 8 * REACHED)
+
+    def describe(self, work: Work, setup: Setup) -> list[tuple[str, str, str]]:
+        """Return name, value and source of what the time is computed from."""
+        gpu, network = self.gpu, self.find_network(setup)
+        known = GPUS.get(gpu.name, GPU("", 0, 0, 0))
+        peak = "data sheet" if work.peak in (known.bf16, known.float32) else "--gpu-flops"
+        rows = [
+            ("peak of a GPU", f"{work.peak / 1e12:,.0f} TFLOPS", peak),
+            ("utilisation", f"{work.utilisation:.0%}", "--mfu" if self.mfu else "published trainings; --mfu"),
+        ]
+        if setup.devices == 1:
+            return rows
+        link = "data sheet" if known.name else "assumed: PCIe 4.0"
+        rows.append(
+            ("in a machine", f"{gpu.link / 1e9:,.0f} GB/s a GPU", "--gpu-link" if gpu.link != known.link else link)
+        )
+        if setup.nodes > 1:
+            cards = "data sheet of the DGX" if known.network >= 200e9 else "assumed"
+            bits = f"{network.machine / REACHED * 8 / 1e9:,.0f} Gbit/s a machine"
+            rows.append(("between machines", bits, "--network" if self.network else cards))
+        return [*rows, ("reached of these", f"{REACHED:.0%}", "assumed"), ("overlap", OVERLAP, "assumed")]
 
 
 STEPWISE = (
@@ -97,9 +128,33 @@ class Fitting:
 
     words: tuple[str, ...]
     """`key=value` words that change the planned setup to this one."""
+    setup: Setup
     memory: Memory
     slower: float
     """Factor on the time of a step, by its FLOPs; transfers are not counted."""
+
+
+DRAWN, DRAWN_SHARDED = 1.2e8, 3e7
+"""Initial weights that a process draws in a second, measured on one core of a Xeon (a LLaMA of 71M); for fsdp each is
+drawn twice."""
+CHECKPOINTS = 3
+"""Checkpoints of a run that are on the disk at once: the last, the previous, and one that is being written."""
+UNMEASURED = (
+    "No figure was measured on a GPU, as Ablate has not run on one yet: memory is simulated and compared with training "
+    "on CPUs, the rest is from data sheets or assumed. Latencies, stragglers and small micro-batches make it longer."
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to share a run among the planned GPUs."""
+
+    setup: Setup
+    memory: Memory
+    transfers: Transfers
+    """Of an update."""
+    gpu_hours: float
+    """Hours of all GPUs, waiting included."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +168,18 @@ class Plan:
     setup: Setup
     assumed: Assumed
     work: Work
+    updates: int
     memory: Memory
+    ways: tuple[Way, ...]
+    """The planned way to share the run, then others; empty for one GPU."""
+    checkpoint: float
+    """Bytes of a checkpoint."""
+    data: int | None
+    """Bytes of the prepared data; None if they are not known beforehand."""
+    drawing: float
+    """Seconds in which each process draws the initial weights on its core."""
+    host: float
+    """Bytes of the host's memory in which the processes of a machine do so."""
     fitting: tuple[Fitting, ...]
     """Setups that fit if this one does not, the cheapest first."""
     validation: str
@@ -131,17 +197,22 @@ class Plan:
     @property
     def items_per_second(self) -> float:
         """Tokens or images per second of all devices."""
-        return self.work.items / (self.work.gpu_hours * 3600) * self.setup.devices
+        return self.work.items / (self.gpu_hours * 3600) * self.setup.devices
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of all GPUs, in which they compute or wait for each other, without validation."""
+        return self.ways[0].gpu_hours if self.ways else self.work.gpu_hours
 
     @property
     def validated_gpu_hours(self) -> float | None:
-        """Upper bound on the hours including validation; None if its share is unknown."""
-        return None if self.validation_share is None else self.work.gpu_hours / (1 - self.validation_share)
+        """The hours including validation, at most its share of the computation; None if that is unknown."""
+        return None if self.validation_share is None else self.gpu_hours / (1 - self.validation_share)
 
     @property
     def days(self) -> float:
         """Days of the training of one run."""
-        return self.work.gpu_hours / self.setup.devices / 24
+        return self.gpu_hours / self.setup.devices / 24
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON. Memory in bytes."""
@@ -166,8 +237,20 @@ class Plan:
             "validation": self.validation,
             "validation_share": self.validation_share,
             "days": self.days,
-            "gpu_hours": self.work.gpu_hours,
+            "gpu_hours": self.gpu_hours,
+            "gpu_hours_computing": self.work.gpu_hours,
             "gpu_hours_with_validation": self.validated_gpu_hours,
+            "ways": [
+                {"setup": asdict(way.setup), "fits": way.memory.fits(self.assumed.gpu.memory), "peak": way.memory.peak,
+                 **asdict(way.transfers), "gpu_hours": way.gpu_hours} for way in self.ways
+            ],
+            "assumptions": [
+                dict(zip(("name", "value", "source"), row, strict=True))
+                for row in self.assumed.describe(self.work, self.setup)
+            ],
+            "measured_on_a_gpu": False,
+            "disk": {"checkpoint": self.checkpoint, "checkpoints_at_once": CHECKPOINTS, "data": self.data},
+            "preparation": {"seconds_drawing_weights": self.drawing, "host_memory_per_machine": self.host},
             "notes": list(self.notes),
         }  # fmt: skip
 
@@ -183,19 +266,27 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     work = estimate_work(experiment, (inputs.classes, inputs.shape), assumed.gpu, assumed.mfu)
     assert work is not None
     meter = Meter(experiment, inputs.classes, inputs.shape)
-    memory = meter.memory(setup)
+    counts, memory = meter.counts, meter.memory(setup)
+    sharded = setup.strategy == "fsdp"
+    whole = max(counts.block, counts.embedding + counts.head) if sharded else counts.total
     fitting = () if memory.fits(assumed.gpu.memory) else find_fitting(setup, meter, assumed.gpu.memory)
     validation = experiment.validation
     data, corpus = experiment.data, inputs.corpus
     sizes = [*corpus.count_validation_items()] if corpus else data.most_val_sizes
     complete = Plan(
         model=f"{experiment.model.title}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
-        counts=meter.counts,
+        counts=counts,
         unit=experiment.unit,
         setup=setup,
         assumed=assumed,
         work=work,
+        updates=experiment.trainer.max_steps,
         memory=memory,
+        ways=list_ways(setup, [way.setup for way in fitting], meter, work, assumed, experiment.trainer.max_steps),
+        checkpoint=meter.checkpoint(setup),
+        data=data.count_prepared_bytes(inputs.classes),
+        drawing=counts.total / (DRAWN_SHARDED if sharded else DRAWN),
+        host=4 * whole * setup.devices / setup.nodes,
         fitting=fitting,
         validation=validation.describe(sizes),
         validation_share=validation.bound_share(sizes),
@@ -204,6 +295,32 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     loading = inputs.corpus and describe_loading(experiment, inputs.corpus, complete.items_per_second / setup.devices)
     notes = (loading or "", STEPWISE if experiment.model.unrolls else "")
     return replace(complete, notes=(*complete.notes, *filter(None, notes)))
+
+
+def list_ways(
+    setup: Setup, fitting: Sequence[Setup], meter: Meter, work: Work, assumed: Assumed, updates: int
+) -> tuple[Way, ...]:
+    """Return the planned way to share a run of so many `updates` among the GPUs, then others, with those that are
+    `fitting` if it does not fit."""
+    if setup.devices == 1:
+        return ()
+    plain = replace(setup, offload=False, once=False)
+    others = [setup, *fitting, *(replace(plain, strategy=strategy) for strategy in ("fsdp", "hybrid", "ddp"))]
+    if setup.shards > 1:  # each batch that is accumulated gathers the weights once more
+        parts = (n for n in range(1, setup.accumulate) if setup.batch_size % (n * setup.devices) == 0)
+        fewer = (replace(setup, accumulate=n) for n in parts)
+        others += [*itertools.islice((way for way in fewer if meter.memory(way).fits(assumed.gpu.memory)), 1)]
+    counts, network, ways = meter.counts, assumed.find_network(setup), []
+    plainly = work.gpu_hours / (RECOMPUTED if setup.checkpointing else 1)
+    for way in dict.fromkeys(others):
+        if (way.shards > 1 and not setup.shardable) or (way.strategy == "hybrid" and setup.nodes in (1, setup.devices)):
+            continue
+        factor = RECOMPUTED if way.checkpointing else 1
+        seconds = plainly * factor * 3600 / setup.devices / updates
+        sent = plan_transfers(way, counts, network, seconds, counts.forward_flops / counts.training_flops / factor)
+        hours = plainly * factor + sent.waits * updates * setup.devices / 3600
+        ways.append(Way(way, meter.memory(way), sent, hours))
+    return tuple(ways)
 
 
 def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
@@ -219,8 +336,17 @@ def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, 
         memory = meter.memory(other)
         if memory.fits(capacity):
             slower = RECOMPUTED if other.checkpointing and not setup.checkpointing else 1.0
-            fitting[kind] = Fitting(tuple(setup.words(other)), memory, slower)
+            fitting[kind] = Fitting(tuple(setup.words(other)), other, memory, slower)
     return tuple(sorted(fitting.values(), key=lambda f: (f.slower, len(f.words)))[:ALTERNATIVES])
+
+
+def describe_disk(checkpoint: float, data: int | None, kept: str = "1 after it") -> dict[str, str]:
+    """Return name -> text of what a launch needs on disks; `kept`: how many checkpoints stay."""
+    prepared = "not known before it is read" if data is None else "nothing is prepared"
+    if data:
+        prepared = f"about {format_bytes(data)}, prepared once, by the first process, in ABLATE_STORE"
+    size = format_bytes(round(checkpoint))
+    return {"checkpoint": f"{size}; up to {CHECKPOINTS} while a run trains, {kept}", "data on disk": prepared}
 
 
 SECONDS = 30.0  # that advice may take

@@ -28,7 +28,7 @@ from ablate.scheduler.donors import apply_settings, take_over
 from ablate.scheduler.preparation import check_workers, pick_generation
 from ablate.scheduler.runners import load_runner
 from ablate.scheduler.storage import explain_damage, list_generations, open_existing, read_sweep, storage_url
-from ablate.sweeps.plans import describe_power
+from ablate.sweeps.plans import describe_kept, describe_power
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import SEARCH, SELECTION
 from ablate.sweeps.search.methods import Rung
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 with postpone_imports():
     import torch
 
-    from ablate.estimate import flops, inputs
+    from ablate.estimate import flops, inputs, memory
     from ablate.estimate import plan as estimates
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -84,7 +84,8 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         total += busy
     sizes = corpora[base.data].count_validation_items()
     warnings = list(describe_outlying_gradients(measure_initial_gradients(spec, corpora)))
-    return _format_plan(spec, corpora[base.data].description, sizes, record, left, total, warnings)
+    shapes = corpora[base.data].classes, corpora[base.data].shape
+    return _format_plan(spec, corpora[base.data].description, sizes, record, left, total, warnings, shapes)
 
 
 def _describe_limit(spec: Sweep, record: SweepRecord | None, workers: int) -> str:
@@ -169,7 +170,7 @@ def _describe_gpu_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
     if one is None:
         return "the time of an alignment is not estimated"
     hours = _format_hours(spec, todo)
-    return f"{hours} hours of an H100 at {one.utilisation:.0%} of its peak (assumed), without validation"
+    return f"{hours} hours of an H100 at {one.utilisation:.0%} of its peak (assumed), without validation and transfers"
 
 
 def _format_plan(
@@ -180,6 +181,7 @@ def _format_plan(
     left: Mapping[str, Left],
     total: str,
     warnings: Sequence[str] = (),
+    shapes: tuple[int, tuple[int, ...]] | None = None,
 ) -> str:
     base = spec.base(next(iter(spec.all_arms)))
     unit = base.unit
@@ -187,6 +189,14 @@ def _format_plan(
     lines += [f"data  {data}"] if data else []
     if isinstance(base, Experiment) and base.procedure == "training":
         lines.append(f"validation  {base.validation.describe(sizes or base.data.most_val_sizes)}")
+        own = spec.own_base(next(iter(spec.all_arms)))
+        meter = memory.Meter(own, *(shapes or flops.guess_inputs(own)))
+        prepared = own.data.count_prepared_bytes(meter.classes)
+        checkpoint = meter.checkpoint(memory.resolve_setup(own, 1, 1))
+        lines += [
+            f"{name}  {text}"
+            for name, text in estimates.describe_disk(checkpoint, prepared, describe_kept(spec)).items()
+        ]
     lines += [text] if (text := describe_readings(spec.without_grid())) else []
     lines += [describe_scale(spec)] if spec.scale else []
     lines += [one.describe() for one in (spec.taken_over, spec.spent) if one]

@@ -192,7 +192,7 @@ class ArmCost:
     @property
     def gpu_hours(self) -> tuple[float, float]:
         """The least and the most hours of all devices together."""
-        least, most = (runs * self.plan.work.gpu_hours for runs in self.runs)
+        least, most = (runs * self.plan.gpu_hours for runs in self.runs)
         return least, most
 
 
@@ -206,6 +206,8 @@ class SweepPlan:
     """Stage -> maximum number of runs whose arms are not known yet."""
     power: tuple[str, ...] = ()
     """Lines on the planned seeds and their statistical power."""
+    kept: str = ""
+    """The checkpoints that stay."""
 
     @property
     def items(self) -> float:
@@ -234,6 +236,7 @@ class SweepPlan:
         return {
             "sweep": self.name, unit: self.items, "gpu_hours_at_least": self.gpu_hours[0],
             "gpu_hours": self.gpu_hours[1], "arms": arms, "power": list(self.power),
+            "checkpoints_kept": self.kept,
             **{f"{stage}_at_most": count for stage, count in self.unassigned.items()},
         }  # fmt: skip
 
@@ -243,8 +246,15 @@ def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
     plans = {arm: plan(spec.own_base(arm), assumed) for arm in spec.all_arms}
     left = count_left(spec)
     arms = tuple(ArmCost(arm, plans[arm], left[arm]) for arm in plans)
-    lines = [*describe_stages(spec), *describe_power(spec, sum(arm.plan.work.gpu_hours for arm in arms))]
-    return SweepPlan(spec.name, arms, count_unassigned(spec), tuple(lines))
+    lines = [*describe_stages(spec), *describe_power(spec, sum(arm.plan.gpu_hours for arm in arms))]
+    return SweepPlan(spec.name, arms, count_unassigned(spec), tuple(lines), describe_kept(spec))
+
+
+def describe_kept(spec: Sweep) -> str:
+    """Return how many checkpoints of a sweep stay."""
+    seeds = bool(spec.confirm.most_seeds)
+    counts = {"none": "none", "all": "1 of each", "best": f"at most {1 + seeds} of each of {len(spec.all_arms)} arms"}
+    return f"{counts[spec.checkpoints]} after it (checkpoints: {spec.checkpoints})"
 
 
 def plan_file(

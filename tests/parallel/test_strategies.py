@@ -14,12 +14,20 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 from ablate import tracking
 from ablate.distributed import ranks
+from ablate.estimate.memory import Setup
 from ablate.experiment.extensions import restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.norms import Placement, placements
 from ablate.parallel.deferred import Recipes
-from ablate.parallel.strategies import Ddp, Fsdp, average_in_float32, leaves_unused, must_find_unused
+from ablate.parallel.strategies import (
+    Ddp,
+    Fsdp,
+    average_in_float32,
+    leaves_unused,
+    must_find_unused,
+    precision_policies,
+)
 from ablate.training.checkpoints import load
 from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks, Place
@@ -347,3 +355,11 @@ def test_on_gpus_ddp_looks_only_where_it_must(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert not must_find_unused(model, run, corpus)
     assert Ddp("32-true", False)._ddp_kwargs == {"find_unused_parameters": False, "gradient_as_bucket_view": True}
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
+def test_the_plan_gathers_and_sums_in_the_types_that_training_does(precision):
+    policies, own = precision_policies(precision), 2 if precision == "bf16-true" else 4
+    widths = tuple(policy.param_dtype.itemsize if policy.param_dtype else own for policy in policies)
+    assert widths == Setup("fsdp", 2, precision, 2, 1, False, False).widths
+    assert {policy.reduce_dtype for policy in policies} == {torch.float32}

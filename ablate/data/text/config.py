@@ -23,7 +23,8 @@ from ablate.data.splits import split_text
 from ablate.data.text.bpe import check_bpe_name, load_or_train, parse_bpe_size
 from ablate.data.text.layouts import DatasetBuilder, Windows
 from ablate.data.text.sources import BlockSplit, FileSource, HashSplit, Side, Source, compare, open_source
-from ablate.data.text.tokenizers import Tokenizer, check_end_of_text
+from ablate.data.text.tokenizers import KNOWN_SIZES, Tokenizer, check_end_of_text
+from ablate.data.text.tokens import choose_dtype
 
 LETTERS_PER_TOKEN = 6
 """Bytes: more than the mean length of a token in most tokenizers."""
@@ -45,6 +46,9 @@ class Topics(DataConfig):
     task: ClassVar[str] = "language_modeling"
     seq_len: int = Field(128, ge=1, le=MOST_LENGTH)
     """Bytes of one training example. A window has one byte more, which is the target of the last byte."""
+
+    def count_prepared_bytes(self, classes: int) -> int | None:
+        return 0
 
     def load(self, cache: Path) -> Corpus:
         try:
@@ -154,6 +158,15 @@ class Text(TwoOrigins):
     @property
     def _most_val_tokens(self) -> int | None:
         return self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
+
+    def count_prepared_bytes(self, classes: int) -> int | None:
+        """See `DataConfig`: tokens, and for rows 16 bytes each, without the borders of documents in a stream."""
+        most = self._most_val_tokens
+        sets = [self.train_tokens, most, *(part.tokens or most for part in self.val_sets.values())]
+        known = [tokens for tokens in sets if tokens is not None]
+        width: float = choose_dtype(KNOWN_SIZES.get(self.tokenizer, classes)).itemsize
+        width += 16 / (self.seq_len + 1) if self.layout == "documents" else 0
+        return round(sum(known) * width) if len(known) == len(sets) else None
 
     def _count_samples(self, tokens: int | None) -> int | None:
         return None if tokens is None else max(1, tokens // (self.seq_len + 1))

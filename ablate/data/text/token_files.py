@@ -84,6 +84,9 @@ class TokenFiles(DataConfig):
     def most_val_samples(self) -> int | None:
         return max(1, (self.val_tokens or VAL_TOKENS) // (self.seq_len + 1))
 
+    def count_prepared_bytes(self, classes: int) -> int | None:
+        return 0
+
     def load(self, cache: Path) -> Corpus:
         train = self._open(self.files, cache)
         val = self._open(self.val_files, cache) if self.val_files else None

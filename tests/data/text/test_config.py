@@ -382,3 +382,18 @@ def test_a_copy_of_a_dataset_is_read_by_its_preset(name, tmp_path, cache):
     read = [document for stream in streams for document in stream.split(b"\0")[:-1]]  # the last is cut by the window
     assert sorted(read + [text for text in given if text not in read]) == sorted(given)
     assert len(given) - len(read) <= 2
+
+
+@pytest.mark.parametrize("layout", ["packed", "documents"])
+def test_the_size_of_the_prepared_tokens_is_known_beforehand(build, cache, tmp_path, layout):
+    file = write(tmp_path / "rows.jsonl", (json.dumps({"text": "abcdefgh" * 8}) + "\n") * 200)
+    data = build(file, seq_len=64, layout=layout, train_tokens=65 * 100, val_tokens=200)
+    rows = 16 * 6700 / 65 if layout == "documents" else 0
+    assert data.count_prepared_bytes(256) == pytest.approx(65 * 100 + 200 + rows, abs=1)
+    data.load(cache)
+    stored = sum(path.stat().st_size for path in (cache / "tokens").iterdir() if path.suffix == ".npy")
+    assert stored - 2 * token_files.HEADER == pytest.approx(
+        65 * 100 + 200, abs=135
+    )  # one row of 65 in the validation file
+    assert build(file).count_prepared_bytes(256) is None
+    assert build(file, train_tokens=100, val_tokens=50, tokenizer="gpt2").count_prepared_bytes(8) == 300

@@ -1,0 +1,83 @@
+"""What GPUs send each other in an update, and how long they wait for it, by bytes over stated bandwidths.
+
+A ring moves the part (n - 1) / n of a tensor through each of its n ranks in an all-gather or a reduce-scatter, and
+twice that in an all-reduce (nccl-tests, PERFORMANCE.md). Rings across machines use all network cards of a machine. FSDP
+gathers each layer in the forward and in the backward pass, embedding and head once, and scatters the gradients in
+float32; hybrid sharding does so inside each machine, and all-reduces the shards between machines once per update (Zhao
+et al. 2023, arXiv 2304.11277); DDP all-reduces the gradients once per update. Latencies, stragglers and the copies of
+trainer.cpu_offload are not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.estimate.flops import Counts
+from ablate.estimate.memory import Setup
+
+REACHED = 0.75
+"""The share of the bandwidths that rings reach."""
+OVERLAP = "layers' transfers run beside computation; embedding's and head's do not"
+
+
+@dataclass(frozen=True)
+class Network:
+    """Bandwidths in one direction, in bytes per second."""
+
+    link: float
+    """Of a GPU to the others of its machine."""
+    machine: float
+    """Of a machine to the others."""
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """The transfers of one update."""
+
+    inside: float
+    """Bytes that a GPU sends to others of its machine."""
+    between: float
+    """Bytes that a machine sends to others."""
+    seconds: float
+    """Time of all of them, one after another."""
+    waits: float
+    """Time of it that is not hidden behind computation."""
+
+
+def plan_transfers(setup: Setup, counts: Counts, network: Network, seconds: float, forward: float) -> Transfers:
+    """Return the transfers of an update that computes for so many `seconds`, the share `forward` of them in forward
+    passes."""
+    shards, machines = setup.shards, setup.nodes if setup.strategy != "hybrid" else 1
+
+    def ring(size: float, ranks: int, machines: int) -> NDArray[np.float64]:
+        """Return seconds, bytes inside and bytes between."""
+        sent = size * (ranks - 1) / ranks
+        alone = ranks == machines  # no neighbour is inside
+        slowest = min([network.link] * (not alone) + [network.machine] * (machines > 1), default=network.link)
+        return np.array([sent / slowest, 0 if alone else sent, sent if machines > 1 else 0])
+
+    def reduce(size: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what gradients of `size` bytes take in each sum within a copy, and once per update between copies."""
+        copies = setup.devices // shards  # of hybrid sharding, each GPU has a ring to those with the same shard
+        return ring(size, shards, machines), 2 * ring(size, copies, machines if shards == 1 else copies)
+
+    width, wide = setup.widths
+    trained = 4 * (counts.total - counts.frozen) / counts.total  # bytes of a gradient
+    ends = counts.embedding + counts.head
+    gather, gather_ends = ring(counts.rest * width, shards, machines), ring(ends * wide, shards, machines)
+    (scatter, across), (scatter_ends, across_ends) = reduce(counts.rest * trained), reduce(ends * trained)
+    batches = setup.accumulate
+    sums = 1 if setup.once else batches
+    passes = seconds * forward / batches, seconds * (1 - forward) / batches
+    middle = gather + scatter * (not setup.once)  # in the backward pass of a batch but the last
+    waits = [
+        batches * max(0.0, gather[0] - passes[0]),
+        (batches - 1) * max(0.0, middle[0] - passes[1]),
+        max(0.0, (gather + scatter + across)[0] - passes[1]),
+        (batches * gather_ends + sums * scatter_ends + across_ends)[0],
+    ]
+    total = batches * (2 * gather + gather_ends) + sums * (scatter + scatter_ends) + across + across_ends
+    return Transfers(float(total[1]), float(total[2]), float(total[0]), float(sum(waits)))
