@@ -169,7 +169,7 @@ def _print_run(plan: plans.Plan, console: Console) -> None:
     rate = format_count(plan.items_per_second)
     duration = f"{plan.days:,.1f} days" if plan.days >= 2 else format_duration(plan.days * 86400)
     hours = plan.validated_gpu_hours
-    validated = "" if hours is None or hours < 0.01 else f"; with validation at most {_format_hours(hours)} GPU-hours"
+    validated = "" if hours is None or hours < 0.01 else f"; with validation about {_format_hours(hours)} at most"
     console.print(
         f"\nAt a utilisation of {plan.work.utilisation:.0%} (assumed; --mfu): {rate} {plan.unit} a second, "
         f"{duration}, {_format_hours(plan.gpu_hours)} GPU-hours{_describe_waiting(plan)}{validated}."
