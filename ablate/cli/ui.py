@@ -1,5 +1,5 @@
-"""`ablate ui`: the MLflow UI on this project's store, and the view of an experiment's runs that its links open: order,
-columns, groups and charts, in the format of MLflow's UI.
+"""`ablate ui`: the MLflow UI on this project's store, and the saved views of an experiment's runs, the first of which
+its link opens: filter, order, columns and charts, in the format of MLflow's UI.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ with postpone_imports():
     from ablate.experiment import metrics
     from ablate.reports import labels
     from ablate.scheduler import storage
-    from ablate.sweeps import runs
 
-_VIEW = "ablate"  # names the view of the runs that the links open
+_VIEW = "ablate-"  # begins the keys of our views
 _TRAINING = "workflowType=machine_learning"  # else the UI opens on language-model applications
 
 
@@ -140,64 +139,83 @@ def _find_links(client: MlflowClient) -> dict[str, str]:
     experiments = [e for e in client.search_experiments(order_by=["creation_time DESC"]) if e.name != "Default"]
     for deleted in client.search_experiments(ViewType.DELETED_ONLY):
         print(tracking.describe_deleted("experiment", deleted.experiment_id, repr(deleted.name)))
-    return {e.name: f"#/experiments/{e.experiment_id}/runs?{_TRAINING}{_store_view(client, e)}" for e in experiments}
+    return {e.name: f"#/experiments/{e.experiment_id}/runs?{_TRAINING}{_store_views(client, e)}" for e in experiments}
 
 
-def _store_view(client: MlflowClient, experiment: Experiment) -> str:
-    """Return the URL parameters with which a link opens the view of `mlflow_view`, a sweep's with its best trial first.
-    The UI stores such a view, like the one of its Share button, in a tag of the experiment. Empty if the tag may not be
-    written.
+def _store_views(client: MlflowClient, experiment: Experiment) -> str:
+    """Return the URL parameters with which a link opens the first view of `build_views`. The UI keeps its saved views
+    in tags of the experiment, and lists them under *Views*. Empty if the tags may not be written.
     """
     from mlflow.exceptions import MlflowException
 
-    value, tag = json.dumps(build_view(experiment.name)), f"mlflow.sharedViewState.{_VIEW}"
+    views = build_views(experiment.name)
     try:
-        if experiment.tags.get(tag) != value:
-            client.set_experiment_tag(experiment.experiment_id, tag, value)
+        for name, view in views.items():
+            saved = {"name": name, "createdAt": 0, "updatedAt": 0, "state": json.dumps(view)}
+            value, tag = json.dumps(saved), f"mlflow.sharedViewState.{_VIEW}{name}"
+            if experiment.tags.get(tag) != value:
+                client.set_experiment_tag(experiment.experiment_id, tag, value)
     except MlflowException:
         return ""
-    return f"&viewStateShareKey={_VIEW}"
+    return f"&viewStateShareKey={_VIEW}{next(iter(views))}"
 
 
 _SINGLE = ("norm.kind", "model.kind", "optimizer.lr", "seed")  # parameters that single runs show
-_ROLE = "ablate.role"
-_WIDTH = 92  # pixels of a column
+_WIDTH = 110  # pixels of a column
 _FIRST, _LOSSES, _COURSES, _STEPS = "Settings and result", "val", "train", "trainer"  # sections of charts
 
 
-def build_view(title: str) -> dict[str, Any]:
-    """Return the view of the experiment `title`. For a sweep: the runs of the confirmation in one group, and below them
-    the runs of the search, with arm, seed and searched settings; for a search alone, the best run first. For single
-    runs: the newest first. The first charts show the settings against the result.
+def build_views(title: str) -> dict[str, dict[str, Any]]:
+    """Return name -> view of the experiment `title`, the first of which is opened. For a sweep: the arms in the order
+    of its file, above the fresh seeds of each; the fresh seeds; the search. For a search alone: that, the best run
+    first. For single runs: the newest first.
+
+    No view has groups of MLflow: their averages are over the runs that it has loaded, a hundred at most, and leave out
+    seeds that failed.
     """
     try:
         spec = storage.read_sweep(title).spec
     except (AblateError, ValueError, KeyError):  # single runs, or a sweep that this storage does not have, or not whole
-        order = {"orderByKey": "attributes.start_time", "orderByAsc": False}
-        metric, params, tags = "val/loss", list(_SINGLE), ["ablate.loss", "ablate.status"]
-        return {**order, **_choose_columns(metric, params, tags), **_choose_charts(metric, params[2:3])}
+        columns = _choose_columns("val/loss", [], _SINGLE, ["ablate.loss", "ablate.status"])
+        return {
+            "runs": {
+                **_order("attributes.start_time", False),
+                **columns,
+                **_choose_charts("val/loss", ["optimizer.lr"]),
+            }
+        }
     metric, params = metrics.name_in_mlflow(spec.objective.metric), labels.list_searched(spec)
     common = [path for path in params if all(path in spec.space(arm) for arm in spec.all_arms)]
-    shown = ["ablate.arm", "ablate.loss"] if metric == "val/loss" else ["ablate.arm"]
-    order = {"orderByKey": f"metrics.`{metric}`", "orderByAsc": spec.objective.direction == "minimize"}
-    if spec.confirm.first_seeds:  # by a metric, the group of the search, which is optimistic, could come first
-        order = {"orderByKey": f"tags.`{_ROLE}`", "orderByAsc": True}
-    folded = ("arm", "report", *(stage for stage in runs.STAGES if stage not in (runs.SEARCH, runs.FRESH)))
-    return {
-        **order,
-        **_choose_columns(metric, ["seed", *params], [*shown, "ablate.outcome", "ablate.status"]),
-        "groupBy": {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": _ROLE}]},
-        "useGroupedValuesInCharts": False,
-        "groupsExpanded": {f"tag.{_ROLE}.{role}": False for role in folded},
+    runs = {
+        **_choose_columns(metric, [], ["seed", *params], ["ablate.outcome", "ablate.status"]),
         **_choose_charts(metric, common, params),
+        "runsHiddenMode": "SHOW_ALL",
+    }
+    search = {**runs, "searchFilter": "tags.`ablate.role` = 'trial'"}
+    if not spec.confirm.first_seeds:
+        return {"search": {**search, **_order(f"metrics.`{metric}`", spec.objective.direction == "minimize")}}
+    verdict = _choose_columns(metric, ["verdict/failures", "verdict/seeds"], [], ["ablate.verdict", "ablate.outcome"])
+    # LIKE, as IN is for attributes alone: the roles "arm" and "confirmation"
+    arms = {**runs, **verdict, "searchFilter": "tags.`ablate.role` LIKE '%rm%'"}
+    return {
+        "arms": {**arms, **_order("attributes.start_time", True)},  # by another order the UI nests no runs
+        "fresh seeds": {**runs, **_BY_NAME, "searchFilter": "tags.`ablate.role` = 'confirmation'"},
+        "search": {**search, **_BY_NAME},
     }
 
 
-def _choose_columns(metric: str, params: Sequence[str], tags: Sequence[str]) -> dict[str, Any]:
-    """Return the visible columns from left to right: the first tag, the parameters, the other tags, and the metric,
-    which the UI shows with all digits and sorts by."""
-    first, *others = (f"tags.`{name}`" for name in tags)
-    columns = [first, *(f"params.`{name}`" for name in params), *others, f"metrics.`{metric}`"]
+def _order(key: str, ascending: bool) -> dict[str, Any]:
+    return {"orderByKey": key, "orderByAsc": ascending}
+
+
+_BY_NAME = _order("attributes.`run_name`", True)
+
+
+def _choose_columns(metric: str, numbers: Sequence[str], params: Sequence[str], tags: Sequence[str]) -> dict[str, Any]:
+    """Return the visible columns from left to right: the metric, which a narrow window shows as well, other metrics,
+    parameters and tags."""
+    named = {"metrics": [metric, *numbers], "params": params, "tags": tags}
+    columns = [f"{kind}.`{name}`" for kind, names in named.items() for name in names]
     return {"selectedColumns": columns, "columnOrder": columns, "columnWidths": dict.fromkeys(columns, _WIDTH)}
 
 
@@ -206,8 +224,11 @@ def _choose_charts(metric: str, *settings: Sequence[str]) -> dict[str, Any]:
     the course of training are collapsed. `settings`: for each chart, the parameters that it shows against the metric,
     for the runs that have all of them."""
     names = [_FIRST, _LOSSES, _COURSES, _STEPS]
+    columns = {_FIRST: 1, _LOSSES: 3}  # of the sections that are open
     sections = [
-        {"uuid": f"ablate-{name}", "name": name, "display": name in names[:2], "isReordered": True} for name in names
+        {"uuid": f"ablate-{name}", "name": name, "display": name in columns, "isReordered": True}
+        | {"columns": columns.get(name, 3)}
+        for name in names
     ]
     common = {"metricSectionId": f"ablate-{_FIRST}", "deleted": False, "isGenerated": False, "runsCountToCompare": 100}
     parallel = {"type": "PARALLEL", "selectedMetrics": [metric], "showAllRuns": True}

@@ -249,7 +249,10 @@ def _to_svg(drawn: Drawn, tips: dict[str, Sequence[str]], name: str) -> str:
     for tag in ("metadata", "defs"):  # of the whole figure: a rule of style would be one of the page
         for element in root.findall(f"{{{_SVG}}}{tag}")[: None if tag == "metadata" else 1]:
             root.remove(element)
-    root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
+    # as wide as its place, such as MLflow's descriptions, at most as drawn
+    root.set("style", f"stroke-linejoin: round; stroke-linecap: butt; max-width: {root.get('width')}")
+    root.set("width", "100%")
+    del root.attrib["height"]
     _add_titles(root, tips)
     used = set(re.findall(r"#([\w-]+)", text.getvalue()))
     for element in root.iter():

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from ablate.config.formatting import format_count, format_number
 from ablate.plots.figure import Axis, Entry, Figure, Panel, plot
 from ablate.plots.marks import Band, Line, Mark
-from ablate.reports.labels import choose_looks, label_metric
+from ablate.reports.labels import label_metric
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.comparison import Compared
@@ -57,7 +57,7 @@ def draw_bands(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure 
     bands = collect_bands(record, compared)
     if not bands:
         return None
-    unit, objective, looks = UsageUnit.of(record), record.spec.objective, choose_looks(record)
+    unit, objective, looks = UsageUnit.of(record), record.spec.objective, record.spec.looks
     marks: list[Mark] = []
     any_failed = False
     for arm, band in bands.items():

@@ -8,7 +8,6 @@ from typing import Any
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import format_setting, shorten_paths
 from ablate.experiment.metrics import describe_metric, shorten_metric
-from ablate.plots import style
 from ablate.reports.section import Column
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
@@ -67,10 +66,3 @@ def name_validation_item(spec: Sweep) -> str:
     if name_items(spec) in ("pairs", "answers"):
         return "pair"
     return tasks[spec.task].sample if spec.task in tasks else "item"
-
-
-def choose_looks(record: SweepRecord) -> style.Looks:
-    """Return colour and marker of each arm; an arm of the file looks the same at every point of its grid."""
-    cells = record.spec.cells
-    own = style.choose_looks(record.spec.own_arms)
-    return {arm: own[cells[arm].arm if cells else arm] for arm in record.spec.all_arms}

@@ -18,7 +18,6 @@ from ablate.diagnostics.measures import measurements
 from ablate.diagnostics.measures.base import THIRDS, average_thirds
 from ablate.plots.figure import Axis, Entry, Figure, Panel, Part
 from ablate.plots.marks import Band, Line, Mark
-from ablate.reports.labels import choose_looks
 from ablate.reports.section import Column, Section, Table, words
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA
@@ -181,7 +180,7 @@ def tabulate_layers(known: LayersOverSeeds | None) -> list[Section]:
 
 def draw_layers_over_seeds(record: SweepRecord, known: LayersOverSeeds) -> Figure:
     """Return a panel for each number, with a line for each arm over the layers."""
-    looks, panels = choose_looks(record), []
+    looks, panels = record.spec.looks, []
     for column, arms in known.numbers.items():
         title, marks = describe_column(column), list[Mark]()
         for arm, one in arms.items():

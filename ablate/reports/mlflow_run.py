@@ -21,6 +21,7 @@ from ablate.reports.bands import collect_band
 from ablate.reports.section import Document
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.verdict_summary import tell_arm, tell_verdict
 from ablate.verdict.comparison import Compared
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as the description of a run or an experiment
@@ -70,7 +71,7 @@ def describe(document: Document, experiment: str, run_id: str, page: str) -> str
     lines = [escape(document.summary)] if document.summary else full
     lines += [escape(document.warning)] if document.warning else []
     if document.figures:
-        figure = f"{document.figures[0].name}.png"
+        figure = f"{document.figures[0].name}.svg"
         lines.append(f"![{figure}](get-artifact?path={quote(figure)}&run_uuid={run_id})")
     lines += full if document.summary else []
     runs = f"#/experiments/{experiment}/runs/{run_id}"
@@ -98,10 +99,11 @@ class Labels:
     """NaN if there is no value, so that an earlier one is replaced."""
 
 
-def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
-    """Return the labels of an arm's parent run: the kind, the difference from the baseline where both trained and the
-    ends of its interval, how many seeds it is over, failures and seeds, and the mean where it trained with the ends of
-    its interval."""
+def label_arm(record: SweepRecord, arm: str, comparisons: Mapping[str, Compared]) -> Labels:
+    """Return the labels of an arm's parent run: the verdict, also as its description, the difference from the baseline
+    where both trained and the ends of its interval, how many seeds it is over, failures and seeds, and the mean where
+    it trained with the ends of its interval."""
+    compared, baseline = comparisons[arm], record.spec.baselines[arm]
     difference, failures, mean = compared.difference, compared.failures, compared.estimate
     low, high = (difference.interval if difference else None) or (math.nan, math.nan)
     mean_low, mean_high = (mean.interval if mean else None) or (math.nan, math.nan)
@@ -119,7 +121,10 @@ def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
             "difference_high": high,
             "difference_seeds": difference.n if difference else 0,
         }
-    tags = {"ablate.verdict": compared.kind, "ablate.baseline": baseline}
+    metric = name_in_mlflow(record.spec.objective.metric)
+    told = ("" if arm == baseline else f"Against {baseline}: ") + tell_arm(record, arm, comparisons)
+    note = f"{escape(told)}. `{metric}` is the mean of the fresh seeds that trained."
+    tags = {"ablate.verdict": tell_verdict(record, arm, comparisons), "ablate.baseline": baseline, NOTE: note}
     return Labels(tags, {f"{_PREFIX}{name}": float(value) for name, value in metrics.items()})
 
 
@@ -132,7 +137,7 @@ def label_parents(record: SweepRecord, compared: Mapping[str, Compared]) -> None
         if arm in record.parents:
             with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
                 log_band(record, arm, one, arm in failing)
-                _label(record.parents[arm], label_arm(arm, record.spec.baselines[arm], one))
+                _label(record.parents[arm], label_arm(record, arm, compared))
 
 
 def _label(run_id: str, labels: Labels) -> None:

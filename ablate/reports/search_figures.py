@@ -17,7 +17,6 @@ from ablate.reports.bands import label_amount
 from ablate.reports.findings import collect_seeds, objective_sign
 from ablate.reports.labels import (
     LEARNING_RATE,
-    choose_looks,
     label_metric,
     label_parameter,
     list_searched,
@@ -82,7 +81,7 @@ def _draw_parameter(
         return None
     arms, looks, bounds = (
         list(dict.fromkeys(p.trial.arm for p in points)),
-        choose_looks(record),
+        record.spec.looks,
         find_bounds(objective.metric),
     )
     completed = {
@@ -164,7 +163,7 @@ def _list_lines(
 ) -> list[Mark]:
     """Return a line through the completed trials of an arm that searched `path` alone, and the convex hull of those in
     view of one that searched more; `colour`: "" for that of the arm."""
-    sign, looks, marks = objective_sign(record), choose_looks(record), list[Mark]()
+    sign, looks, marks = objective_sign(record), record.spec.looks, list[Mark]()
     for arm, xys in completed.items():
         searched = set(record.spec.space(arm))
         if searched == {path} and len(xys) > 1:
@@ -218,7 +217,7 @@ def _list_entries(
     references: Mapping[str, float],
     is_shaded: bool,
 ) -> list[Entry]:
-    looks, entries = choose_looks(record), []
+    looks, entries = record.spec.looks, []
     for arm, xys in completed.items():
         sensitivity = compute_sensitivity(record, arm) if path == LEARNING_RATE else None
         known = sensitivity.value if sensitivity else None
@@ -293,7 +292,7 @@ def draw_curves(record: SweepRecord) -> Figure | None:
     unit, objective, looks, sign = (
         UsageUnit.of(record),
         record.spec.objective,
-        choose_looks(record),
+        record.spec.looks,
         objective_sign(record),
     )
     bests = {arm: record.best(arm) for arm in record.arms}

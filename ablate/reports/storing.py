@@ -54,7 +54,8 @@ def store_report(title: str, report: R, names: Names, labels: Labels | None = No
     folder cannot be written."""
     try:
         stored: R = replace(report, mlflow={**report.mlflow, **find_or_start_run(title)})  # type: ignore[type-var]
-        files = [*stored.figures, *write_report(stored, names)]
+        shown = [file.with_suffix(".svg") for file in stored.figures[:1]]  # in the description
+        files = [*stored.figures, *shown, *write_report(stored, names)]
         run_id, experiment_id = stored.mlflow["run_id"], stored.mlflow["experiment_id"]
         publish(run_id, files, labels, describe(stored.document, experiment_id, run_id, names[2]), experiment_id)
     except StoreError as error:

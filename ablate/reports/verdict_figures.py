@@ -18,7 +18,7 @@ from ablate.plots import style
 from ablate.plots.figure import Axis, Entry, Figure, Panel, Part, list_entries
 from ablate.plots.marks import Cells, Interval, Mark, Points, Span, Text
 from ablate.reports.findings import objective_sign
-from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, label_parameter
+from ablate.reports.labels import LEARNING_RATE, label_metric, label_parameter
 from ablate.reports.ranges import choose_range, describe_mean, find_ends, list_values
 from ablate.reports.verdict_sections import name_baseline
 from ablate.sweeps.records import SweepRecord
@@ -97,7 +97,7 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
         objective_sign(record),
         name_baseline(record),
         spec.baselines,
-        choose_looks(record),
+        spec.looks,
         {arm: name_verdict(record, arm, compared) for arm in compared},
         spec.confirm.effect,
         find_bounds(metric),

@@ -166,6 +166,7 @@ def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     if not mark:
         study.set_user_attr("mark", mark := uuid.uuid4().hex)
     tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, "ablate.mark": mark}
+    tags["mlflow.runColor"] = spec.looks[arm][0]
     software = provenance.describe_software()  # its trials may run elsewhere, and this process computes on no GPU
     tags |= pick_shown(software)
     tracker = tracking.Tracker(run_id) if run_id else tracking.Tracker.start(title, arm, tags)

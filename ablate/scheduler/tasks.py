@@ -75,6 +75,7 @@ class Task:
         """The tags of its run in MLflow, which no other run of the sweep has."""
         run, role = self.run, ROLES.get(self.run.stage, self.run.stage)
         tags = {"ablate.role": role, "ablate.arm": run.arm, "ablate.trial": str(run.number)}
+        tags["mlflow.runColor"] = self.spec.looks[run.arm][0]  # in which MLflow draws it
         tags |= {} if run.seed is None else {"ablate.seed": str(run.seed)}
         return {**tags, **({"ablate.candidate": str(run.number)} if run.stage == SELECTION else {})}
 

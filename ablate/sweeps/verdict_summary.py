@@ -59,6 +59,12 @@ def tell_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
     return ", ".join(filter(None, [name_verdict(record, arm, compared), name_edges(record, arm)]))
 
 
+def tell_arm(record: SweepRecord, arm: str, compared: Mapping[str, Compared]) -> str:
+    """Return 'post worse (mean +0.100 ± 0.021, n = 5; failed on 1 of 6 seeds)'."""
+    bounds = find_difference_bounds(record.spec.objective.metric)
+    return f"{arm} {tell_verdict(record, arm, compared)}{_tell_figures(compared[arm], bounds)}"
+
+
 def summarise_verdict(record: SweepRecord) -> str:
     """Return the verdict so far on all arms in one line: 'Verdict against pre: post worse (mean +0.100 ± 0.021, n = 5);
     mix inconclusive with 5 seeds (mean -0.010 ± 0.034, n = 3; failed on 2 of 5 seeds).'"""
@@ -91,9 +97,8 @@ def summarise_verdict(record: SweepRecord) -> str:
         n = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
         against = f"{head} against {_tell_baseline(record, compared)}"
         return f"{against}: {len(others)} arms, n = {n}. {told[0].upper()}{told[1:]}."
-    bounds = find_difference_bounds(record.spec.objective.metric)
-    parts = [f"{arm} {tell_verdict(record, arm, compared)}{_tell_figures(c, bounds)}" for arm, c in others.items()]
-    return f"{head} against {_tell_baseline(record, compared)}: {'; '.join(parts)}."
+    parts = "; ".join(tell_arm(record, arm, compared) for arm in others)
+    return f"{head} against {_tell_baseline(record, compared)}: {parts}."
 
 
 def _tell_baseline(record: SweepRecord, compared: Mapping[str, Compared]) -> str:

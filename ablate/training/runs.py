@@ -195,13 +195,13 @@ def name_run(experiment: Experiment) -> str:
 
 def shorten_settings(flat: Mapping[str, Any], arm: str | None) -> dict[str, Any]:
     """Return the settings by which runs are compared under short names: MLflow's Compare opens on the first three
-    parameters in the alphabet that differ. A run without an alpha has the word none: where numbers are compared, the
-    plot draws a run without a value just above the largest."""
+    parameters that differ, in the order of their letters, capitals first. A run without an alpha has the word none:
+    where numbers are compared, the plot draws a run without a value just above the largest."""
     if "norm.kind" not in flat:  # of another kind, whose settings have the names that the user gave them
         return {"arm": arm}
     kinds = {path.removesuffix(".kind"): kind for path, kind in flat.items() if re.fullmatch(r"\w+\.kind", path)}
     alpha = flat.get("norm.alpha")
-    return {**kinds, "alpha": "none" if alpha is None else alpha, "arm": arm, "lr": flat.get("optimizer.lr")}
+    return {**kinds, "alpha": "none" if alpha is None else alpha, "arm": arm, "LR": flat.get("optimizer.lr")}
 
 
 def describe_error(error: BaseException) -> str:

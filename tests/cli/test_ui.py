@@ -97,12 +97,10 @@ def test_the_ui_shows_parents_children_and_the_comparison(finished, served):
         page = browser.new_page(viewport={"width": 1600, "height": 1000})  # without what the other one remembers
         page.set_default_timeout(60_000)
         page.goto(link)
-        for column in ("ablate.arm", "seed", "optimizer.lr", "norm.alpha", "ablate.loss"):
+        for column in ("val/loss", "seed", "optimizer.lr", "norm.alpha"):
             expect(page.get_by_role("columnheader", name=column).first).to_be_visible(timeout=60_000)
         expect(page.get_by_text("Evaluation runs")).to_have_count(0)  # of language-model applications
-        groups = page.get_by_text("Group: ")
-        expect(groups.first).to_be_visible()
-        assert {text.removeprefix("Group: ") for text in groups.all_inner_texts()} >= {"trial", "arm"}
+        expect(page.get_by_text("Group: ")).to_have_count(0)
         heights = {}
         for trial in (t for trials in by_arm(finished).values() for t in trials if t.value is not None):
             name = page.get_by_role("link", name=f"{trial.arm} #{trial.number}", exact=True)
@@ -136,20 +134,17 @@ def experiments(store):
 
 @pytest.mark.usefixtures("experiments")
 def test_the_view_of_a_sweep_has_its_best_trial_first_and_what_it_searches():
-    view = ui.build_view("demo")
-    assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`val/accuracy`", False)
+    ((name, view),) = ui.build_views("demo").items()
+    assert (name, view["orderByKey"], view["orderByAsc"]) == ("search", "metrics.`val/accuracy`", False)
     assert view["selectedColumns"] == [
-        "tags.`ablate.arm`",
+        "metrics.`val/accuracy`",
         "params.`seed`",
         "params.`optimizer.lr`",
         "params.`norm.alpha`",
         "tags.`ablate.outcome`",
         "tags.`ablate.status`",
-        "metrics.`val/accuracy`",
     ]
-    assert view["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "ablate.role"}]
-    assert view["groupsExpanded"]["tag.ablate.role.arm"] is False
-    assert not {"tag.ablate.role.trial", "tag.ablate.role.confirmation"} & set(view["groupsExpanded"])
+    assert "groupBy" not in view
     *settings, course = view["compareRunCharts"]  # pre has no alpha, and so none of its runs is in the second
     assert [chart["selectedParams"] for chart in settings] == [["optimizer.lr"], ["optimizer.lr", "norm.alpha"]]
     assert {chart["selectedMetrics"][0] for chart in settings} == {course["metricKey"]} == {"val/accuracy"}
@@ -160,7 +155,7 @@ def test_the_view_of_a_sweep_has_its_best_trial_first_and_what_it_searches():
 
 @pytest.mark.usefixtures("experiments")
 def test_the_view_of_single_runs_has_the_newest_first():
-    view = ui.build_view("train")
+    view = ui.build_views("train")["runs"]
     assert (view["orderByKey"], view["orderByAsc"]) == ("attributes.start_time", False)
     assert {"params.`optimizer.lr`", "params.`seed`", "tags.`ablate.loss`"} <= set(view["selectedColumns"])
     assert "groupBy" not in view
@@ -172,9 +167,10 @@ def test_links_stand_newest_first_and_open_the_stored_view(experiments):
     demo = experiments.get_experiment_by_name("demo")
     assert (
         links["demo"]
-        == f"#/experiments/{demo.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey=ablate"
+        == f"#/experiments/{demo.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey=ablate-search"
     )
-    assert json.loads(demo.tags["mlflow.sharedViewState.ablate"]) == ui.build_view("demo")
+    saved = json.loads(demo.tags["mlflow.sharedViewState.ablate-search"])
+    assert json.loads(saved["state"]) == ui.build_views("demo")[saved["name"]]
 
 
 def test_a_store_that_may_not_be_written_has_plain_links(experiments, monkeypatch):
@@ -197,11 +193,27 @@ def test_a_port_that_is_taken_is_said(capsys):
     assert f"127.0.0.1:{port} cannot be used" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("experiments")
-def test_confirmed_runs_stand_above_those_of_the_search(monkeypatch):
-    """By the metric, whose averages order the groups, the search could come first."""
+@pytest.mark.parametrize(("view", "names"), [
+    ("arms", ["pre", "mix", "pre seed 1", "mix seed 1", "mix seed 2"]),  # in the order of the file; the UI nests them
+    ("fresh seeds", ["mix seed 1", "mix seed 2", "pre seed 1"]),
+    ("search", ["mix #0", "pre #0"]),
+])  # fmt: skip
+def test_a_view_has_the_runs_of_its_name_and_no_others(experiments, monkeypatch, view, names):
+    """Asked of MLflow with the filter and the order that its UI would send. The best of a search is not among the
+    fresh seeds."""
     record = read_sweep("demo")
     spec = record.spec.model_copy(update={"confirm": Confirm(seeds=3)})
     monkeypatch.setattr(ui.storage, "read_sweep", lambda title: replace(record, spec=spec))
-    view = ui.build_view("demo")
-    assert (view["orderByKey"], view["orderByAsc"]) == ("tags.`ablate.role`", True)
+    number = experiments.get_experiment_by_name("demo").experiment_id
+    roles = {"pre": "arm", "mix": "arm", "pre #0": "trial", "mix #0": "trial", "mix beyond": "extension"}
+    roles |= {"mix #0 seed 9": "selection", "mix #1 seed 9": "challenge", "report": "report"}
+    roles |= dict.fromkeys(["pre seed 1", "mix seed 1", "mix seed 2"], "confirmation")
+    for at, (name, role) in enumerate(roles.items(), 1):
+        experiments.create_run(number, start_time=at, run_name=name, tags={"ablate.role": role})
+    views = ui.build_views("demo")
+    assert next(iter(views)) == "arms"
+    assert views[view]["selectedColumns"][0] == "metrics.`val/accuracy`"
+    assert "groupBy" not in views[view]
+    order = f"{views[view]['orderByKey']} {'ASC' if views[view]['orderByAsc'] else 'DESC'}"
+    found = experiments.search_runs([number], views[view]["searchFilter"], order_by=[order])
+    assert [run.info.run_name for run in found] == names

@@ -9,7 +9,7 @@ from run_table import put
 from ablate import tracking
 from ablate.plots.figure import Figure
 from ablate.reports import report as module
-from ablate.reports.mlflow_run import describe, label_arm, label_parents
+from ablate.reports.mlflow_run import NOTE, describe, label_arm, label_parents
 from ablate.reports.report import assemble
 from ablate.reports.section import Document
 from ablate.sweeps.comparison import compare_record
@@ -29,7 +29,10 @@ def test_the_verdict_is_on_the_runs(tmp_path, monkeypatch, without_figures):
     assert data.tags["ablate.verdict"] == made.verdict
     parent = tracking.client().get_run(parents["post"]).data
     versus = compare_record(record)["post"].versus
-    assert (parent.tags["ablate.verdict"], parent.tags["ablate.baseline"]) == ("mixed", "pre")
+    told = "mixed: better when it trains, failed more"
+    assert (parent.tags["ablate.verdict"], parent.tags["ablate.baseline"]) == (told, "pre")
+    assert parent.tags[NOTE].startswith(f"Against pre: post {told} (")
+    assert "failed on 1 of 5 seeds" in parent.tags[NOTE]
     assert parent.metrics["verdict/difference_when_both_trained"] == pytest.approx(versus.difference.mean)
     ends = parent.metrics["verdict/difference_low"], parent.metrics["verdict/difference_high"]
     assert ends == pytest.approx(versus.interval)
@@ -44,8 +47,8 @@ def test_a_parent_run_that_is_gone_is_no_trouble(tmp_path, monkeypatch, without_
 
 
 def test_what_is_not_known_takes_the_place_of_what_was():
-    compared = compare_record(build_record({"pre": PRE, "post": [None] * 5}))
-    metrics = label_arm("post", "pre", compared["post"]).metrics
+    record = build_record({"pre": PRE, "post": [None] * 5})
+    metrics = label_arm(record, "post", compare_record(record)).metrics
     assert (metrics["verdict/failures"], metrics["verdict/difference_seeds"]) == (5, 0)
     assert all(math.isnan(metrics[f"verdict/{name}"]) for name in ("mean_when_trained", "difference_low"))
 
@@ -109,5 +112,5 @@ def test_the_list_of_experiments_shows_the_verdict_without_marks(tmp_path):
 def test_the_description_shows_the_first_figure():
     figures = [Figure("verdict", "", []), Figure("bands", "", [])]
     text = describe(Document("demo", statements=["A is better."], figures=figures), "1", "2", "report.html")
-    assert "![verdict.png](get-artifact?path=verdict.png&run_uuid=2)" in text
+    assert "![verdict.svg](get-artifact?path=verdict.svg&run_uuid=2)" in text
     assert "bands" not in text

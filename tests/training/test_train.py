@@ -228,9 +228,9 @@ def test_compare_opens_on_rate_alpha_and_the_validation_loss(store, tiny_setting
     """MLflow takes the first three parameters in the alphabet that differ, and the first metric that was logged."""
     result = train(experiment(tiny_settings, norm="mix", norm__alpha=0.5), Place(tags={"ablate.arm": "mix"}))
     data = tracking.client().get_run(result.run_id).data
-    assert sorted(data.params)[:2] == ["alpha", "arm"]
+    assert sorted(data.params)[:3] == ["LR", "alpha", "arm"]
     assert (data.params["alpha"], data.params["arm"], data.params["norm"]) == ("0.5", "mix", "mix")
-    assert data.params["lr"] == data.params["optimizer.lr"]
+    assert data.params["LR"] == data.params["optimizer.lr"]
     assert next(iter(data.metrics)) == "val/loss"
 
 

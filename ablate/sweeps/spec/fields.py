@@ -19,6 +19,7 @@ from ablate.config.merging import Tree
 from ablate.config.yaml import dump_yaml
 from ablate.experiment.trainable import Trainable
 from ablate.experiment.tree import Experiment, build_experiment, find_class, require_own
+from ablate.plots.style import Looks, choose_looks
 from ablate.sweeps.search.axes import Axis
 from ablate.sweeps.search.methods import (
     PrunerConfig,
@@ -285,6 +286,12 @@ class SweepFields(Config):
     def cells(self) -> dict[str, Cell]:
         """With `confirm.at: grid`, the name of each arm of `all_arms` -> its cell; otherwise empty."""
         return list_grid(self.own_arms, self.search, self.compared_with) if self.at_grid else {}
+
+    @cached_property
+    def looks(self) -> Looks:
+        """Colour and marker of each of `all_arms`; an arm of the file looks the same at every point of its grid."""
+        own = choose_looks(self.own_arms)
+        return {arm: own[self.cells[arm].arm if self.cells else arm] for arm in self.all_arms}
 
     def without_grid(self) -> Self:
         """Return the sweep with the arms of its file, which search the grid whose points it tests."""
