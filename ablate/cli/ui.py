@@ -143,9 +143,8 @@ def _find_links(client: MlflowClient) -> dict[str, str]:
 
 
 def _store_views(client: MlflowClient, experiment: Experiment) -> str:
-    """Return the URL parameters with which a link opens the first view of `build_views`. The UI keeps its saved views
-    in tags of the experiment, and lists them under *Views*. Empty if the tags may not be written.
-    """
+    """Return the URL parameters that open the first view of `build_views`, "" if none may be written: the UI keeps
+    saved views, listed under *Views*, in tags of the experiment."""
     from mlflow.exceptions import MlflowException
 
     views = build_views(experiment.name)
@@ -161,54 +160,41 @@ def _store_views(client: MlflowClient, experiment: Experiment) -> str:
 
 
 _SINGLE = ("norm.kind", "model.kind", "optimizer.lr", "seed")  # parameters that single runs show
+_CREATED = "attributes.start_time"
 _WIDTH = 110  # pixels of a column
 _FIRST, _LOSSES, _COURSES, _STEPS = "Settings and result", "val", "train", "trainer"  # sections of charts
 
 
 def build_views(title: str) -> dict[str, dict[str, Any]]:
-    """Return name -> view of the experiment `title`, the first of which is opened. For a sweep: the arms in the order
-    of its file, above the fresh seeds of each; the fresh seeds; the search. For a search alone: that, the best run
-    first. For single runs: the newest first.
-
-    No view has groups of MLflow: their averages are over the runs that it has loaded, a hundred at most, and leave out
-    seeds that failed.
+    """Return name -> view of the experiment `title`, the first of which is opened: of a sweep the arms, as in its file,
+    with the fresh seeds of each below it, the fresh seeds, and the search, or that alone, the best run first; of
+    single runs the newest first. None groups runs: MLflow averages those that it has loaded, a hundred at most, and
+    leaves out seeds that failed.
     """
     try:
         spec = storage.read_sweep(title).spec
     except (AblateError, ValueError, KeyError):  # single runs, or a sweep that this storage does not have, or not whole
-        columns = _choose_columns("val/loss", [], _SINGLE, ["ablate.loss", "ablate.status"])
-        return {
-            "runs": {
-                **_order("attributes.start_time", False),
-                **columns,
-                **_choose_charts("val/loss", ["optimizer.lr"]),
-            }
-        }
+        shown = _choose_columns("val/loss", [], _SINGLE, ["ablate.loss", "ablate.status"])
+        shown |= _choose_charts("val/loss", ["optimizer.lr"])
+        return {"runs": {**shown, "orderByKey": _CREATED, "orderByAsc": False}}
     metric, params = metrics.name_in_mlflow(spec.objective.metric), labels.list_searched(spec)
     common = [path for path in params if all(path in spec.space(arm) for arm in spec.all_arms)]
     runs = {
         **_choose_columns(metric, [], ["seed", *params], ["ablate.outcome", "ablate.status"]),
         **_choose_charts(metric, common, params),
         "runsHiddenMode": "SHOW_ALL",
+        "orderByKey": "attributes.`run_name`",
+        "orderByAsc": True,
     }
     search = {**runs, "searchFilter": "tags.`ablate.role` = 'trial'"}
     if not spec.confirm.first_seeds:
-        return {"search": {**search, **_order(f"metrics.`{metric}`", spec.objective.direction == "minimize")}}
+        best = {"orderByKey": f"metrics.`{metric}`", "orderByAsc": spec.objective.direction == "minimize"}
+        return {"search": {**search, **best}}
+    fresh = {**runs, "searchFilter": "tags.`ablate.role` = 'confirmation'"}
     verdict = _choose_columns(metric, ["verdict/failures", "verdict/seeds"], [], ["ablate.verdict", "ablate.outcome"])
-    # LIKE, as IN is for attributes alone: the roles "arm" and "confirmation"
-    arms = {**runs, **verdict, "searchFilter": "tags.`ablate.role` LIKE '%rm%'"}
-    return {
-        "arms": {**arms, **_order("attributes.start_time", True)},  # by another order the UI nests no runs
-        "fresh seeds": {**runs, **_BY_NAME, "searchFilter": "tags.`ablate.role` = 'confirmation'"},
-        "search": {**search, **_BY_NAME},
-    }
-
-
-def _order(key: str, ascending: bool) -> dict[str, Any]:
-    return {"orderByKey": key, "orderByAsc": ascending}
-
-
-_BY_NAME = _order("attributes.`run_name`", True)
+    # the roles "arm" and "confirmation": MLflow has no IN for tags; and nests runs in this order alone
+    arms = {"searchFilter": "tags.`ablate.role` LIKE '%rm%'", "orderByKey": _CREATED}
+    return {"arms": {**fresh, **verdict, **arms}, "fresh seeds": fresh, "search": search}
 
 
 def _choose_columns(metric: str, numbers: Sequence[str], params: Sequence[str], tags: Sequence[str]) -> dict[str, Any]:
@@ -223,12 +209,10 @@ def _choose_charts(metric: str, *settings: Sequence[str]) -> dict[str, Any]:
     """Return the charts and their sections; the UI adds one chart for each further metric after them. Sections about
     the course of training are collapsed. `settings`: for each chart, the parameters that it shows against the metric,
     for the runs that have all of them."""
-    names = [_FIRST, _LOSSES, _COURSES, _STEPS]
-    columns = {_FIRST: 1, _LOSSES: 3}  # of the sections that are open
+    columns = {_FIRST: 1, _LOSSES: 3, _COURSES: 3, _STEPS: 3}
     sections = [
-        {"uuid": f"ablate-{name}", "name": name, "display": name in columns, "isReordered": True}
-        | {"columns": columns.get(name, 3)}
-        for name in names
+        {"uuid": f"ablate-{name}", "name": name, "display": at < 2, "isReordered": True, "columns": columns[name]}
+        for at, name in enumerate(columns)
     ]
     common = {"metricSectionId": f"ablate-{_FIRST}", "deleted": False, "isGenerated": False, "runsCountToCompare": 100}
     parallel = {"type": "PARALLEL", "selectedMetrics": [metric], "showAllRuns": True}

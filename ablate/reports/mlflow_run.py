@@ -78,12 +78,6 @@ def describe(document: Document, experiment: str, run_id: str, page: str) -> str
     return "\n\n".join([*lines, f"[All tables and figures]({runs}/artifacts): `{page}` of the run *report*."])
 
 
-def write_note(text: str, experiment: str, run_id: str) -> None:
-    """Make `text` the description of the run "report" and of the experiment. Raises what MLflow raises."""
-    tracking.client().set_tag(run_id, NOTE, text)
-    tracking.client().set_experiment_tag(experiment, NOTE, text)
-
-
 ROLE = "ablate.role"
 REPORT = "report"  # the value of ROLE and the name of the run
 _PREFIX = "verdict/"  # of metrics
@@ -123,7 +117,7 @@ def label_arm(record: SweepRecord, arm: str, comparisons: Mapping[str, Compared]
         }
     metric = name_in_mlflow(record.spec.objective.metric)
     told = ("" if arm == baseline else f"Against {baseline}: ") + tell_arm(record, arm, comparisons)
-    note = f"{escape(told)}. `{metric}` is the mean of the fresh seeds that trained."
+    note = f"{escape(told)}. `{metric}` is the mean of the fresh seeds that trained; NaN if it fails more often."
     tags = {"ablate.verdict": tell_verdict(record, arm, comparisons), "ablate.baseline": baseline, NOTE: note}
     return Labels(tags, {f"{_PREFIX}{name}": float(value) for name, value in metrics.items()})
 
@@ -175,9 +169,8 @@ def find_or_start_run(title: str) -> dict[str, str]:
     with tracking.explain_errors(tracking.tracking_uri()):
         client = tracking.client()
         runs = client.search_runs([experiment], f"tags.`{ROLE}` = '{REPORT}'", order_by=["attributes.start_time ASC"])
-    if runs:
-        return {"experiment_id": experiment, "run_id": str(runs[0].info.run_id)}
-    return {"experiment_id": experiment, "run_id": tracking.Tracker.start(title, REPORT, {ROLE: REPORT}).run_id}
+    found = str(runs[0].info.run_id) if runs else tracking.Tracker.start(title, REPORT, {ROLE: REPORT}).run_id
+    return {"experiment_id": experiment, "run_id": found}
 
 
 def publish(
@@ -191,6 +184,7 @@ def publish(
         if labels:
             _label(run_id, labels)
         if note:
-            write_note(note, experiment_id, run_id)
+            tracking.client().set_tag(run_id, NOTE, note)
+            tracking.client().set_experiment_tag(experiment_id, NOTE, note)
         tracking.client().set_tag(run_id, "ablate.status", "completed")
         tracking.client().set_terminated(run_id, "FINISHED")

@@ -97,8 +97,8 @@ def summarise_verdict(record: SweepRecord) -> str:
         n = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
         against = f"{head} against {_tell_baseline(record, compared)}"
         return f"{against}: {len(others)} arms, n = {n}. {told[0].upper()}{told[1:]}."
-    parts = "; ".join(tell_arm(record, arm, compared) for arm in others)
-    return f"{head} against {_tell_baseline(record, compared)}: {parts}."
+    told = "; ".join(tell_arm(record, arm, compared) for arm in others)
+    return f"{head} against {_tell_baseline(record, compared)}: {told}."
 
 
 def _tell_baseline(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
@@ -111,11 +111,8 @@ def _tell_baseline(record: SweepRecord, compared: Mapping[str, Compared]) -> str
 
 
 def _tell_failures(c: Compared) -> str:
-    return (
-        f"failed on {c.failures.failed} of {count_noun(c.failures.n, 'seed')}"
-        if c.failures and c.failures.failed
-        else ""
-    )
+    known = c.failures
+    return f"failed on {known.failed} of {count_noun(known.n, 'seed')}" if known and known.failed else ""
 
 
 def _tell_figures(c: Compared, bounds: tuple[float, float]) -> str:

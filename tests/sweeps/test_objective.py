@@ -8,7 +8,7 @@ from optuna.storages import InMemoryStorage
 from scheduler.small import run_here
 
 from ablate import tracking
-from ablate.cli.ui import build_view
+from ablate.cli.ui import build_views
 from ablate.config.errors import ConfigError, DataError
 from ablate.reports.labels import label_metric
 from ablate.reports.report import report
@@ -53,7 +53,7 @@ def test_a_mean_of_scores_is_compared_from_the_first_validation_to_the_report(st
     assert trial.value == means[12] == statistics.fmean(trial.metrics[part] for part in PARTS)
     assert "val/loss" in trial.metrics
     assert record.score_items == dict.fromkeys(PARTS, 2)
-    assert build_view("small")["selectedColumns"][-1] == "metrics.`objective`"
+    assert build_views("small")["search"]["selectedColumns"][0] == "metrics.`objective`"
 
     made = report(record, log=False)
     plain = made.to_dict()
