@@ -75,15 +75,11 @@ def test_docs_stay_small():
     assert sum(len(text.split()) for page, text in TEXTS.items() if page.startswith("docs/")) <= 70_000
 
 
-BEING_EDITED = {"cluster", "multi-gpu", "plan", "vision"}
-"""Pages whose length is not held yet."""
-
-
 def test_how_to_pages_are_few_and_short():
     pages = {Path(page).stem: text for page, text in TEXTS.items() if page.startswith("docs/how-to/")}
     del pages["index"]  # the list of them
     assert len(pages) <= 20
-    assert [name for name, text in pages.items() if len(text.split()) > 600 and name not in BEING_EDITED] == []
+    assert [name for name, text in pages.items() if len(text.split()) > 600] == []
 
 
 def test_there_are_commands():
