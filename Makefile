@@ -51,10 +51,10 @@ $(BIN)/.dev: $(BIN)/.installed
 	@touch $@
 	@echo "Done. Try: $(BIN)/ablate --help"
 
-demo: $(BIN)/.installed ## which placement survives a high learning rate? on text, in minutes
+demo: $(BIN)/.installed ## which placement learns faster than Pre-LN, each at its own rate? on text, in minutes
 	$(BIN)/ablate sweep sweeps/demo.yaml --workers $(WORKERS)
 
-demo-vision: $(BIN)/.installed ## which placement learns to read, in a shallow and in a deeper ViT? in minutes
+demo-vision: $(BIN)/.installed ## the same question on images, in minutes
 	$(BIN)/ablate sweep sweeps/demo-vision.yaml --workers $(WORKERS)
 
 test: $(BIN)/.dev ## run the tests, three at a time: many wait for processes

@@ -65,7 +65,7 @@ examples:
   ablate compare published/demo demo
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
   ablate export RUN_ID --to hf --output exported
-  ablate diagnose sweep:demo/pre sweep:demo/post
+  ablate diagnose sweep:demo/pre sweep:demo/mix
   ablate diagnose demo --what figure:removal
   ablate evaluate RUN_ID --tasks arc_easy,piqa
   ablate align RUN_ID --method dpo --pairs preferences.json

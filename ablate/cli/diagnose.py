@@ -44,7 +44,7 @@ with postpone_imports():
 FIGURE = "figure:"
 """Prefix of the name of a figure in --what."""
 _EXAMPLE = """\
-ablate diagnose sweep:demo/pre sweep:demo/post sweep:demo/mix
+ablate diagnose sweep:demo/pre sweep:demo/mix sweep:demo/deepnorm
   ablate diagnose RUN_ID init:RUN_ID --what gradients,variance
   ablate diagnose LLaMA-2=hf:meta-llama/Llama-2-7b-hf hf:bert-large-uncased --data texts.jsonl --tokens 256000
   ablate diagnose hf:BERT_FOLDER --what pruning --tasks squad --task-data FOLDER

@@ -285,7 +285,7 @@ assert not {{*{HEAVY}}} & {{*sys.modules}}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.search(
-        r"to do: 80 trials, .*; about [\d.]+ (s|min|h)( to [\d.]+ (s|min|h))? with 1 at a time", done.stdout
+        r"to do: 57 trials, .*; about [\d.]+ (s|min|h)( to [\d.]+ (s|min|h))? with 1 at a time", done.stdout
     )
 
 
