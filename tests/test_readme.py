@@ -8,8 +8,8 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_it_is_short():
-    assert len(TEXT.splitlines()) <= 120
-    assert len(TEXT.split()) <= 1000
+    assert len(TEXT.splitlines()) <= 90
+    assert len(TEXT.split()) <= 700
 
 
 def test_how_it_is_fair_takes_five_lines():
