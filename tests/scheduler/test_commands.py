@@ -123,7 +123,7 @@ if depth == 2 and lr == 0.003 and not os.path.exists(marker):
 def test_a_crash_is_no_outcome_and_the_same_command_tries_again(script):
     spec = script("crash", FAILS_ONCE)
     (failed,) = run_here(spec).runs.select(status="failed")
-    assert (failed.arm, failed.reason) == ("deep", "exit status 1")
+    assert (failed.arm, failed.reason) == ("deep", "exit status 1: out of luck")
     (file,) = (tracking.store_path() / "failures").iterdir()
     assert "out of luck" in file.read_text()
     record = run_here(spec)
