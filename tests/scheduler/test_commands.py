@@ -159,6 +159,7 @@ def test_a_command_that_ignores_its_seed_is_told(script):
     record = run_here(script("deaf", "seed = 0 if depth == 2 else seed"))
     (told,) = list_cautions(record)
     assert told.startswith("The value is the same to the last digit on all seeds of deep (5 seeds)")
+    assert told.endswith("Let {seed} or ABLATE_SEED reach whatever is random.")
 
 
 def test_a_changed_script_is_not_continued(script):
