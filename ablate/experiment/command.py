@@ -119,6 +119,7 @@ class CommandExperiment(SettingsExperiment):
 
     driver: ClassVar[str] = "ablate.training.commands"
     same: ClassVar[str] = "run the same program"
+    seeding: ClassVar[str] = "Let {seed} or ABLATE_SEED reach whatever is random."
 
     def check(self) -> Iterator[Problem]:
         try:

@@ -50,6 +50,10 @@ class LightningExperiment(SettingsExperiment):
     driver: ClassVar[str] = "ablate.training.lightning_modules"
     imports_inputs: ClassVar[bool] = True
     same: ClassVar[str] = "train the same LightningModule"
+    seeding: ClassVar[str] = (
+        "seed_everything(seed) was called before module and data were built: look for weights that are loaded, and for "
+        "seeds and generators that the code makes."
+    )
 
     def check(self) -> Iterator[Problem]:
         for path, name in (("module", self.module), ("data", self.data)):

@@ -39,6 +39,8 @@ class Trainable(Config):
     sweep has not seen."""
     same: ClassVar[str] = "train the same model on the same data"
     """What sweeps have in common whose seeds must differ."""
+    seeding: ClassVar[str] = "Let the seed reach whatever is random."
+    """What to do where runs ignore their seed."""
 
     # ------------------------------------------------------------------ settings
 
@@ -94,8 +96,9 @@ class Trainable(Config):
     @classmethod
     def pick_factor(cls, differing: Iterable[str]) -> tuple[str, ...]:
         """Return the compared factor if the file names none and arms differ in these paths; () if it is not clear."""
-        paths = tuple(differing)
-        return paths if len(paths) == 1 else ()
+        paths = sorted(differing)
+        whole = tuple(paths[:1])  # of an object beside null: all others are within
+        return whole if all(path == whole[0] or path.startswith(f"{whole[0]}.") for path in paths) else ()
 
     @classmethod
     def describe_factors(cls) -> str:

@@ -8,17 +8,16 @@ from typing import Any
 from ablate.config.formatting import join_words
 from ablate.reports.plain_values import to_plain
 from ablate.reports.section import NOTHING, Column, Section, Table, words
-from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import find_difference_bounds
 from ablate.verdict.effects import Effect
 from ablate.verdict.statements import format_estimate, format_typical
 
 
-def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> list[Section]:
+def tabulate_effects(effects: Mapping[str, Effect], spec: Sweep) -> list[Section]:
     """Return the effects of a factorial with their verdicts; nothing for other sweeps, and before the first fresh
     seed."""
-    name, metric = objective.title, objective.metric
+    objective, name = spec.objective, spec.objective.title
     if not effects:
         return []
     rows = list(effects.values())
@@ -26,7 +25,7 @@ def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> lis
         words("effect", [e.contrast.name for e in rows]),
         words("against", [join_words(f"{one.component}={one.reference}" for one in e.contrast.levels) for e in rows]),
         words("verdict", [e.name_kind() for e in rows]),
-        Column(name, [_format_effect(e, metric) for e in rows]),
+        Column(name, [_format_effect(e, spec) for e in rows]),
         words("typical seed", [format_typical(e.versus, 1 if objective.direction == "minimize" else -1) for e in rows]),
         words("failed", [_format_failed(e) for e in rows]),
     ]
@@ -35,13 +34,13 @@ def tabulate_effects(effects: Mapping[str, Effect], objective: Objective) -> lis
     return [Section(title, Table(columns), list(_explain(effects)))]
 
 
-def _format_effect(effect: Effect, metric: str) -> str:
+def _format_effect(effect: Effect, spec: Sweep) -> str:
     """Return '-0.12 ± 0.03 (n=5, 1 left out)'; the interval of an interaction is not clipped to possible
     differences."""
     versus = effect.versus
     if versus.difference is None:
         return NOTHING
-    bounds = {"bounds": find_difference_bounds(metric)} if effect.contrast.is_main else {}
+    bounds = {"bounds": find_difference_bounds(spec)} if effect.contrast.is_main else {}
     left_out = f", {versus.left_out} left out" if versus.left_out else ""
     return f"{format_estimate(versus.difference, sign=True, **bounds)} (n={versus.difference.n}{left_out})"
 

@@ -374,9 +374,9 @@ def _note_ignored_seeds(record: SweepRecord) -> Iterator[str]:
     if same:
         told = join_words(f"{arm} ({count} seeds)" for arm, count in same.items())
         yield (
-            f"The value is the same to the last digit on all seeds of {told}: the command seems to ignore its seed. "
-            "Then the seeds are one run, repeated, and no interval or p-value here means anything. Let {seed} or "
-            "ABLATE_SEED reach whatever is random."
+            f"The value is the same to the last digit on all seeds of {told}: they seem to ignore their seed. "
+            "Then the seeds are one run, repeated, and no interval or p-value here means anything. "
+            f"{record.spec.kind.seeding}"
         )
 
 

@@ -49,7 +49,7 @@ def label_parameter(path: str) -> str:
 
 def label_metric(metric: str, spec: Sweep) -> str:
     """Return the label of an axis for a metric, with its unit."""
-    known, name = describe_metric(metric, spec.task), shorten_metric(metric)
+    known, name = describe_metric(metric, spec.task) if spec.is_own else None, shorten_metric(metric)
     return f"{name} ({known.label})" if known and known.label else name
 
 

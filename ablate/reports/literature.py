@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ablate.config.errors import ConfigError
-from ablate.config.formatting import count_noun, format_uncertain, join_words
-from ablate.experiment.metrics import is_score, list_parts, read_metric, shorten_metric
+from ablate.config.formatting import UNBOUNDED, count_noun, format_uncertain, join_words
+from ablate.experiment.metrics import describe_metric, is_score, list_parts, read_metric, shorten_metric
 from ablate.reports.downstream import StoredScores
 from ablate.reports.section import Column, Section, Table, words
 from ablate.sweeps.comparison import compare_record
@@ -17,7 +17,6 @@ from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import Run
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.verdict_summary import find_bounds
 from ablate.verdict.comparison import Compared, pair_outcomes
 from ablate.verdict.failures import ALPHA, FailureShare
 from ablate.verdict.intervals import Estimate, bound_mean
@@ -189,7 +188,8 @@ def tabulate_published(tables: Sequence[PublishedTable], spec: Sweep) -> list[Se
     """Return the numbers of papers beside ours, a section for each source."""
     baseline, sections = spec.compared_with, list[Section]()
     for source in tables:
-        rows, bounds = source.rows, find_bounds(source.metric)
+        rows, known = source.rows, describe_metric(source.metric)
+        bounds = known.bounds if known else UNBOUNDED
         columns = [
             words("arm", [r.arm for r in rows]),
             words("which", [r.kind or None for r in rows]),

@@ -75,9 +75,7 @@ class Report(ReportData):
             return None
         plain: dict[str, Any] = to_plain(compared.to_dict())
         if compared.estimate and compared.estimate.interval:
-            plain["estimate"]["interval"] = clip(
-                *compared.estimate.interval, find_bounds(self.record.spec.objective.metric)
-            )
+            plain["estimate"]["interval"] = clip(*compared.estimate.interval, find_bounds(self.record.spec))
         return to_plain(plain)
 
     def _arm_to_dict(self, arm: str) -> dict[str, Any]:

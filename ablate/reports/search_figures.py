@@ -82,7 +82,7 @@ def _draw_parameter(
     arms, looks, bounds = (
         list(dict.fromkeys(p.trial.arm for p in points)),
         record.spec.looks,
-        find_bounds(objective.metric),
+        find_bounds(record.spec),
     )
     completed = {
         arm: [(p.x, p.y) for p in points if p.trial.arm == arm and p.trial.status == "completed" and p.y is not None]

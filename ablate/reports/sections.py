@@ -129,7 +129,7 @@ VERDICT, SPEED, SETTINGS, SEARCH, COST, CONFOUNDS, DIAGNOSTICS = (
 )
 PARTS = (
     Part(
-        lambda r: tabulate_effects(r.effects, r.record.spec.objective),
+        lambda r: tabulate_effects(r.effects, r.record.spec),
         values=lambda r: effects_to_plain(r.effects, r.record.spec),
     ),
     Part(lambda r: tabulate_confirmed(r.record, r.confirmed)),

@@ -100,7 +100,7 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
         spec.looks,
         {arm: name_verdict(record, arm, compared) for arm in compared},
         spec.confirm.effect,
-        find_bounds(metric),
+        find_bounds(spec),
         [(arm, value, source.source) for source in published for arm, value in source.values.items()],
     )
     return draw_arms(shown, compared)
@@ -382,7 +382,7 @@ def _list_cells(
 ) -> tuple[list[Mark], list[Mark]]:
     """Return the marks of the objective and of the failures of some cells."""
     spec, cells = record.spec, record.spec.cells
-    own, bounds = style.choose_looks(spec.own_arms), find_bounds(spec.objective.metric)
+    own, bounds = style.choose_looks(spec.own_arms), find_bounds(spec)
     arms, step = list(spec.own_arms), _WIDTH / max(1, len(spec.own_arms) - 1)
     losses: list[Mark] = []
     shares: list[Mark] = []

@@ -51,7 +51,7 @@ def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> s
     if not record.runs.select(stage=FRESH):  # and none is to come
         return f"{join_words(compared)} could not be trained within the budget: no trial of any search completed."
     maximize = spec.objective.direction == "maximize"
-    bounds = find_bounds(spec.objective.metric)
+    bounds = find_bounds(spec)
     if effects := compare_record_effects(record):
         text = state_effects(effects, unit=name_unit(spec), maximize=maximize, where=f"each cell {spec.tested}")
         return f"{text} {_state_starts(record)}".rstrip()
@@ -90,7 +90,7 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
         f"{spec.objective.title}: mean over the n seeds on which the arm trained, conditional on having "
         f"trained{interval}."
     )
-    bounds = find_bounds(spec.objective.metric)
+    bounds = find_bounds(spec)
     low, high = bounds
     ends = [c.estimate.interval for c in compared.values() if c.estimate and c.estimate.interval]
     if any(left < low or right > high for left, right in ends):
@@ -157,7 +157,7 @@ def describe_unreproduced(record: SweepRecord, compared: Mapping[str, Compared])
     """Yield a sentence for each arm whose settings learned in the search and reached a better value there than fresh
     seeds confirm: it is better than the whole interval of their mean, or no fresh seed trained."""
     sign = 1 if record.spec.objective.direction == "maximize" else -1
-    bounds = find_bounds(record.spec.objective.metric)
+    bounds = find_bounds(record.spec)
     for arm, c in () if record.spec.cells else compared.items():
         settled = record.settled(arm)
         if settled is None or settled.value is None or record.is_stuck(settled) or c.failures is None:
@@ -178,8 +178,8 @@ def tabulate_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) ->
     """Return the chosen settings of each arm on fresh seeds, and its verdict; nothing before the first fresh seed."""
     if not compared:
         return []
-    metric, name = record.spec.objective.metric, record.spec.objective.title
-    rows, bounds = list(compared.values()), find_bounds(metric)
+    name = record.spec.objective.title
+    rows, bounds = list(compared.values()), find_bounds(record.spec)
     cells, settings = record.spec.cells, list_settings(record, [c.params for c in rows])
     columns = [
         words("arm", [cells[arm].arm if cells else arm for arm in compared]),
@@ -192,7 +192,7 @@ def tabulate_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) ->
             [
                 Column(
                     f"difference to {record.spec.compared_with}",
-                    [format_difference(c.versus, find_difference_bounds(metric)) for c in rows],
+                    [format_difference(c.versus, find_difference_bounds(record.spec)) for c in rows],
                 ),
                 words("typical seed", [format_typical(c.versus, objective_sign(record)) for c in rows]),
             ]

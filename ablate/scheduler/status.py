@@ -222,7 +222,7 @@ class Follower:
             return interrupted
         reason = run.reason if status != "interrupted" else interrupted or (SILENT if taken_over else ENDED)
         if status == "interrupted" and not reason.startswith("stopped"):
-            reason += "; it will be continued"
+            reason += f"; it will be {'continued' if self.record.spec.base(run.arm).resumes else 'repeated'}"
         return reason if reason.startswith(status) else f"{status}, {reason}"
 
     def _describe(self, run: Run) -> Running:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.formatting import count_noun, join_words
+from ablate.config.lazy import postpone_imports
 from ablate.config.yaml import read_yaml
-from ablate.estimate.plan import Assumed, Plan, plan
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.runs import FRESH, SEARCH, SELECTION
 from ablate.sweeps.spec.sweep import Sweep
@@ -24,6 +24,12 @@ from ablate.verdict.power import (
     find_smallest_difference,
 )
 from ablate.verdict.sequential import LEAST
+
+if TYPE_CHECKING:
+    from ablate.estimate.plan import Assumed, Plan
+
+with postpone_imports():  # it needs torch, and the plan of a command does not
+    from ablate.estimate import plan as estimates
 
 
 def count_comparisons(spec: Sweep) -> int:
@@ -243,7 +249,7 @@ class SweepPlan:
 
 def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
     """Return the plan of a whole sweep, each arm at the first values of its search space."""
-    plans = {arm: plan(spec.own_base(arm), assumed) for arm in spec.all_arms}
+    plans = {arm: estimates.plan(spec.own_base(arm), assumed) for arm in spec.all_arms}
     left = count_left(spec)
     arms = tuple(ArmCost(arm, plans[arm], left[arm]) for arm in plans)
     lines = [*describe_stages(spec), *describe_power(spec, sum(arm.plan.gpu_hours for arm in arms))]
@@ -267,4 +273,4 @@ def plan_file(
         assert file is not None
         return plan_sweep(Sweep.load(file, overrides, size), assumed)
     source = str(file) if file else "the configuration"
-    return plan(Experiment.from_mapping(tree, overrides, source=source), assumed)
+    return estimates.plan(Experiment.from_mapping(tree, overrides, source=source), assumed)

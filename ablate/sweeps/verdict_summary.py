@@ -11,6 +11,7 @@ from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH
 from ablate.sweeps.search_edges import name_edges
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.tasks import Metric
 from ablate.verdict.comparison import Compared
 from ablate.verdict.effects import Effect
 from ablate.verdict.sequential import LEAST
@@ -20,22 +21,28 @@ from ablate.verdict.summary import summarise
 _MANY = 5  # arms above which they are named by verdict, without their differences
 
 
-def find_bounds(metric: str) -> tuple[float, float]:
-    """Return the least and the most that a metric can be."""
-    known = describe_metric(metric)
+def find_bounds(spec: Sweep) -> tuple[float, float]:
+    """Return the least and the most that the objective can be."""
+    known = describe_objective(spec)
     return known.bounds if known else UNBOUNDED
 
 
-def find_difference_bounds(metric: str) -> tuple[float, float]:
-    """Return the smallest and the largest possible difference of two values of a metric."""
-    low, high = find_bounds(metric)
+def find_difference_bounds(spec: Sweep) -> tuple[float, float]:
+    """Return the smallest and the largest possible difference of two values of the objective."""
+    low, high = find_bounds(spec)
     return low - high, high - low
+
+
+def describe_objective(spec: Sweep) -> Metric | None:
+    """Return unit and bounds of the objective; None if they are unknown, as those of another program always are: its
+    accuracy may be in percent."""
+    return describe_metric(spec.objective.metric, spec.task) if spec.is_own else None
 
 
 def name_unit(spec: Sweep) -> str:
     """Return the unit of the objective in a sentence; without one its name, in parentheses if it is in words."""
     metric = spec.objective.metric
-    known, name = describe_metric(metric, spec.task), shorten_metric(metric)
+    known, name = describe_objective(spec), shorten_metric(metric)
     return (known and known.unit) or (name if name == metric else f"({name})")
 
 
@@ -61,7 +68,7 @@ def tell_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
 
 def tell_arm(record: SweepRecord, arm: str, compared: Mapping[str, Compared]) -> str:
     """Return 'post worse (mean +0.100 ± 0.021, n = 5; failed on 1 of 6 seeds)'."""
-    bounds = find_difference_bounds(record.spec.objective.metric)
+    bounds = find_difference_bounds(record.spec)
     return f"{arm} {tell_verdict(record, arm, compared)}{_tell_figures(compared[arm], bounds)}"
 
 

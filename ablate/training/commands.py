@@ -118,6 +118,8 @@ def _judge(run: ExternalRun, reader: Reader, code: int, folder: Path) -> tuple[s
         told = f"ended by signal {number}" if number > 0 else f"exit status {code}"
         if broken:
             told += f", after {broken}: a command that diverged prints that and ends with 0, to count as an outcome"
+        elif lines := read_end(folder / STDERR, TAIL).strip().splitlines():
+            told += f": {lines[-1][:200]}"
         raise RunFailed(told, _read_tail(folder))
     if missing := [name for name in run.hooks.metrics if name not in reader.values]:
         found = f" It has {join_words(reader.values)}." if reader.values else ""

@@ -225,6 +225,15 @@ class Versus:
         return self.seeds
 
     @property
+    def smallest_p(self) -> float:
+        """The smallest p-value that an exact test of the difference can have on so few seeds."""
+        return smallest_p(self.seeds - self.left_out)
+
+    def count_seeds(self) -> str:
+        """Return '10 seeds'."""
+        return count_noun(self.seeds, self.noun)
+
+    @property
     def fails_more(self) -> int:
         """1: the arm failed on a larger share of its seeds than the other; -1: on a smaller one; 0: on equal ones."""
         ours, others = self.failed * self.other_seeds, self.other_failed * self.seeds
@@ -361,7 +370,7 @@ class Claim:
         if self.kind == "undecided" and v is not None:
             if self.challenge and not self.challenge.held:
                 return self._name_unheld(self.challenge)
-            return f"inconclusive with {count_noun(v.seeds, v.noun)}"
+            return f"inconclusive with {v.count_seeds()}"
         if self.kind in ("better", "worse") and v is not None and v.lies_within(self.effect):
             return f"{self.kind}, by less than matters"
         return self.kind

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ablate.config.formatting import UNBOUNDED, count_decimals, count_noun, format_uncertain, join_words
 from ablate.verdict.comparison import Challenge, Claim, Compared, Versus
 from ablate.verdict.effects import CLAIMS, Effect, EffectKind
-from ablate.verdict.failures import FailureShare, smallest_p
+from ablate.verdict.failures import FailureShare
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.sequential import LEAST
 from ablate.verdict.unpaired import Apart, describe_unpaired
 
-_ON_AVERAGE = ("better", "worse", "mixed", "equivalent", "better together", "worse together", "additive")
+ON_AVERAGE = ("better", "worse", "mixed", "equivalent", "better together", "worse together", "additive")
+"""Verdicts that are about the mean."""
 TYPICAL = (
     "typical seed: on how many seeds the arm is the better one, or the worse one, with the p-value of the exact sign "
     "test, and the tail that shows in the paired differences, above or below their median, as in 10 % of normal ones. "
@@ -138,19 +139,24 @@ def state_basis(compared: Iterable[Claim], with_plan: bool = True) -> list[str]:
     basis = [
         f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {join_words(told)}."
     ]
+    claimed = [c.versus for c in tested if c.kind in ON_AVERAGE and c.versus]
     if apart := [c.versus for c in tested if isinstance(c.versus, Apart)]:
         basis.append(describe_unpaired(apart))
-    elif claimed := [c.versus for c in tested if c.kind in _ON_AVERAGE and c.versus]:
+    elif claimed:
         basis.append(
             "A typical seed is the median over seeds; the interval of a mean assumes that no seeds too rare to show "
             "here end far off."
         )
-        pairs = [v.seeds - v.left_out for v in claimed]
-        if few := sorted({n for n, v in zip(pairs, claimed, strict=True) if smallest_p(n) > v.level}):
-            basis.append(
-                f"{join_words(map(str, few))} seeds are too few for an exact test of the median, so what is claimed on "
-                "them also assumes that differences are distributed normally."
-            )
+    if few := sorted({v.seeds - v.left_out for v in claimed if v.smallest_p > v.level and not apart}):
+        basis.append(
+            f"{join_words(map(str, few))} seeds are too few for an exact test of the median, so what is claimed on "
+            "them also assumes that differences are distributed normally."
+        )
+    elif any(v.smallest_p > v.level for v in claimed):
+        basis.append(
+            "With so few runs no exact test of ranks is significant at this error, so what is claimed on them also "
+            "assumes that values are distributed normally."
+        )
     return basis
 
 
@@ -330,7 +336,7 @@ class _ArmWording(_Wording):
                 text += f", but {self.tell_unheld(self.c.challenge)}"
             return f"{text}.{failures}"
         limits = f"{self.tell_limits(v)}{self.tell_disagreement(v, self.arm)}"
-        return f"{pair}: inconclusive with {count_noun(v.seeds, v.noun)}; {limits}.{failures}"
+        return f"{pair}: inconclusive with {v.count_seeds()}; {limits}.{failures}"
 
     def _fails(self, v: Versus) -> str:
         text = (

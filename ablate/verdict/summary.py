@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ablate.config.formatting import format_uncertain, join_words
 from ablate.verdict.comparison import Compared
+from ablate.verdict.statements import ON_AVERAGE
 from ablate.verdict.unpaired import Apart
 
 
@@ -39,8 +40,11 @@ def summarise(
     sharing = "one comparison" if family == 1 else f"all {family} comparisons together"
     seeds = sorted({n for c in others if c.versus for n in (c.versus.seeds, c.versus.other_seeds)})
     over = f"On {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} {seed}s" if seeds else f"On {seed}s"
+    apart = any(isinstance(c.versus, Apart) for c in others)
+    if any(c.kind in ON_AVERAGE and c.versus and c.versus.smallest_p > c.versus.level for c in others):
+        sharing += f" if {'values' if apart else 'differences'} are distributed normally"
     text = f"{over}, with an error of at most 5 % for {sharing}: {'; '.join(clauses)}."
-    return text.replace(" on a typical seed", "") if any(isinstance(c.versus, Apart) for c in others) else text
+    return text.replace(" on a typical seed", "") if apart else text
 
 
 def _describe_place(arms: Mapping[str, Compared], baseline: str, unit: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ablate.config.formatting import count_noun, join_words
+from ablate.config.formatting import join_words
 from ablate.verdict.comparison import Outcomes, Versus, is_within
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import EQUAL, Estimate, find_t_limit, least_sd_of_value
@@ -60,6 +60,16 @@ class Apart(Versus):
     noun: ClassVar[str] = "run"
 
     @property
+    def smallest_p(self) -> float:
+        """The smallest p-value that the rank test can have on so few runs."""
+        return min(1.0, 2 / math.comb(sum(self.trained), self.trained[0]))
+
+    def count_seeds(self) -> str:
+        """Return '10 runs', or '26 and 6 runs'."""
+        same = self.seeds == self.other_seeds
+        return super().count_seeds() if same else f"{self.seeds} and {self.other_seeds} runs"
+
+    @property
     def side(self) -> int:
         """The side of 0 that Welch's interval shows, where the ranks agree."""
         side = self.difference.sign if self.difference else 0
@@ -90,7 +100,7 @@ class Apart(Versus):
     def describe_ranks(self) -> str:
         """Return 'higher in 80 % of pairs (p = 0.02)': of a run of each."""
         if self.ranks is None:
-            return count_noun(0, "pair")
+            return "-"
         return f"higher in {100 * self.ranks.share:.0f} % of pairs (p = {self.ranks.p:.2g})"
 
     def list_conclusions(self) -> dict[str, Any]:

@@ -42,6 +42,21 @@ def test_what_cannot_be_run_is_refused(given, problem):
     assert problem in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("differing", "factor"),
+    [
+        (["lr"], ("lr",)),
+        (["scheduler.init_args.factor", "scheduler", "scheduler.class_path"], ("scheduler",)),  # an object beside null
+        (["scheduler.init_args.factor", "scheduler.class_path"], ()),
+        (["scheduler", "schedulers"], ()),
+        (["lr", "depth"], ()),
+        ([], ()),
+    ],
+)
+def test_one_setting_in_which_arms_differ_is_the_compared_factor(differing, factor):
+    assert LightningExperiment.pick_factor(differing) == factor
+
+
 def test_the_report_says_what_is_not_guaranteed():
     told = " ".join(build_experiment({**GIVEN, "trainer": {"precision": 32}}).describe_runs())
     assert "with precision=32" in told

@@ -123,7 +123,7 @@ if depth == 2 and lr == 0.003 and not os.path.exists(marker):
 def test_a_crash_is_no_outcome_and_the_same_command_tries_again(script):
     spec = script("crash", FAILS_ONCE)
     (failed,) = run_here(spec).runs.select(status="failed")
-    assert (failed.arm, failed.reason) == ("deep", "exit status 1")
+    assert (failed.arm, failed.reason) == ("deep", "exit status 1: out of luck")
     (file,) = (tracking.store_path() / "failures").iterdir()
     assert "out of luck" in file.read_text()
     record = run_here(spec)
@@ -159,6 +159,7 @@ def test_a_command_that_ignores_its_seed_is_told(script):
     record = run_here(script("deaf", "seed = 0 if depth == 2 else seed"))
     (told,) = list_cautions(record)
     assert told.startswith("The value is the same to the last digit on all seeds of deep (5 seeds)")
+    assert told.endswith("Let {seed} or ABLATE_SEED reach whatever is random.")
 
 
 def test_a_changed_script_is_not_continued(script):

@@ -7,6 +7,7 @@ from scheduler.small import run_here, stop_when, table
 
 import ablate
 from ablate.config.errors import ConfigError, SweepError
+from ablate.reports.findings import list_cautions
 from ablate.scheduler.preparation import begin_session
 from ablate.scheduler.storage import storage_url
 from ablate.scheduler.worker import Worker
@@ -51,6 +52,14 @@ def test_a_sweep_has_the_verdict_of_its_values(store):
     assert "How the runs were made" in text
     assert "not bit for bit" in text
     assert "trains for 4 steps by a Lightning Trainer" in text
+
+
+def test_a_module_that_ignores_its_seed_is_told_in_its_own_words(store):
+    spec = lines("deaf", {"settings": {"noise": 0.0}}, search={"lr": [0.5]}, confirm={"seeds": 2})
+    (told,) = list_cautions(run_here(spec))
+    assert told.startswith("The value is the same to the last digit on all seeds of far (3 seeds) and near (3 seeds)")
+    assert told.endswith("look for weights that are loaded, and for seeds and generators that the code makes.")
+    assert "command" not in told
 
 
 def test_a_stopped_sweep_goes_on_to_the_same_table(store, monkeypatch):

@@ -3,13 +3,15 @@
 import io
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from ablate.reports.labels import label_metric
 from ablate.scheduler.progress import Display
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, is_open, summarise_verdict
+from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, is_open, name_unit, summarise_verdict
 from benchmarks.simulation.losses import Valley
 from benchmarks.simulation.sweeps import simulate
 
@@ -123,5 +125,10 @@ def test_the_verdict_is_the_last_line_of_a_log():
     ],
 )
 def test_what_a_metric_can_be(metric, bounds, difference):
-    assert find_bounds(metric) == bounds
-    assert find_difference_bounds(metric) == difference
+    own = SimpleNamespace(objective=SimpleNamespace(metric=metric), task="", is_own=True)
+    assert find_bounds(own) == bounds
+    assert find_difference_bounds(own) == difference
+    other = SimpleNamespace(objective=SimpleNamespace(metric=metric), task="", is_own=False)  # may be in percent
+    assert find_bounds(other) == (-float("inf"), float("inf"))
+    assert name_unit(other) in (metric, f"({metric})")
+    assert label_metric(metric, other) == metric

@@ -85,7 +85,7 @@ def test_a_sweep_compares_its_objective_and_calls_a_run_stuck_by_its_trivial_los
     assert name_validation_item(spec) == "image"
     assert label_metric("val/turn_accuracy", spec) == "val/turn_accuracy (share of turns)"
     assert label_metric("val/loss", spec) == "val/loss (nats per turn)"
-    assert find_bounds("val/turn_accuracy") == (0.0, 1.0)
+    assert find_bounds(spec) == (0.0, 1.0)
     assert name_unit(spec) == "val/turn_accuracy"
 
 

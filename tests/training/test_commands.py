@@ -132,6 +132,7 @@ time.sleep(0.3)
     ("script", "message"),
     [
         ("print('no luck'); sys.exit(3)", "exit status 3"),
+        ("import of_nobody  # print('no luck')", "exit status 1: ModuleNotFoundError: No module named 'of_nobody'"),
         ("os.kill(os.getpid(), 9)", "ended by signal 9"),
         ("print('{\"loss\": NaN}'); sys.exit(1)", "exit status 1, after loss nan: a command that diverged"),
         ("print('hello')", "no value of loss was found: looked for the last line of stdout that is a JSON object"),
@@ -277,8 +278,8 @@ def test_a_program_that_cannot_be_started_is_told(run, tmp_path):
     file.chmod(0o755)
     with pytest.raises(RunFailed) as error:
         run("", run=f"{file}")
-    assert str(error.value) == f"exit status {guard.MISSING}"
-    assert "cannot be started: No such file or directory" in error.value.details
+    assert str(error.value).startswith(f"exit status {guard.MISSING}: ")
+    assert "cannot be started: No such file or directory" in str(error.value)
 
 
 def test_a_large_output_is_kept_at_its_end(run, monkeypatch):

@@ -92,7 +92,7 @@ NOISE = [0.0, 0.02, -0.02, 0.01, -0.01, 0.015]
         ([2.2 + n for n in NOISE], "worse", "post is worse than pre over unpaired runs; mean difference 0.200 ± 0.0"),
         ([1.8 + n for n in NOISE[:4]], "better", "(n = 4 and 6)"),
         ([2.0 + n for n in NOISE], "equivalent", "differ by less than the 0.05 nats that matter over unpaired runs"),
-        ([2.0, 2.01, 1.99, 2.4, 1.98], "undecided", "post and pre: inconclusive with 5 runs;"),
+        ([2.0, 2.01, 1.99, 2.4, 1.98], "undecided", "post and pre: inconclusive with 5 and 6 runs;"),
         ([2.0, 2.1, None], "undecided", "too few runs for an interval"),
         ([2.0, *[None] * 6], "fails more often", "failed on 6 of 7 runs, pre on 0 of 6"),
         ([None] * 4, "fails on all seeds", "post failed on all of 4 runs"),

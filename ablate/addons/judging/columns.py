@@ -34,6 +34,7 @@ _MORE = {
     "map", "iou", "miou", "dice", "psnr", "ssim", "mcc", "elo", "r2", "winrate", "win", "precision", "recall",
     "throughput", "exact",
 }  # fmt: skip
+_SPREAD = {"std", "stdev", "sd", "stderr", "sem", "var", "variance"}
 _NAMES = re.compile(
     r"^(?P<before>.*?)[-_/. ,(]*(?:seed|(?<![a-z])s|rep|fold)[-_=: ]?(?P<seed>\d+)\)?(?P<after>.*)$", re.IGNORECASE
 )
@@ -136,7 +137,8 @@ class _Chooser:
         run = self._find("run", asked.run) if asked.run else guessed
         value = self._find("value", asked.value) if asked.value else self._guess_value([*used, run])
         if not arm and not asked.arm:
-            self._ask("arm", "no column says which arm a run is of")
+            names = f", or is one of the parts of the names in {NAME!r}, --names PATTERN" * (NAME in self.rows.columns)
+            self._ask("arm", f"no column says which arm a run is of{names}")
         maximize = self._find_direction(value) if value else None
         baseline = self._find_baseline(arm) if arm else None
         for name in {arm, value} & {*pair_by, *by}:
@@ -334,7 +336,7 @@ def _find_side(name: str) -> int | None:
     """Return -1 where less of a column is better, by its name, 1 where more is; None: it does not say."""
     words = {*re.split(r"[^a-z0-9]+", name.lower())}
     less, more = bool(words & _LESS), bool(words & _MORE)
-    return None if less == more else 1 if more else -1
+    return None if less == more or words & _SPREAD else 1 if more else -1
 
 
 def describe_settings(rows: Rows, columns: Columns) -> list[str]:
@@ -345,6 +347,8 @@ def describe_settings(rows: Rows, columns: Columns) -> list[str]:
     repeats, told, between, within = len({*arms}) < len(arms), [], [], []
     for name in names:
         values = [*map(str, rows.columns[name])]
+        if values == arms:  # such as run_name beside Name
+            continue
         if len({*zip(arms, values, strict=True)}) == len({*arms}):  # one in each arm
             if repeats and len({*values}) > 1:
                 between.append(name)

@@ -414,14 +414,14 @@ def assemble(rows: Rows, columns: Columns, results: Results, rules: Rules, looks
     told += _tell_plan(rules, counted, now, most)
     told += counted.tell(now, rules.effect) if counted else []
     limits = [*describe_settings(rows, columns), *_tell_limits(compared, rules, counted)]
-    notes = _note_equal(results, columns.baseline)
+    notes = _note_values(results, columns.baseline, columns.maximize)
     if counted and (problem := counted.write(now, rules.effect)):
         notes.append(problem)
     return Judgement(rows, columns, results, rules, compared, baselines, told, limits, notes)
 
 
-def _note_equal(results: Results, baseline: str) -> list[str]:
-    """Return notes on arms whose values do not depend on the seed, or are those of the baseline."""
+def _note_values(results: Results, baseline: str, maximize: bool) -> list[str]:
+    """Return notes on arms whose values do not depend on the seed, or are those of the baseline, and on values of 0."""
     alike, same = [], []
     for level, own in results.levels.items():
         values = {arm: {seed: o.value for seed, o in ended.items() if o.trained} for arm, ended in own.items()}
@@ -441,12 +441,24 @@ def _note_equal(results: Results, baseline: str) -> list[str]:
             f"The value is the same to the last digit on all runs of {join_words(alike)}: if they ignore their seed, "
             "they are one run, repeated, and no interval or p-value here means anything."
         )
+    if zeros := _count_zeros(results) if not maximize else 0:
+        notes.append(
+            f"The value of {count_noun(zeros, 'run')} is 0 to the last digit, far below all others: if it stands for a "
+            "run that gave no value, leave it empty, or write nan if the run diverged."
+        )
     if same:
         notes.append(
             f"On every seed the value is that of {baseline}, to the last digit, for {join_words(same)}: what sets them "
             "apart may not have reached the runs."
         )
     return notes
+
+
+def _count_zeros(results: Results) -> int:
+    """Return how many values are 0 while all others are alike, as some programs write for a run that crashed."""
+    values = [o.value for own in results.levels.values() for arm in own.values() for o in arm.values() if o.trained]
+    others = [value for value in values if value]
+    return len(values) - len(others) if others and 0 < max(others) < 2 * min(others) else 0
 
 
 def _name_comparison(arm: str, columns: Columns, level: str) -> str:
@@ -501,7 +513,10 @@ def _tell_read(rows: Rows, columns: Columns, results: Results) -> list[str]:
 
 def _tell_limits(compared: Mapping[str, Compared], rules: Rules, counted: Counted | None) -> list[str]:
     """Return what no table shows, in sentences."""
-    comparisons = count_noun(max((c.family for c in compared.values()), default=0), "comparison")
+    family = max((c.family for c in compared.values() if c.kind != "baseline"), default=0)
+    if not family:
+        return []
+    comparisons = count_noun(family, "comparison")
     made = {size for c in compared.values() if c.looks for size in c.looks.sizes}
     if told := [str(size) for size in rules.looks if size in made]:
         looks = f"Looks at these results besides those at {join_words(told)} seeds are not counted."

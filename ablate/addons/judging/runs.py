@@ -19,9 +19,10 @@ DIVERGED = ("diverged", "nan", "inf", "-inf")
 _STUCK = ("stuck",)
 _OPEN = ("running", "pending", "queued", "scheduled", "waiting", "starting", "created")
 _BROKEN = (
-    *("failed", "fail", "crashed", "error", "killed", "interrupted", "stopped", "canceled", "cancelled", "preempted"),
-    *("preempting", "timeout", "oom"),
+    *("failed", "fail", "crashed", "crash", "error", "killed", "interrupted", "stopped", "canceled", "cancelled"),
+    *("preempted", "preempting", "timeout", "oom", "aborted", "abort"),
 )
+_ENDED = ("", "finished", "complete", "completed", "success", "succeeded", "done", "ended", "ok", "trained")
 _NO_VALUE = ("", "none", "null")
 _MOST = 3  # rows that a message names
 
@@ -69,6 +70,8 @@ class _Reader:
         self.rows, self.columns, self.trivial = rows, columns, trivial
         self.problems: list[Problem] = []
         self.told: list[str] = []
+        self.unknown: dict[str, None] = {}
+        """Statuses of which it is not known what they mean."""
         self.paired = bool(columns.pair_by)
 
     def read(self) -> Results:
@@ -87,6 +90,14 @@ class _Reader:
             per_arm = Counter(f"{row.arm}{f' at {row.level}' if row.level else ''}" for row in lost)
             told = join_words(f"{count} of {arm}" for arm, count in per_arm.items())
             self.told.append(f"Left out, as no outcome: {told}: {why}.")
+        if not any(self.columns.baseline in arms for arms in ended.values()):
+            told = f"no run of {self.columns.baseline} is left to compare with. {' '.join(self.told)}"
+            raise ConfigError([Problem("baseline", told.strip())], self.rows.name)
+        if self.unknown:
+            self.told.append(
+                f"Runs whose {self.columns.status} is {join_words(map(repr, self.unknown))} are taken to have ended; "
+                f"if that is a failure, --status {self.columns.status}=WORD,..."
+            )
         runs = [own for arms in ended.values() for own in arms.values()]
         keys = sorted({key for own in runs for key, _ in own}, key=_order) if self.paired else []
         are_whole = all(len(key) == 1 and isinstance(key[0], int) for key in keys)
@@ -244,6 +255,8 @@ class _Reader:
             return f"the status is {status}; {hint}"
         if status in _STUCK:
             return Outcome("stuck", value)
+        if status not in _ENDED:
+            self.unknown[status] = None
         if value is None:
             return (
                 "there is no value. Some programs, such as pandas, write nothing for NaN: if a run diverged, write nan "

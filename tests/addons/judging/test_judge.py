@@ -92,6 +92,8 @@ def test_seeds_and_settings_that_do_nothing_are_noted():
         note(pre=PRE, post=[*PRE[:4], math.nan])
     )
     assert "to the last digit" not in note(pre=PRE, post=POST, mix=[*PRE[:4], 2.5])
+    assert "The value of 2 runs is 0 to the last digit, far below" in note(pre=PRE, post=[*POST[:3], 0.0, 0])
+    assert "to the last digit" not in note(pre=PRE, post=[*POST[:3], 0.01, 0])
 
 
 def test_the_last_column_is_explained():
@@ -115,6 +117,8 @@ def test_what_the_table_does_not_show_is_said():
         "Guessed: arm is the column 'arm'; seed is the column 'seed'; value is the column 'val_loss'; lower is better",
     ):
         assert part in text
+    same = judge({**TABLE, "run_name": TABLE["arm"], "norm": ["rms"] * 5 + ["layer"] * 5}, baseline="pre")
+    assert same.limits[0] == "Besides arm, the arms differ in norm: a difference may be due to that."
     mixed = judge({**TABLE, "lr": [1e-3, 2e-3] * 5}, baseline="pre")
     assert "Within an arm there are several values of lr" in " ".join(mixed.limits)
 
@@ -147,6 +151,8 @@ def test_runs_without_seeds_are_not_paired():
             None,
             "1 of post: the status is crashed; if it failed as training diverged",
         ),
+        ({"value": 0.0, "status": "crash"}, None, "1 of post: the status is crash; if it"),
+        ({"value": 2.2, "status": "discard"}, "trained", "Runs whose State is 'discard' are taken to have ended; if"),
         ({"value": 2.2, "status": "running"}, None, "1 of post: the status is running, so it has not ended"),
         ({"value": 2.2, "status": "pruned"}, None, "what is left flatters the arm"),
         ({"value": 2.2, "status": "finished"}, "trained", "5 rows"),
@@ -267,6 +273,13 @@ def test_seeds_that_the_baseline_lacks_are_in_no_difference_but_their_failures_c
         ({"arm": ["a", "b"], "seed": [1, 1], "x": [1.0, 2.0]}, {"baseline": "a"}, ["whether more of 'x' is better"]),
         ({"seed": [1, 2], "loss": [1.0, 2.0]}, {}, ["arm: no column says which arm a run is of"]),
         ({"arm": ["a", "b"], "val_loss": [1, 2], "test_loss": [1, 2]}, {"baseline": "a"}, ["several columns may have"]),
+        ({"arm": ["a", "b"], "std_acc": [1.0, 2.0]}, {"baseline": "a"}, ["whether more of 'std_acc' is better"]),
+        ({"run": ["a17", "b18"], "loss": [1.0, 2.0]}, {}, ["parts of the names in 'run', --names PATTERN"]),
+        (
+            {**TABLE, "seed": [None] * 5 + [*range(5)]},
+            {"baseline": "pre"},
+            ["baseline: no run of pre is left to compare with. 5 rows without seed were left out."],
+        ),
         (TABLE, {"baseline": "pre", "where": "arm=mix"}, ["no row has arm = mix. There is: pre, post."]),
         (TABLE, {"baseline": "pre", "names": "("}, ["names: is no regular expression"]),
         (TABLE, {"baseline": "pre", "unpaired": True, "seed": "seed"}, ["cannot be combined with --seed"]),
@@ -295,7 +308,20 @@ def test_few_seeds_are_no_verdict():
     found = judge(rows(pre=[2.0], post=[2.1]), baseline="pre")
     assert found.summary == "No verdict: it takes 3 seeds that both have."
     assert "No verdict yet: it requires 3 seeds." in found.verdict
-    assert "there is one arm" in judge(rows(pre=PRE)).summary
+    alone = judge(rows(pre=PRE))
+    assert "there is one arm" in alone.summary
+    assert not alone.limits  # no error covers no comparison
+    assert "0 pairs" not in judge(rows(pre=[2.0], post=[2.1]), baseline="pre", unpaired=True).to_markdown()
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 6])
+@pytest.mark.parametrize("unpaired", [False, True])
+def test_the_summary_says_that_few_seeds_rest_on_normal_values(n, unpaired):
+    few = judge(rows(pre=[*PRE, 2.13][:n], post=[*POST, 2.23][:n]), baseline="pre", unpaired=unpaired)
+    exact = stats.mannwhitneyu(range(n), range(n, 2 * n), method="exact") if unpaired else stats.binomtest(n, n)
+    assert few.verdicts == {"post": "worse"}
+    for text, words in (few.summary, " distributed normally: "), (few.verdict, "also assumes that"):
+        assert (words in text) == (exact.pvalue > 0.04)  # a fifth of the error is kept for seeds that come later
 
 
 CUT = "The last line of {} is cut, as of a log that is still written, and was left out."
