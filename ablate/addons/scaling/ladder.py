@@ -13,6 +13,7 @@ from ablate.config.errors import SweepError
 from ablate.config.formatting import join_words
 from ablate.reports.fairness import describe_sizes
 from ablate.sweeps.budgets import FLOPS, find_cost
+from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search_edges import describe_edges
 from ablate.verdict.comparison import FreshOutcomes
@@ -39,6 +40,8 @@ class Ladder:
     """Arm -> FLOPs of a training at each size; empty if they are not known."""
     speedups: dict[str, list[Interval | None]]
     """Arm -> its effective speed-up at each size; empty if the baseline has no curve against compute."""
+    claimed: dict[str, list[bool]]
+    """Arm -> whether the sweep of each size claims that it is better or worse than the baseline."""
     edges: list[str]
     """The arms that stand at an end of a searched range: sentences, each with the sizes that it holds for."""
 
@@ -76,7 +79,9 @@ def fit_ladder(
     losses = {arm: one.losses for arm, one in compared.arms.items()}
     speedups = find_speedups(computes, losses, compared.baseline) if computes else {}
     told = list(describe_sizes(ended))
-    return Ladder(name, sizes, trivial_losses, compared, target, taken, told, computes, speedups, edges)
+    alone = [compare_record(record) for record in ended.values()]
+    claimed = {arm: [arm in own and own[arm].kind.startswith(("better", "worse")) for own in alone] for arm in compared.pairs}
+    return Ladder(name, sizes, trivial_losses, compared, target, taken, told, computes, speedups, claimed, edges)
 
 
 def find_computes(records: Sequence[SweepRecord]) -> dict[str, list[float]]:

@@ -137,14 +137,19 @@ def state_findings(ladder: Ladder) -> list[str]:
 
 
 def _state_differences(ladder: Ladder, arm: str, pair: SizedPair) -> str:
-    """Return the sizes at which an arm is shown to have another loss than the baseline; empty if there are none."""
+    """Return the sizes at which an arm is shown to have another loss than the baseline, those that the sweep of the
+    size claims before the others; empty if there are none."""
     signs = [versus.difference.sign if versus.difference else 0 for versus in pair.measured]
-    shown = {
-        word: join_words(size.name for size, one in zip(ladder.sizes, signs, strict=True) if one == sign)
-        for word, sign in (("lower", -1), ("higher", 1))
-    }
-    parts = [f"{word} than that of {ladder.baseline} at {sizes}" for word, sizes in shown.items() if sizes]
-    return f"The loss of {arm} is {join_words(parts)}, each at its own settings." if parts else ""
+    told = []
+    for is_claimed, ending in ((True, "each at its own settings"), (False, "which the sweep of the size does not claim")):
+        known = list(zip(ladder.sizes, signs, ladder.claimed[arm], strict=True))
+        shown = {
+            word: join_words(size.name for size, one, claimed in known if (one, claimed) == (sign, is_claimed))
+            for word, sign in (("lower", -1), ("higher", 1))
+        }
+        parts = [f"{word} than that of {ladder.baseline} at {sizes}" for word, sizes in shown.items() if sizes]
+        told += [f"The loss of {arm} is {join_words(parts)}, {ending}."] if parts else []
+    return " ".join(told)
 
 
 def _state_trend(ladder: Ladder, arm: str, trend: Trend | None) -> str:
@@ -317,7 +322,8 @@ def _state_family(ladder: Ladder) -> str:
         count_noun(pairs, "trend"),
         *([f"{count_noun(tests, 'exact test')} of failures"] if tests else []),
     ]
-    return (
+    untried = "Trends are those of the chosen settings: no arm tries again before one is told. " if pairs else ""
+    return untried + (
         f"{count_noun(compared.family, 'comparison')} share an error of 5 %, every look counted: {join_words(parts)}. "
         "Predictions of the curves are not claims; each has a 95 % interval."
     )

@@ -279,7 +279,7 @@ class Spent(Config):
         else:
             told = f"{len(self.sweeps)} earlier sweeps of this storage {self.same} ({names})"
         return (
-            f"{told}. No seed is spent twice: the fresh seeds begin at {self.last + 1}. Each of these sweeps has an "
+            f"{told}. No seed is spent twice: the fresh seeds lie above {self.last}. Each of these sweeps has an "
             "error of 5 % of its own."
         )
 

@@ -149,7 +149,8 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     from ablate import tracking
 
     stored = {item.path for item in tracking.client().list_artifacts(made.mlflow["run_id"])}
-    assert stored == {"ladder.png", "ladder-differences.png", "ladder.json", "ladder.txt", "ladder.html"}
+    figures = {"ladder.png", "ladder-differences.png", "ladder-differences.svg"}
+    assert stored == {*figures, "ladder.json", "ladder.txt", "ladder.html"}
 
 
 def test_the_sizes_at_which_a_difference_is_shown_are_told(file):
@@ -158,6 +159,17 @@ def test_the_sizes_at_which_a_difference_is_shown_are_told(file):
     text = say(fit_ladder("toy-ladder", known, run(known, gaps.get)))
     assert text.startswith("The loss of post is lower than that of pre at 9m and higher than that of pre at s, each at")
     assert "The loss of post" not in say(fit_ladder("toy-ladder", known, run(known, lambda n: 0.0)))
+
+
+def test_what_the_sweep_of_a_size_does_not_claim_is_told_apart(file):
+    """Both arms stand at the lower end of their range, which is not extended."""
+    search = {"optimizer.lr": {"low": 1e-3, "high": 4e-3, "log": True, "num": 3}}
+    known = build_sizes(file(sizes=pick("s", "m", "9m"), search=search, challenge={"extend": 0}))
+    text = say(fit_ladder("toy-ladder", known, run(known, lambda n: -0.1)))
+    assert text.startswith(
+        "The loss of post is lower than that of pre at s, m and 9m, which the sweep of the size does not claim."
+    )
+    assert "each at its own settings" not in text
 
 
 def test_three_sizes_are_not_extrapolated(file):
