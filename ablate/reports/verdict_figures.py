@@ -120,7 +120,7 @@ def draw_arms(shown: Shown, compared: Mapping[str, Compared]) -> Figure | None:
     ]
     caption = (
         f"{shown.objective} on {shown.seeds}: small marks are {shown.noun}s that trained, large marks their mean with "
-        "its 95 % interval."
+        "its 95 % interval, widened for every look."
     )
     if with_differences:
         caption += _caption_differences(shown, compared)

@@ -105,9 +105,9 @@ class Pairing:
 
 
 def pair_outcomes(arm: Mapping[int, Outcome], other: Mapping[int, Outcome], looks: Looks | None) -> Pairing:
-    """Return `arm` and `other` (seed -> outcome, in the order of the seeds) on the seeds that both have. Seeds after
-    the last look are included at the next look."""
-    return pair_weighted({"other": -1.0, "arm": 1.0}, {"other": other, "arm": arm}, looks)
+    """Return `arm` and `other` (seed -> outcome, in the order of the looks) on the seeds that both have, in the order
+    of the arm's. Seeds after the last look are included at the next look."""
+    return pair_weighted({"arm": 1.0, "other": -1.0}, {"arm": arm, "other": other}, looks)
 
 
 def pair_weighted(

@@ -24,12 +24,20 @@ class Looks:
     """Seeds at each look so far, ascending."""
     planned: int
     """Seeds at the last planned look, as planned at the first look."""
+    before: tuple[int, ...] = ()
+    """Seeds at earlier looks, in their order, at values that have changed since, other than by further seeds. The law
+    of a test from them to these looks is not known, so each has a share of its own: a bound of the union."""
 
     def __post_init__(self) -> None:
         if not self.sizes or self.sizes[0] < 1 or any(b <= a for a, b in pairwise(self.sizes)):
             raise ValueError(f"looks at {self.sizes} seeds: the numbers must ascend from 1 or more")
-        if self.planned < 1:
-            raise ValueError(f"{self.planned} seeds were planned: must be 1 or more")
+        if min(self.planned, *self.before, 1) < 1:
+            raise ValueError(f"{self.planned} seeds were planned, {self.before} looked at before: must be 1 or more")
+
+    @property
+    def taken(self) -> tuple[int, ...]:
+        """Seeds at all looks, in their order."""
+        return *self.before, *self.sizes
 
     def add(self, size: int) -> Looks:
         """Return these looks with one more at `size` seeds; unchanged if there are no more seeds than at the last
@@ -37,18 +45,22 @@ class Looks:
         return self if size <= self.sizes[-1] else replace(self, sizes=(*self.sizes, size))
 
     def share_spent(self) -> tuple[float, ...]:
-        """Return the share of the error that is spent up to each look: Lan and DeMets' Pocock-type spending function,
-        times 0.8, up to the plan; 1 - 0.2 / 2^j at the j-th look beyond it."""
-        return _share_spent(self.sizes, self.planned)
+        """Return the share of the error that is spent up to each look, after that of the looks before: Lan and DeMets'
+        Pocock-type spending function, times 0.8, up to the plan, and of the other 0.2 half of the rest at each look
+        beyond it or without more seeds than before."""
+        shares = _share_spent(self.taken, self.planned)
+        spent = shares[len(self.before) - 1] if self.before else 0.0
+        return tuple(share - spent for share in shares[len(self.before) :])
 
 
 @lru_cache(maxsize=4096)
 def _share_spent(sizes: tuple[int, ...], planned: int) -> tuple[float, ...]:
-    shares, beyond = [], 0
+    shares, beyond, most = [], 0, 0
     for size in sizes:
-        beyond += size > planned
-        within = PLANNED_SHARE * math.log1p((math.e - 1) * min(size / planned, 1))
-        shares.append(1 - (1 - PLANNED_SHARE) / 2**beyond if beyond else within)
+        beyond += size > planned or size <= most
+        most = max(most, size)
+        within = PLANNED_SHARE * math.log1p((math.e - 1) * min(most / planned, 1))
+        shares.append(1 - (1 - PLANNED_SHARE) / 2**beyond - (PLANNED_SHARE - within) if beyond else within)
     return tuple(shares)
 
 

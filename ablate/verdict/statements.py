@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ablate.config.formatting import UNBOUNDED, count_decimals, count_noun, format_uncertain, join_words
 from ablate.verdict.comparison import Challenge, Claim, Compared, Versus
 from ablate.verdict.effects import CLAIMS, Effect, EffectKind
 from ablate.verdict.failures import FailureShare
 from ablate.verdict.intervals import Estimate
+from ablate.verdict.looks import Looks
 from ablate.verdict.sequential import LEAST
 from ablate.verdict.unpaired import Apart, describe_unpaired
 
@@ -102,7 +103,7 @@ def state_verdict(
         return f"{alone} There is only one arm, so there is no comparison." if len(compared) == 1 else alone
     better = 1 if maximize else -1
     sentences = [_ArmWording(arm, c, against[arm], unit, better, bounds).state() for arm, c in others.items()]
-    sentences += state_basis(others.values(), planned)
+    sentences += state_basis(others, planned)
     if shared_start:
         sentences.append(f"All seeds share one {shared_start}, so the intervals do not include its variance.")
     return f"On {seeds}, {where}: " + " ".join(sentences)
@@ -118,27 +119,36 @@ def _state_alone(arm: str, c: Compared, bounds: tuple[float, float]) -> str:
     return f"{text}; when it trains: {format_estimate(c.estimate, bounds=bounds)} ({count_noun(c.estimate.n, 'seed')})."
 
 
-def state_basis(compared: Iterable[Claim], with_plan: bool = True) -> list[str]:
+def state_basis(compared: Mapping[str, Claim], with_plan: bool = True) -> list[str]:
     """Return the sentences about error control, where anything was tested. `with_plan`: tell the plan beside the
     looks."""
-    tested = [c for c in compared if c.versus and min(c.versus.seeds, c.versus.other_seeds) >= LEAST and c.looks]
+    names: dict[tuple[Looks, int], list[str]] = {}  # the looks, and the seeds that are left -> what was looked at
+    tested = []
+    for name, c in compared.items():
+        if c.looks and c.versus and min(c.versus.seeds, c.versus.other_seeds) >= LEAST:
+            left = min(max(c.versus.seeds, c.versus.other_seeds), c.looks.sizes[-1])
+            names.setdefault((c.looks, left), []).append(name)
+            tested.append(c)
     if not tested:
         return []
-    plans = {
-        (c.looks.sizes, c.looks.planned, min(max(c.versus.seeds, c.versus.other_seeds), c.looks.sizes[-1]))
-        for c in tested
-        if c.looks and c.versus
-    }
     told, noun = [], next(c.versus.noun for c in tested if c.versus)
-    for sizes, planned, left in sorted(plans):
-        plan = ", as planned" if sizes == (planned,) else f" ({planned} were planned)"
-        if left < sizes[-1]:  # seeds were deleted
-            plan = f", of which {left} are left ({planned} were planned)"
-        plan = plan if with_plan else plan.partition(" (")[0].removesuffix(", as planned")
-        told.append(f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} {noun}s{plan}")
-    basis = [
-        f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {join_words(told)}."
-    ]
+    groups = sorted(names.items(), key=lambda group: len(group[1]))
+    for (looks, left), own in groups:
+        counted, sizes = count_noun(len(looks.taken), "look"), f"{join_words(map(str, looks.taken))} {noun}s"
+        plan = "as planned" if looks.taken == (looks.planned,) else f"{looks.planned} were planned"
+        if left < looks.sizes[-1]:  # seeds were deleted
+            sizes, plan = f"{sizes}, of which {left} are left", f"{looks.planned} were planned"
+        plan = plan if with_plan else ""
+        if len(groups) > 1:
+            rest = len(own) > 1 and own is groups[-1][1] and len(tested) == len(compared)
+            told.append(
+                f"{'all others' if rest else join_words(own)} on {sizes} ({', '.join(filter(None, (counted, plan)))})"
+            )
+        else:
+            told.append(
+                f"{counted} at {sizes}" + (f", {plan}" if plan == "as planned" else f" ({plan})" if plan else "")
+            )
+    basis = [f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {'; '.join(told)}."]
     claimed = [c.versus for c in tested if c.kind in ON_AVERAGE and c.versus]
     if apart := [c.versus for c in tested if isinstance(c.versus, Apart)]:
         basis.append(describe_unpaired(apart))
@@ -403,7 +413,7 @@ def state_effects(
         for effect in interacting
     ]
     head = f"On fresh seeds, {where}, an effect being the mean over the components that it does not name: "
-    return head + " ".join([*sentences, *state_basis(effects.values())])
+    return head + " ".join([*sentences, *state_basis(effects)])
 
 
 def summarise_effects(effects: Mapping[str, Effect], unit: str) -> str:

@@ -109,7 +109,7 @@ def describe_typical(
     above, below = (sum(1 for d in differences if sign * d > 0) for sign in (1, -1))
     untied = [sum(1 for d in differences[:count] if d) for count in pairs]
     level, level_of_all = (sign_levels(looks, SIGN_SHARE * alpha, counts)[-1] for counts in (untied, pairs))
-    alone = alpha >= ALPHA and len(looks.sizes) == 1
+    alone = alpha >= ALPHA and len(looks.taken) == 1
     agrees_at = AGREES_ALONE if alone else AGREES
     if n <= FEW:
         agrees_at = smallest_p(n) if looks.sizes[-1] >= looks.planned else 0.0

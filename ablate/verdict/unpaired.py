@@ -144,7 +144,7 @@ class Samples:
         sizes = len(self.arm), len(self.other)
         some = failed + other_failed
         few = min(len(ours), len(others)) < LEAST
-        alone = alpha >= ALPHA and self.looks is not None and len(self.looks.sizes) == 1
+        alone = alpha >= ALPHA and self.looks is not None and len(self.looks.taken) == 1
         return Apart(
             sizes[0],
             failed,

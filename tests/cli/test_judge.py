@@ -43,7 +43,8 @@ def test_without_a_file_for_looks(table, capsys):
 
 def test_a_plan_is_no_look(table, capsys):
     assert main(["judge", "runs.csv", "--baseline", "pre", "--plan", "--effect", "0.02"]) == 0
-    assert "seeds of each arm find a difference of 0.02 val_loss" in " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().out.split())
+    assert "seeds of each arm that train find a difference of 0.02 val_loss" in told
     assert main(["judge", "runs.csv", "--baseline", "pre", "--plan", "--effect", "0.02", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["comparisons"][0]["arm"] == "post"
     assert not (table / "runs.csv.looks.json").exists()

@@ -3,7 +3,9 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from ablate.verdict.looks import Looks, nominal_levels, plan_looks, sign_levels
 
@@ -25,7 +27,33 @@ def test_a_look_at_no_new_seed_is_no_look():
     assert plan_looks(5, 5) == Looks((5,), 5)
 
 
-@pytest.mark.parametrize("arguments", [((), 5), ((3, 3), 5), ((5, 3), 5), ((0, 3), 5), ((3,), 0)])
+@pytest.mark.parametrize("taken", [(5, 5, 5), (4, 5, 4, 8), (5, 3, 9), (2, 2, 8, 8)])
+def test_looks_at_changed_values_have_shares_of_their_own(taken):
+    """Together they never spend all, and what an earlier look spent stays as it was."""
+    looks = [Looks((size,), 8, taken[:i]) for i, size in enumerate(taken)]
+    spent = [look.share_spent()[-1] for look in looks]
+    assert all(share > 0 for share in spent)
+    assert sum(spent) < 1
+    assert looks[-1].taken == taken
+    half = Looks((5,), 5, (5,)).share_spent()
+    assert half == pytest.approx((0.1,))
+    assert Looks((5, 6), 5, (5,)).share_spent() == pytest.approx((0.1, 0.15))
+
+
+def test_the_error_where_a_look_leaves_out_the_worst_pair():
+    """Simulated: a look at five pairs, one without the pair that is farthest from the others, one with it again."""
+    x = np.random.default_rng(0).standard_normal((40_000, 5))
+    worst = x.mean(1) > 0
+    kept = np.where(worst[:, None], np.sort(x)[:, 1:], np.sort(x)[:, :-1])
+    five, four = (
+        nominal_levels(looks, 0.05, (n,))[-1] for looks, n in ((Looks((5,), 5), 5), (Looks((5,), 5, (5,)), 4))
+    )
+    found = (stats.ttest_1samp(x, 0, axis=1).pvalue < five) | (stats.ttest_1samp(kept, 0, axis=1).pvalue < four)
+    assert (five, four) == (pytest.approx(0.04, rel=1e-3), pytest.approx(0.005, rel=1e-2))
+    assert five < found.mean() < five + four + 0.003
+
+
+@pytest.mark.parametrize("arguments", [((), 5), ((3, 3), 5), ((5, 3), 5), ((0, 3), 5), ((3,), 0), ((3,), 3, (0,))])
 def test_looks_ascend(arguments):
     with pytest.raises(ValueError, match="1 or more"):
         Looks(*arguments)

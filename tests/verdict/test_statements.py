@@ -125,6 +125,16 @@ def test_what_it_rests_on():
     )
     text = state(seeds(1.9, looks=Looks((3, 4, 5), 12)), flat())
     assert "covers 1 comparison and every look: 3 looks at 3, 4 and 5 seeds (12 were planned)." in text
+    arms = {"pre": flat(), "post": seeds(1.9, 4), "mix": seeds(1.9), "deep": seeds(1.9, looks=Looks((3, 5), 5))}
+    text = state_verdict(compare(arms, "pre", planned=5), "pre", unit="nats")
+    told = "post on 4 seeds (1 look, as planned); mix on 5 seeds (1 look, as planned); deep on 3 and 5 seeds (2 looks, "
+    assert f"covers 3 comparisons and every look: {told}5 were planned). " in text
+    arms["deep"] = seeds(1.9)
+    text = state_verdict(compare(arms, "pre", planned=5), "pre", unit="nats", planned=False)
+    assert "every look: post on 4 seeds (1 look); all others on 5 seeds (1 look). " in text
+    arms["few"] = seeds(1.9, 2)  # which nothing is tested of
+    text = state_verdict(compare(arms, "pre", planned=5), "pre", unit="nats", planned=False)
+    assert "every look: post on 4 seeds (1 look); mix and deep on 5 seeds (1 look). " in text
     text = state(seeds(1.9), flat(), shared_start="stage-1 model")
     assert text.endswith("share one stage-1 model, so the intervals do not include its variance.")
     assert "comparison" not in state(seeds(1.9, 2), flat(2))

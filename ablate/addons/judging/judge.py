@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.addons.judging import files
 from ablate.addons.judging.columns import Asked, Columns, choose_columns, describe_settings
-from ablate.addons.judging.looks_file import Counted, sum_values
+from ablate.addons.judging.looks_file import Counted, Look, add_looks, split_looks, sum_values
 from ablate.addons.judging.rows import Rows, read_frame
 from ablate.addons.judging.runs import Results, collect_results
 from ablate.config.errors import ConfigError, Problem
@@ -139,9 +139,9 @@ class Judgement:
             if self.rules.trivial
             else "A run fails when it diverged: its value is NaN or infinite, or its status says so. Whether a run "
             "that ended has learned is unknown without the trivial loss (--trivial).",
-            f"The mean of an arm is over its {self._noun}s that trained, with its 95 % interval; failed: with the "
-            "exact 95 % interval of the share that fails. A difference has an interval with a joint error of 5 % over "
-            "all comparisons and looks.",
+            f"The mean of an arm is over its {self._noun}s that trained, with its 95 % interval, widened for every "
+            "look; failed: with the exact 95 % interval of the share that fails. A difference has an interval with a "
+            "joint error of 5 % over all comparisons and looks.",
             explained,
         ]
         if self.rules.effect is None:
@@ -370,7 +370,7 @@ def assemble(rows: Rows, columns: Columns, results: Results, rules: Rules, looks
     counted = Counted.read(looks_file) if looks_file else None
     arms: dict[str, FreshOutcomes] = {}
     baselines: dict[str, str] = {}
-    now: dict[str, tuple[Looks, str]] = {}
+    now: dict[str, tuple[Looks, list[Look]]] = {}
     unmatched: list[str] = []
     for level, own in results.levels.items():
         base = own.get(columns.baseline, {})
@@ -383,11 +383,12 @@ def assemble(rows: Rows, columns: Columns, results: Results, rules: Rules, looks
                 unmatched.append(f"{len(rest)} of {name}")
             counts = (len(common),) if results.paired else (len(outcomes), len(base))
             comparison = _name_comparison(arm, columns, level)
-            earlier = counted.find(comparison) if counted else None
-            looks = _find_looks(max(counts), rules, earlier)
-            if arm != columns.baseline and looks and min(counts) >= LEAST:
-                values = [[(seed, one.value) for seed, one in own.items()] for own in (outcomes, base)]
-                now[comparison] = looks, sum_values(values)
+            looks = None
+            if max(counts):
+                known = counted.find(comparison) if counted else (0, [])
+                looks, taken, common = _find_looks((outcomes, base), results, rules, known)
+                if arm != columns.baseline and min(counts) >= LEAST:
+                    now[comparison] = looks, taken
             arms[name] = FreshOutcomes({seed: outcomes[seed] for seed in [*common, *rest]}, looks=looks)
     most = max((len(one.outcomes) for one in arms.values()), default=0)
     compared = compare(
@@ -467,13 +468,24 @@ def _name_comparison(arm: str, columns: Columns, level: str) -> str:
     return f"{arm} against {columns.baseline} by {columns.value}{where}{rows}"
 
 
-def _find_looks(n: int, rules: Rules, earlier: Looks | None) -> Looks | None:
-    """Return the looks at a comparison of `n` seeds, this one included. The plan is that of the first look."""
-    if not n:
-        return None
-    sizes = {n, *(size for size in rules.looks if size < n), *(earlier.sizes if earlier else ())}
-    planned = earlier.planned if earlier else rules.planned or max(rules.looks, default=0)
-    return Looks(tuple(sorted(sizes)), planned or min(sizes))
+def _find_looks(
+    both: Sequence[Mapping[int, Outcome]], results: Results, rules: Rules, known: tuple[int, Sequence[Look]]
+) -> tuple[Looks, list[Look], list[int]]:
+    """Return the looks at an arm and its baseline up to this one, all that are known, and the seeds that both have, in
+    the order in which they were looked at. `known`: the plan, that of the first look, and the earlier looks."""
+    ours, others = both
+    common = [seed for seed in ours if seed in others] if results.paired else [*ours]
+    runs: list[Any] = [(results.seeds[seed], ours[seed], others[seed]) for seed in common if results.paired]
+    sums = sum_values(runs or ((side, one) for side, own in enumerate(both) for one in own.values()))
+    now = Look(len(common) if results.paired else max(map(len, both)), " ".join(sorted(sums)))
+    taken = add_looks(known[1], now, (size for size in rules.looks if size < now.seeds))
+    before, since = split_looks(taken, now)
+    planned = known[0] or rules.planned or max(rules.looks, default=0) or taken[0].seeds
+    looks = Looks(tuple(look.seeds for look in since), planned, tuple(look.seeds for look in before))
+    if not results.paired:
+        return looks, taken, common
+    first = {one: i for i, look in reversed([*enumerate(since)]) for one in look.values.split()}
+    return looks, taken, [seed for _, seed in sorted(zip((first[one] for one in sums), common, strict=True))]
 
 
 def _tell_plan(rules: Rules, counted: Counted | None, now: Mapping[str, Any], most: int) -> list[str]:
@@ -483,7 +495,7 @@ def _tell_plan(rules: Rules, counted: Counted | None, now: Mapping[str, Any], mo
             f"--looks names {join_words(map(str, ahead))} seeds, and no arm has more than {most}: that is taken as "
             "planned, and not as a look. If seeds were taken away after a look, the error may be above 5 %."
         ]
-    known = {earlier.planned for name in now if counted and (earlier := counted.find(name))}
+    known = {planned for name in now if counted and (planned := counted.find(name)[0])}
     if rules.planned and known - {rules.planned}:
         seeds = join_words(map(str, sorted(known)))
         return [f"{rules.planned} seeds are planned now, and {seeds} were at the first look, which is what counts."]
@@ -517,7 +529,7 @@ def _tell_limits(compared: Mapping[str, Compared], rules: Rules, counted: Counte
     if not family:
         return []
     comparisons = count_noun(family, "comparison")
-    made = {size for c in compared.values() if c.looks for size in c.looks.sizes}
+    made = {size for c in compared.values() if c.looks for size in c.looks.taken}
     if told := [str(size) for size in rules.looks if size in made]:
         looks = f"Looks at these results besides those at {join_words(told)} seeds are not counted."
     elif counted:
@@ -576,8 +588,8 @@ def plan(rows: Rows, columns: Columns, results: Results, effect: float) -> Docum
     )
     sharing = "one comparison" if family == 1 else f"{family} comparisons that share 5 %"
     sentences = [
-        f"{head.capitalize()} of each arm that find a true mean difference of {effect:g} {unit} with a power of "
-        f"{100 * POWER:.0f} %, at one look, for {sharing}.",
+        f"{head.capitalize()} of each arm that train, as many as find a true mean difference of {effect:g} {unit} with "
+        f"a power of {100 * POWER:.0f} %, at one look, for {sharing}.",
         "If unlucky: if the true spread is at the upper end of its one-sided 80 % interval; a spread over few seeds is "
         "itself uncertain.",
         "Failures are not in this: a seed on which either fails is in no difference.",
@@ -592,8 +604,8 @@ def plan(rows: Rows, columns: Columns, results: Results, effect: float) -> Docum
         return Document(title, statements=sentences[-1:] if equal else [unknown])
     summary = f"Some comparisons take more than 10,000 {head}, by the spread in {rows.name}."
     if None not in counts:
-        most = max(filter(None, counts))
-        summary = f"{most} {head} of each arm find a difference of {effect:g} {unit}, by the spread in {rows.name}."
+        found = f"{max(filter(None, counts))} {head} of each arm that train find a difference of {effect:g} {unit}"
+        summary = f"{found}, by the spread in {rows.name}."
     return Document(title, summary=summary, answers=[Section("", table, sentences)])
 
 

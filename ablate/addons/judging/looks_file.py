@@ -6,8 +6,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,46 @@ _ABOUT = (
 )
 
 
+@dataclass(frozen=True)
+class Look:
+    """A look at a comparison."""
+
+    seeds: int
+    values: str
+    """A short sum of each pair of runs, in any order, which tells whether it has changed."""
+    day: str = field(default_factory=lambda: date.today().isoformat(), compare=False)
+
+    def adds_to(self, other: Look) -> bool:
+        """Whether this is a look at the values of `other` and at further seeds."""
+        return self.seeds > other.seeds and {*other.values.split()} <= {*self.values.split()}
+
+
+def add_looks(earlier: Sequence[Look], now: Look, told: Iterable[int]) -> list[Look]:
+    """Return the looks in their order: the earlier ones, those at as many seeds as is `told`, and this one, unless
+    there was one at the same values."""
+    looks = [*earlier, now] if now not in earlier else [*earlier]
+    for size in sorted({*told} - {look.seeds for look in looks}):
+        place = next((i for i, look in enumerate(looks) if look.seeds > size), None)
+        if place is not None:
+            looks.insert(place, Look(size, looks[place - 1].values if place else ""))
+    return looks
+
+
+def split_looks(looks: Sequence[Look], now: Look) -> tuple[Sequence[Look], Sequence[Look]]:
+    """Return the looks before this one at values that have changed since, and the others up to this one, each of which
+    adds seeds to the one before."""
+    looks = looks[: looks.index(now) + 1]
+    since = max((i for i in range(1, len(looks)) if not looks[i].adds_to(looks[i - 1])), default=0)
+    return looks[:since], looks[since:]
+
+
 @dataclass
 class Counted:
     """The looks that the file of a table has."""
 
     file: Path
     comparisons: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Comparison in words -> planned: seeds; looks: each with its day, its seeds and a sum of its values."""
+    """Comparison in words -> planned: seeds; looks: each with its day, its seeds and sums of its values."""
 
     @classmethod
     def read(cls, file: Path) -> Counted:
@@ -38,7 +72,8 @@ class Counted:
             content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
             comparisons = content.get("comparisons", {})
             for one in comparisons.values():
-                Looks(tuple(look["seeds"] for look in one["looks"]), one["planned"])
+                Looks((1,), one["planned"], tuple(Look(**look).seeds for look in one["looks"]))
+                " ".join(look["values"] for look in one["looks"])
         except OSError as error:
             raise DataError(f"{file} cannot be read: {explain(error)}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -48,27 +83,22 @@ class Counted:
             ) from None
         return cls(file, comparisons)
 
-    def find(self, comparison: str) -> Looks | None:
-        """Return the earlier looks at a comparison; None: there are none."""
-        known = self.comparisons.get(comparison)
-        return Looks(tuple(look["seeds"] for look in known["looks"]), known["planned"]) if known else None
+    def find(self, comparison: str) -> tuple[int, list[Look]]:
+        """Return the seeds that were planned at the first look at a comparison, 0 if there was none, and all looks."""
+        known = self.comparisons.get(comparison, {"planned": 0, "looks": []})
+        return known["planned"], [Look(**look) for look in known["looks"]]
 
-    def tell(self, now: Mapping[str, tuple[Looks, str]], effect: float | None) -> list[str]:
-        """Return what is counted, in sentences. `now`: comparison -> its looks, and the sum of its values."""
+    def tell(self, now: Mapping[str, tuple[Looks, Sequence[Look]]], effect: float | None) -> list[str]:
+        """Return what is counted, in sentences. `now`: comparison -> its looks up to this one, and all in the file."""
         told = []
         known = {name: self.comparisons[name] for name in now if name in self.comparisons}
-        days = {(look["seeds"], look["day"]) for one in known.values() for look in one["looks"]}
-        last = max((looks.sizes[-1] for looks, _ in now.values()), default=0)
-        if earlier := [f"{seeds} seeds ({day})" for seeds, day in sorted(days) if seeds != last]:
+        days = {(look.seeds, look.day) for looks, own in now.values() for look in own[: len(looks.taken) - 1]}
+        if earlier := [f"{seeds} seeds ({day})" for seeds, day in sorted(days)]:
             told.append(f"Earlier looks, counted in {self.file.name}: at {join_words(earlier)}.")
-        if changed := [
-            name
-            for name, one in known.items()
-            if one["looks"][-1]["values"] != now[name][1] and one["looks"][-1]["seeds"] >= now[name][0].sizes[-1]
-        ]:
+        if changed := [name for name, (looks, _) in now.items() if looks.before]:
             told.append(
-                f"Since the last look the values of {join_first(changed, 3)} have changed, without a further seed: if "
-                "some runs took the place of others, those were looked at too, and are not counted."
+                f"Since an earlier look the values of {join_first(changed, 3)} have changed, other than by further "
+                "seeds: that look counts too, and the one at the changed values has a share of the error of its own."
             )
         if before := {one.get("effect") for one in known.values()} - {effect}:
             names = join_words("none" if value is None else f"{value:g}" for value in sorted(before, key=str))
@@ -87,15 +117,12 @@ class Counted:
         """Return the number of comparisons that were made before, and are not among those of `now`."""
         return sum(name not in now for name in self.comparisons)
 
-    def write(self, now: Mapping[str, tuple[Looks, str]], effect: float | None) -> str:
-        """Add the looks of `now`, and return '', or why they could not be written."""
+    def write(self, now: Mapping[str, tuple[Looks, Sequence[Look]]], effect: float | None) -> str:
+        """Write the looks of `now`, and return '', or why they could not be written."""
         before = json.dumps(self.comparisons)
-        for name, (looks, values) in now.items():
-            one = self.comparisons.setdefault(name, {"planned": looks.planned, "effect": effect, "looks": []})
-            known = [look["seeds"] for look in one["looks"]]
-            day = date.today().isoformat()
-            added = [{"day": day, "seeds": size, "values": values} for size in looks.sizes if size not in known]
-            one["looks"] = sorted([*one["looks"], *added], key=lambda look: look["seeds"])
+        for name, (looks, own) in now.items():
+            one = self.comparisons.setdefault(name, {"planned": looks.planned, "effect": effect})
+            one["looks"] = [asdict(look) for look in own]
         if json.dumps(self.comparisons) == before:
             return ""
         part = self.file.with_name(f"{self.file.name}.{os.getpid()}.part")
@@ -109,6 +136,11 @@ class Counted:
         return ""
 
 
-def sum_values(values: Any) -> str:
-    """Return a short sum of the values of a comparison, which tells whether they have changed."""
-    return hashlib.sha256(repr(values).encode()).hexdigest()[:12]
+def sum_values(runs: Iterable[Any]) -> list[str]:
+    """Return a short sum of each of `runs`, which tells whether it has changed; equal ones are numbered."""
+    seen = Counter[str]()
+    sums = []
+    for text in map(repr, runs):
+        seen[text] += 1
+        sums.append(hashlib.sha256(f"{text} {seen[text]}".encode()).hexdigest()[:8])
+    return sums

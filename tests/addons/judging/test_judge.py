@@ -387,6 +387,17 @@ def test_several_files_are_runs(tmp_path):
     assert "the names in 'file', such as 'post-seed0'" in told(found)
 
 
+@pytest.mark.parametrize("unpaired", [False, True])
+def test_the_interval_of_a_mean_is_said_to_be_widened(unpaired):
+    """At one look as planned it is one of 96 %, since a fifth of the error is kept for further looks."""
+    found = judge(TABLE, baseline="pre", unpaired=unpaired)
+    mean = found.compared["post"].estimate
+    sd = np.std(POST, ddof=1) / math.sqrt(len(POST))
+    assert mean.half_width == pytest.approx(stats.t.ppf(0.98, len(POST) - 1) * sd, rel=1e-3)
+    assert "95 % interval, widened for every look; failed" in found.to_markdown()
+    assert "95 % interval, widened for every look" in found.drawing.caption
+
+
 def test_seeds_for_an_effect():
     """By the formula of the normal approximation, which the t-test of few seeds exceeds by one or two."""
     rows_of, columns, results = read_results(TABLE, Asked(baseline="pre"))
@@ -397,7 +408,7 @@ def test_seeds_for_an_effect():
     normal = ((stats.norm.ppf(1 - 0.02) + stats.norm.ppf(0.8)) * sd / 0.01) ** 2
     assert math.ceil(normal) <= int(row["seeds for 0.01"]) <= normal + 4
     assert int(row["if unlucky"]) > int(row["seeds for 0.01"])
-    assert document.summary.startswith(f"{row['seeds for 0.01']} seeds of each arm find a difference of 0.01 val_loss")
+    assert document.summary.startswith(f"{row['seeds for 0.01']} seeds of each arm that train find ")
     alone = plan(*read_results(rows(pre=PRE), Asked()), 0.01).answers[0]
     assert alone.table.columns[2].values == [pytest.approx(math.sqrt(2) * np.std(PRE, ddof=1))]
     assert "There is one arm" in " ".join(alone.sentences)

@@ -1,6 +1,7 @@
 """The file that counts the looks at a table."""
 
 import json
+import math
 
 import pytest
 
@@ -68,10 +69,54 @@ def test_other_comparisons_of_the_table_share_the_error(look):
 
 def test_changed_values_and_effects_are_said(look):
     look(5, effect=0.01)
-    assert "the values of post against pre by val_loss have changed, without a further seed" in told(
-        look(5, [2.0] * 5, effect=0.01)
-    )
+    found = look(5, [*POST[:4], 2.17], effect=0.01)
+    assert "the values of post against pre by val_loss have changed, other than by further seeds" in told(found)
+    assert "2 looks at 5 and 5 seeds" in found.verdict
     assert "The difference that matters was 0.01 at the first look and is 0.05 now" in told(look(5, effect=0.05))
+
+
+@pytest.mark.parametrize("unpaired", [False, True])
+@pytest.mark.parametrize("planned", [None, 5, 8])
+@pytest.mark.parametrize("status", ["state=crashed", "state"])
+def test_values_that_turn_into_failures_and_back(tmp_path, status, planned, unpaired):
+    """The first look is at a table in which a crash is no failure, or at one without a status."""
+    table = {
+        "arm": ["pre"] * 5 + ["post"] * 5, "seed": [*range(5)] * 2, "val_loss": PRE[:5] + POST[:5],
+        "state": [*["finished"] * 8, "crashed" if "=" in status else "diverged", "finished"],
+    }  # fmt: skip
+    plain = table if "=" in status else {key: own for key, own in table.items() if key != "state"}
+    given = {"baseline": "pre", "looks_file": tmp_path / "looks.json", "planned": planned, "unpaired": unpaired}
+    levels, looks = [], []
+    for own in ({}, {"status": status}, {}, {"status": status}):
+        found = judge(table if own else plain, **given, **own).compared["post"]
+        levels.append(found.versus.level * found.family / 0.05)
+        looks.append(found.looks)
+    assert (levels[2:], looks[2:]) == (levels[:2], looks[:2])  # the same values have the same level again
+    spent = [one.share_spent()[-1] for one in looks[:2]]
+    assert 0 < sum(spent if looks[1].before else spent[1:]) < 1  # of nested looks the last has what all spent
+    assert len(looks[1].taken) == 2
+
+
+def test_seeds_that_are_added_between_others_come_after_them(tmp_path):
+    """A run that failed, of a seed before the others: 4 pairs were looked at first, and not 3."""
+    table = {"arm": ["pre"] * 5 + ["post"] * 5, "seed": [*range(5)] * 2, "val_loss": PRE[:5] + POST[:5]}
+    first = {key: [*own[:6], *own[7:]] for key, own in table.items()}
+    given = {"baseline": "pre", "looks_file": tmp_path / "looks.json"}
+    assert judge(first, **given).compared["post"].looks == Looks((4,), 4)
+    table["val_loss"][6] = math.nan
+    found = judge(table, **given).compared["post"]
+    assert found.looks == Looks((4, 5), 4)
+    # the same four differences: no pair is new, so all that is spent up to the second look is its level
+    assert found.versus.level == pytest.approx(0.9 * 0.05, rel=1e-3)
+
+
+def test_seeds_that_are_taken_away(look):
+    look(6)
+    found = look(4).compared["post"]
+    assert found.looks == Looks((4,), 6, (6,))
+    assert found.versus.level == pytest.approx(0.1 * 0.05, rel=1e-2)
+    assert look(6).compared["post"].looks == Looks((6,), 6)
+    assert look(5).compared["post"].looks == Looks((4, 5), 6, (6,))
 
 
 def test_looks_that_are_told(look):
