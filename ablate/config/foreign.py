@@ -76,7 +76,8 @@ FOREIGN: dict[str, Ours] = {
     **dict.fromkeys(("norm=preln", "norm=prenorm", "norm=pre_norm", "norm=pre-ln"), Ours("norm=pre")),
     **dict.fromkeys(("norm=postln", "norm=postnorm", "norm=post_norm", "norm=post-ln"), Ours("norm=post")),
     **dict.fromkeys(
-        ("norm=layernorm_scaling", "norm=layernormscaling", "norm=layer_norm_scaling", "norm=lnscaling"), Ours("norm=lns")
+        ("norm=layernorm_scaling", "norm=layernormscaling", "norm=layer_norm_scaling", "norm=lnscaling"),
+        Ours("norm=lns"),
     ),
     **dict.fromkeys(("norm=mixln", "norm=mix_ln", "norm=mix-ln"), Ours("norm=mix")),
     "optimizer=sgd": Ours("optimizer={{kind: torch, name: SGD}}"),

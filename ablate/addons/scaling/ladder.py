@@ -80,7 +80,9 @@ def fit_ladder(
     speedups = find_speedups(computes, losses, compared.baseline) if computes else {}
     told = list(describe_sizes(ended))
     alone = [compare_record(record) for record in ended.values()]
-    claimed = {arm: [arm in own and own[arm].kind.startswith(("better", "worse")) for own in alone] for arm in compared.pairs}
+    claimed = {
+        arm: [arm in own and own[arm].kind.startswith(("better", "worse")) for own in alone] for arm in compared.pairs
+    }
     return Ladder(name, sizes, trivial_losses, compared, target, taken, told, computes, speedups, claimed, edges)
 
 

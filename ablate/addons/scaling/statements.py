@@ -141,7 +141,10 @@ def _state_differences(ladder: Ladder, arm: str, pair: SizedPair) -> str:
     size claims before the others; empty if there are none."""
     signs = [versus.difference.sign if versus.difference else 0 for versus in pair.measured]
     told = []
-    for is_claimed, ending in ((True, "each at its own settings"), (False, "which the sweep of the size does not claim")):
+    for is_claimed, ending in (
+        (True, "each at its own settings"),
+        (False, "which the sweep of the size does not claim"),
+    ):
         known = list(zip(ladder.sizes, signs, ladder.claimed[arm], strict=True))
         shown = {
             word: join_words(size.name for size, one, claimed in known if (one, claimed) == (sign, is_claimed))
