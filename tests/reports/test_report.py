@@ -86,7 +86,15 @@ def test_two_reports_are_one_run_in_mlflow(demo: Any) -> None:
     assert runs[0].info.status == "FINISHED"
     assert runs[0].data.tags["ablate.role"] == "report"
     artifacts = {file.path for file in client.list_artifacts(runs[0].info.run_id)}
-    assert artifacts == {"learning_rate.png", "alpha.png", "curves.png", "report.html", "report.json", "table.txt"}
+    assert artifacts == {
+        "learning_rate.png",
+        "learning_rate.svg",
+        "alpha.png",
+        "curves.png",
+        "report.html",
+        "report.json",
+        "table.txt",
+    }
     assert second.mlflow["experiment"] == "demo"
     assert second.mlflow["experiment_id"] == runs[0].info.experiment_id
     assert second.mlflow["parents"] == {arm: f"parent-of-{arm}" for arm in ("pre", "post", "mix")}

@@ -52,7 +52,7 @@ def test_arms_with_two_and_four_points_are_searched_whole_and_the_plan_says_so(s
     assert "trials: 2 for pre and 4 for mix" in text
     assert "the best 3 or fewer settings of each arm" in text
     assert "to do: 20 trials" in text  # 6 of the search, 2 seeds of 5 candidates, 2 fresh seeds of 2 arms
-    assert "points" not in plan(
+    assert " points" not in plan(
         sweep(experiment=tiny_settings, search={"optimizer.lr": [0.1, 0.2, 0.3]}, arms={}, sampler="grid"), 1, None
     )
 

@@ -53,10 +53,10 @@ def test_a_sweep_runs_its_budget_and_is_tracked_with_a_parent_for_each_arm(store
         assert child.info.status == "FINISHED"
     best = record.best("mix")
     parent = client.get_run(record.parents["mix"])
-    assert [parent.data.params.get(key) for key in ("alpha", "arm", "lr", "norm")] == [
+    assert [parent.data.params.get(key) for key in ("LR", "alpha", "arm", "norm")] == [
+        "searched",
         "searched",
         "mix",
-        "searched",
         "mix",
     ]
     assert "norm.alpha" not in client.get_run(record.parents["pre"]).data.params
@@ -189,6 +189,7 @@ def test_further_settings_of_an_arm_are_run_as_they_are_wanted(stage, seed, labe
     assert (experiment.norm.alpha, experiment.optimizer.lr, experiment.seed) == (0.5, 2e-3, seed)
     assert task.label == label
     tags = {"ablate.role": stage, "ablate.arm": "mix", "ablate.trial": "2", "ablate.seed": str(seed)}
+    tags["mlflow.runColor"] = "#D55E00"  # the second of the palette
     assert task.tags == tags
     task.record_failure("it crashed")
     (run,) = read(queue).runs.select("mix", stage)

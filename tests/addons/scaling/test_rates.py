@@ -84,7 +84,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(chain, records, store)
     assert "the best rate falls" in page
     assert "<svg" in page
     stored = {item.path for item in tracking.client().list_artifacts(written.mlflow["run_id"])}
-    assert stored == {"transfer.png", "transfer.json", "transfer.txt", "transfer.html"}
+    assert stored == {"transfer.png", "transfer.svg", "transfer.json", "transfer.txt", "transfer.html"}
 
 
 def test_one_size_has_its_best_rates_and_nothing_that_needs_two(chain, records, store):
