@@ -12,6 +12,7 @@ import errno
 import gc
 import itertools
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -142,7 +143,11 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> 
     options, after_options = parser.parse_known_args(arguments)
     if after_options:  # key=value words that stand behind an option, which argparse does not take
         if not hasattr(options, "words") or any(word.startswith("-") for word in after_options):
-            told = (translate(word.partition("=")[0], _name_file(words), verb=verb) for word in after_options)
+            file, known = _name_file(words), verb if verb in names else "train"
+            told = [translate(word.partition("=")[0], file, verb=known) for word in after_options]
+            told += [
+                f" Write {word[2:]}, without dashes." for word in after_options if re.match(r"--\w+\.[\w.]+=", word)
+            ]
             hint = "".join(f".{text}" for text in [next(filter(None, told), "")] if text)
             parser.error(tracking.redact(f"unrecognized arguments: {' '.join(after_options)}{hint}"))
         options.words += after_options

@@ -273,8 +273,8 @@ def _print_sweep(sweep: sweep_plans.SweepPlan, console: Console) -> None:
     first, hours = sweep.arms[0].plan, map(_format_hours, sweep.gpu_hours)
     console.print(
         f"\nAll arms: at most {format_count(sweep.items)} {unit}, {format_range(*hours)} GPU-hours at a utilisation of "
-        f"{first.work.utilisation:.0%} (assumed; --mfu){_describe_waiting(first)}; extensions, challenges and "
-        "validation are not counted."
+        f"{first.work.utilisation:.0%} (assumed; --mfu){_describe_waiting(first)}, without validation and, of which a "
+        "dry run has the number, without extensions and challenges."
     )
     for line in sweep.power:
         console.print(line, markup=False)

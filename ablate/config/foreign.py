@@ -86,6 +86,9 @@ FOREIGN: dict[str, Ours] = {
     "-m": Ours("ablate sweep FILE.yaml --dry-run", _SEVERAL),
     "--multirun": Ours("ablate sweep FILE.yaml --dry-run", _SEVERAL),
     **dict.fromkeys(("--config-name", "--config-path", "--config", "-c"), Ours("ablate {verb} {given}", _FILE)),
+    "--dry-run": Ours("ablate plan", "It says what a training needs; a sweep has --dry-run."),
+    "help": Ours("ablate --help"),
+    "tune": Ours("ablate sweep FILE.yaml", "It tunes each arm, and tests them on fresh seeds."),
     **dict.fromkeys(("fit", "main", "run"), Ours("ablate train {given}", _FILE)),
     ".toml": Ours("ablate config > {given}.yaml", "Settings are YAML: this writes an experiment to begin with."),
 }

@@ -418,7 +418,8 @@ class Challenge(Stage):
         after the other), and of the fresh seeds of new choices."""
         if spec.confirm.most_seeds < LEAST or not spec.challenge.trials or spec.cells or not spec.comparisons:
             return 0
-        arms = [arm for arm in spec.all_arms if spec.space(arm)]
+        spaces = {arm: spec.space(arm).values() for arm in spec.all_arms}
+        arms = [arm for arm, space in spaces.items() if any(isinstance(e, Range) or len(e) > 1 for e in space)]
         each = spec.challenge.trials * len(spec.choosing_seeds(arms[0])) if arms else 0
         return len(arms) * (each + MOST_CHOICES * spec.confirm.most_seeds)
 

@@ -106,6 +106,8 @@ def test_several_seeds_are_answered_with_fresh_seeds_of_a_sweep(told, tmp_path):
         ("train --config-name=mine", "ablate train mine.yaml"),
         ("train --config-name mine", "ablate train mine.yaml"),
         ("sweep --config-name mine", "ablate sweep mine.yaml"),
+        ("--config-name=mine", "ablate train mine.yaml"),
+        ("tune demo", "ablate sweep FILE.yaml"),
         ("fit --config mine.yaml", "ablate train mine.yaml"),
         ("train mine.toml", "ablate config > mine.yaml"),
         ("sweep mine.toml", "ablate config > mine.yaml"),
@@ -117,6 +119,17 @@ def test_options_verbs_and_files_of_others_are_answered_with_a_command_that_is_p
     verb, *rest = shlex.split(ours.partition(" >")[0])[1:]
     if rest:
         assert f"there is no file {rest[0]}" in told(verb, *rest)
+
+
+def test_options_that_are_settings_are_answered_with_the_word(told):
+    message = told("train", "--trainer.max_steps=3")
+    assert "Write trainer.max_steps=3, without dashes." in message
+    assert "Did you mean ablate plan?" in told("train", "--dry-run")
+
+
+@pytest.mark.parametrize("word", ["layernorm_scaling", "LayerNormScaling", "lnscaling"])
+def test_layer_norm_scaling_by_its_name_in_papers_is_lns(told, word):
+    assert suggested(told("train", f"norm={word}")) == "norm=lns"
 
 
 def test_every_setting_of_the_table_exists():
