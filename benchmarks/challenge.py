@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import optuna
-from simulation.losses import draw_uniform
+from simulation.losses import draw_normal, draw_uniform
 from simulation.sweeps import replay_design, simulate
 from verdict import CLAIMS, NOISES, OWN, TRIVIAL, Noisy
 
@@ -28,10 +28,11 @@ from ablate.sweeps.search.space import Range, list_cells
 from ablate.sweeps.spec.parts import Confirm
 from ablate.sweeps.spec.sweep import Sweep
 
-LR, DECAY = "optimizer.lr", "optimizer.weight_decay"
+LR, DECAY, STD = "optimizer.lr", "optimizer.weight_decay", "init.std"
 RATES: dict[str, Any] = {"low": 5e-4, "high": 3.2e-2, "log": True, "num": 7}
 DECAYS: dict[str, Any] = {"low": 0.02, "high": 0.32, "log": True, "num": 5}
-MIDDLE, DECADES = 4e-3, math.log10(2)  # the rate in the middle of the grid, and its step
+STDS: dict[str, Any] = {"low": 0.02, "high": 0.64, "log": True, "num": 6}
+MIDDLES = {LR: 4e-3, DECAY: 0.08, STD: 0.113}  # of the ranges, whose steps are factors of two
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,15 @@ class Tuned(Noisy):
     """How many times as steep the valleys of all arms but the baseline are."""
     shape: str = "parabola"
     """parabola; bent: the curvature is 1.4 on one side and 0.6 on the other; exponential: it grows by 1.8 a step."""
-    places: Mapping[str, tuple[float, float]] | None = None
+    places: Mapping[str, tuple[float, ...]] | None = None
     """Arm -> steps of its best settings from the middle of each range."""
 
     def mean(self, arm: str, params: Mapping[str, Any]) -> float:
-        places = (self.places or {})[arm]
-        middles = {LR: MIDDLE, DECAY: 0.08}
         steep = self.curvature * (1.0 if arm == "arm0" else self.steep)
         value = self.floors[arm]
-        for path, place in zip(middles, places, strict=True):
+        for (path, middle), place in zip(MIDDLES.items(), (self.places or {})[arm], strict=True):
             if path in params:
-                steps = math.log10(params[path] / middles[path]) / DECADES - place
-                value += OWN * steep * self.bend(steps)
+                value += OWN * steep * self.bend(math.log2(params[path] / middle) - place)
         return value
 
     def bend(self, steps: float) -> float:
@@ -83,6 +81,8 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "gp": {"sampler": "gp", "search": {LR: {**RATES, "num": None}}, "budget": {"trials": 8}},
     "gp, two": {"sampler": "gp", "search": {LR: RATES, DECAY: DECAYS}, "budget": {"trials": 24}},
 }
+SEARCHES["three, drawn"] = {**SEARCHES["two"], "search": {**SEARCHES["two"]["search"], STD: STDS}, "sampler": "gp"}
+SEARCHES["three, drawn"]["budget"] = {"trials": 40}  # drawn as `draw_trials` says, as the process takes minutes
 LEARNING = ("tpe", "gp", "gp, two")
 SEEDS: dict[str, dict[str, Any]] = {
     **{str(n): {"seeds": n} for n in (5, 10, 16)},
@@ -104,8 +104,8 @@ def build_valley(valley: str, noise: str, comparisons: int, entropy: int, gap: f
     apart, off = fields.pop("apart", 0.0), fields.pop("off", 0.0)
     places = {}
     for i in range(comparisons + 1):
-        drawn = [apart * (draw_uniform("place", entropy, i, j)[0] - 0.5) for j in (0, 1)]
-        places[f"arm{i}"] = (drawn[0] + (off if i else 0.0), drawn[1])
+        drawn = [apart * (draw_uniform("place", entropy, i, j)[0] - 0.5) for j in range(len(MIDDLES))]
+        places[f"arm{i}"] = (drawn[0] + (off if i else 0.0), *drawn[1:])
     floors = {f"arm{i}": 2.0 - (gap if i == 1 else 0.0) for i in range(comparisons + 1)}
     return Tuned(floors, own=OWN, entropy=entropy, places=places, **fields, **NOISES[noise])
 
@@ -119,6 +119,8 @@ def list_points(search: str, spec: Sweep, valley: Tuned) -> dict[str, list[dict[
         alone = Sweep.from_tree({**tree, "sampler": sampler, "challenge": {}})
         found = simulate(alone, valley, optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
         return {arm: [run.params for run in found.search(arm)] for arm in found.arms}
+    if search == "three, drawn":
+        return {arm: draw_trials(valley, arm) for arm in spec.all_arms}
     if search == "random":  # the same points for each arm, as the sampler's seed is the same
         low, high = RATES["low"], RATES["high"]
         drawn = [draw_uniform("rate", valley.entropy, i)[0] for i in range(8)]
@@ -127,10 +129,24 @@ def list_points(search: str, spec: Sweep, valley: Tuned) -> dict[str, list[dict[
     return dict.fromkeys(spec.all_arms, list_cells(space))
 
 
-def measure(cell: tuple[str, str, str, str, int], sweeps: int, better: float) -> list[Counter]:
-    """Return what so many sweeps claim and cost without and with the challenge; `better` as in the options."""
+def draw_trials(valley: Tuned, arm: str) -> list[dict[str, float]]:
+    """Return 40 settings: 15 anywhere, and 25 around the best, as a Gaussian process comes to them."""
+    places, trials = (valley.places or {})[arm], []
+    for i in range(40):
+        params = {}
+        for (path, middle), place in zip(MIDDLES.items(), places, strict=True):
+            key = ("trial", valley.entropy, arm, path, i)
+            near = place + 0.6 * draw_normal(*key)
+            steps = 5 * draw_uniform(*key)[0] - 2.5 if i < 15 else min(2.5, max(-2.5, near))
+            params[path] = float(f"{middle * 2**steps:.6g}")
+        trials.append(params)
+    return trials
+
+
+def measure(cell: tuple[str, str, str, str, int], sweeps: int, better: float, trials: int) -> list[Counter]:
+    """Return what so many sweeps claim and cost without and with the challenge; the others as in the options."""
     valley, search, noise, seeds, comparisons = cell
-    specs = [build_spec(search, seeds, comparisons, challenge) for challenge in (OFF, {})]
+    specs = [build_spec(search, seeds, comparisons, challenge) for challenge in (OFF, {"trials": trials})]
     both: list[Counter] = [Counter() for _ in specs]
     for entropy in range(sweeps):
         objective = build_valley(valley, noise, comparisons, entropy, better * OWN * math.sqrt(2))
@@ -155,6 +171,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", default=["5", "10", "16", "3 to 12"], choices=list(SEEDS))
     parser.add_argument("--comparisons", nargs="+", type=int, default=[1])
     parser.add_argument("--better", type=float, default=1.2, help="true lead of one arm, in sd of a paired difference")
+    parser.add_argument("--trials", type=int, default=6, help="tries of a loser, challenge.trials")
     options = parser.parse_args()
     begin = time.monotonic()
     print("| valleys | search | outcomes | seeds | comparisons | false without, with | found | not claimed | runs |")
@@ -167,8 +184,8 @@ def main() -> None:
         for seeds in options.seeds
         for valley in options.valleys
     ):
-        off, on = measure(cell, options.sweeps, 0.0)
-        gaps = measure(cell, options.sweeps, options.better)
+        off, on = measure(cell, options.sweeps, 0.0, options.trials)
+        gaps = measure(cell, options.sweeps, options.better, options.trials)
 
         def show(both: list[Counter], key: str) -> str:
             return ", ".join(f"{100 * one[key] / options.sweeps:.1f}" for one in both) + " %"

@@ -47,6 +47,8 @@ from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.config.yaml import SUFFIXES
 from ablate.distributed import groups
 
+_DASHED = re.compile(r"--\w+\.[\w.]+=")  # a setting with dashes in front
+
 VERBS = (
     train, sweep, work, status, report, judge, publish, verify, compare, plan, export, diagnose,
     evaluate, align, ui, list_choices, config, check,
@@ -144,11 +146,9 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> 
     if after_options:  # key=value words that stand behind an option, which argparse does not take
         if not hasattr(options, "words") or any(word.startswith("-") for word in after_options):
             file, known = _name_file(words), verb if verb in names else "train"
-            told = [translate(word.partition("=")[0], file, verb=known) for word in after_options]
-            told += [
-                f" Write {word[2:]}, without dashes." for word in after_options if re.match(r"--\w+\.[\w.]+=", word)
-            ]
-            hint = "".join(f".{text}" for text in [next(filter(None, told), "")] if text)
+            hints = [translate(word.partition("=")[0], file, verb=known) for word in after_options]
+            hints += [f" Write {word[2:]}, without dashes." for word in after_options if _DASHED.match(word)]
+            hint = next((f".{hint}" for hint in hints if hint), "")
             parser.error(tracking.redact(f"unrecognized arguments: {' '.join(after_options)}{hint}"))
         options.words += after_options
     return options

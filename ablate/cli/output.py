@@ -38,13 +38,8 @@ def build_console(stderr: bool = False) -> Console:
         def on_broken_pipe(self) -> None:  # rich would exit with 1, which means failed trials here
             raise BrokenPipeError
 
-    plain: dict[str, Any] = {
-        "soft_wrap": True,
-        "highlight": False,
-        "markup": False,
-        "emoji": False,
-    }  # names as they are
-    return Pipe(stderr=stderr, width=_find_width(sys.stderr if stderr else sys.stdout), **plain)
+    width = _find_width(sys.stderr if stderr else sys.stdout)  # below: names stay as they are
+    return Pipe(stderr=stderr, width=width, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def _find_width(stream: TextIO) -> int | None:
@@ -128,7 +123,6 @@ def repeat_command(verb: str) -> str:
 def build_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Table:
     """Return a table without lines; the columns named in `right` are right-aligned. Text that does not fit is wrapped
     between words, never inside a word."""
-    from rich import get_console
     from rich.table import Table
     from rich.text import Text
 
@@ -137,7 +131,7 @@ def build_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Col
     lines = [max(map(len, cells)) for cells in columns]
     words = [max(len(word) for cell in cells for word in cell.split()) for cells in columns]
     widest = lines.index(max(lines))
-    room = (_find_width(sys.stdout) or get_console().width) - 2 * (len(columns) - 1) - words[widest]
+    room = build_console().width - 2 * (len(columns) - 1) - words[widest]
     tight = sum(lines) - lines[widest] > room  # rich would narrow none but the widest column
     for i, (name, line, word) in enumerate(zip(header, lines, words, strict=True)):
         whole = word == line  # nothing to fold at: only the other columns give way

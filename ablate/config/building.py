@@ -199,10 +199,10 @@ def _suggest_kind(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
     registry = find_registry(cls, tree, path.split("."))
     name = str(value.get("kind") if isinstance(value, Mapping) else value).lower()
     for field in registry.base.model_fields if registry else ():
-        part, _ = find_part(registry.base if registry else None, {}, field)
+        part, _ = find_part(registry and registry.base, {}, field)
         if part and name in part.names:
             return f" Did you mean {path}.{field}={name}?"
-    return translate(f"{path}={name}")
+    return translate(path, name)
 
 
 def _suggest_key(cls: type[Any], tree: Tree, path: str, value: Any) -> str:

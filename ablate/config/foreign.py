@@ -23,9 +23,9 @@ class Ours:
         return "" if self.write.startswith("ablate ") else self.write.partition("=")[0]
 
 
-def _same(path: str, *words: str, why: str = "") -> dict[str, Ours]:
+def _same(path: str, *words: str) -> dict[str, Ours]:
     """Return entries for words that take the value of our setting `path`."""
-    return {word: Ours(f"{path}={{given}}", why) for word in words}
+    return {word: Ours(f"{path}={{given}}") for word in words}
 
 
 def _within(part: str, path: str, *words: str) -> dict[str, Ours]:
@@ -67,24 +67,19 @@ FOREIGN: dict[str, Ours] = {
         for value, name in {"wandb": "WandbLogger", "tensorboard": "TensorBoardLogger", "csv": "CSVLogger"}.items()
     },
     **dict.fromkeys(("wandb", "wandb_log", "use_wandb"), Ours("trainer.loggers=WandbLogger", _LOGGER)),
-    "seeds": Ours("ablate sweep FILE.yaml confirm.seeds={count}", _SEEDS),
-    "seed": Ours("ablate sweep FILE.yaml confirm.seeds={count}", _SEEDS),
+    **dict.fromkeys(("seed", "seeds"), Ours("ablate sweep FILE.yaml confirm.seeds={count}", _SEEDS)),
     **dict.fromkeys(
         ("trainer.precision=16", "trainer.precision=16-mixed", "trainer.precision=fp16", "trainer.precision=float16"),
         Ours("trainer.precision=bf16-mixed", "There is no training in float16."),
     ),
-    **dict.fromkeys(("norm=preln", "norm=prenorm", "norm=pre_norm", "norm=pre-ln"), Ours("norm=pre")),
-    **dict.fromkeys(("norm=postln", "norm=postnorm", "norm=post_norm", "norm=post-ln"), Ours("norm=post")),
-    **dict.fromkeys(
-        ("norm=layernorm_scaling", "norm=layernormscaling", "norm=layer_norm_scaling", "norm=lnscaling"),
-        Ours("norm=lns"),
-    ),
-    **dict.fromkeys(("norm=mixln", "norm=mix_ln", "norm=mix-ln"), Ours("norm=mix")),
+    **dict.fromkeys(("norm=preln", "norm=prenorm"), Ours("norm=pre")),
+    **dict.fromkeys(("norm=postln", "norm=postnorm"), Ours("norm=post")),
+    **dict.fromkeys(("norm=layernormscaling", "norm=lnscaling"), Ours("norm=lns")),
+    "norm=mixln": Ours("norm=mix"),
     "optimizer=sgd": Ours("optimizer={{kind: torch, name: SGD}}"),
     "optimizer=lion": Ours("optimizer={{kind: timm, name: lion}}"),
     **dict.fromkeys(("data=folder", "data=imagefolder"), Ours("data=image_folder")),
-    "-m": Ours("ablate sweep FILE.yaml --dry-run", _SEVERAL),
-    "--multirun": Ours("ablate sweep FILE.yaml --dry-run", _SEVERAL),
+    **dict.fromkeys(("-m", "--multirun"), Ours("ablate sweep FILE.yaml --dry-run", _SEVERAL)),
     **dict.fromkeys(("--config-name", "--config-path", "--config", "-c"), Ours("ablate {verb} {given}", _FILE)),
     "--dry-run": Ours("ablate plan", "It says what a training needs; a sweep has --dry-run."),
     "help": Ours("ablate --help"),
@@ -93,15 +88,17 @@ FOREIGN: dict[str, Ours] = {
     ".toml": Ours("ablate config > {given}.yaml", "Settings are YAML: this writes an experiment to begin with."),
 }
 """A foreign word -> ours. A key is a dotted path, a path=value, an option, a verb, or the suffix of a file; path=value
-counts before the path."""
+counts before the path, and a value's hyphens and underscores may be left out."""
 
 
 def translate(word: str, given: Any = "", *, verb: str = "train", known: Collection[str] | None = None) -> str:
     """Return ' Did you mean X? ...' for a foreign word with the value `given`; empty if the table does not have it, or
     if the setting of ours is not among the `known` paths, those of the kinds that are chosen."""
-    ours = FOREIGN.get(f"{word}={given}".lower()) or FOREIGN.get(word)
+    text = str(given).lower()
+    values = (f"{word}={one}" for one in (text, text.replace("-", "").replace("_", "")))
+    ours = next((FOREIGN[key] for key in (*values, word) if key in FOREIGN), None)
     if ours is None or (known is not None and ours.path and ours.path not in known):
         return ""
-    value = str(given).lower() if isinstance(given, bool) else given
+    value = text if isinstance(given, bool) else given
     text = ours.write.format(given=value, verb=verb, count=str(given).count(",") + 1)
     return f"{f' Did you mean {text}?' if text else ' Leave it out.'}{f' {ours.why}' if ours.why else ''}"

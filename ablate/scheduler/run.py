@@ -81,7 +81,7 @@ def sweep(
     url = storage_url(storage)
     display = Display(console, spec.objective.metric, workers)
     if (file := find_file(tracking.tracking_uri())) and not file.exists():
-        display.note(f"The database {file} is made, which takes seconds.")
+        display.note(f"Making the database {file}: this takes seconds.")
     with log_where_unheard(), translate_storage_errors(url):
         wanted = executor.pick_threads(max(workers, ranks.local_size()))
         queue, threads = begin_session(spec, url, fresh, wanted, display.note)

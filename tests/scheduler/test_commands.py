@@ -216,7 +216,7 @@ def test_the_first_sweep_of_a_store_says_that_it_makes_a_database(script, tmp_pa
     output = io.StringIO()
     with pytest.raises(SystemExit, match="prepared"):
         run.sweep(script("first"), console=Console(file=output, width=200))
-    assert f"The database {tmp_path}/new/mlflow.db is made, which takes seconds." in output.getvalue()
+    assert f"Making the database {tmp_path}/new/mlflow.db: this takes seconds." in output.getvalue()
 
 
 def test_a_failed_run_is_shown_with_the_file_of_its_output(script):
