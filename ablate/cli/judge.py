@@ -37,9 +37,7 @@ ablate judge runs.csv --baseline pre
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = (
-        "judge results that are already there: better, worse, equivalent or undecided for each arm against a baseline"
-    )
+    text = "judge results that are already there: better, worse, equivalent or inconclusive for each arm"
     parser = add_verb(verbs, "judge", text, _EXAMPLE, run)
     parser.add_argument(
         "source",

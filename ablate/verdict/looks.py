@@ -48,9 +48,8 @@ class Looks:
         """Return the share of the error that is spent up to each look, after that of the looks before: Lan and DeMets'
         Pocock-type spending function, times 0.8, up to the plan, and of the other 0.2 half of the rest at each look
         beyond it or without more seeds than before."""
-        shares = _share_spent(self.taken, self.planned)
-        spent = shares[len(self.before) - 1] if self.before else 0.0
-        return tuple(share - spent for share in shares[len(self.before) :])
+        before, *shares = (0.0, *_share_spent(self.taken, self.planned))[len(self.before) :]
+        return tuple(share - before for share in shares)
 
 
 @lru_cache(maxsize=4096)
@@ -60,7 +59,7 @@ def _share_spent(sizes: tuple[int, ...], planned: int) -> tuple[float, ...]:
         beyond += size > planned or size <= most
         most = max(most, size)
         within = PLANNED_SHARE * math.log1p((math.e - 1) * min(most / planned, 1))
-        shares.append(1 - (1 - PLANNED_SHARE) / 2**beyond - (PLANNED_SHARE - within) if beyond else within)
+        shares.append(within + (1 - PLANNED_SHARE) * (1 - 0.5**beyond))
     return tuple(shares)
 
 

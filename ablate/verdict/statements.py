@@ -17,10 +17,11 @@ ON_AVERAGE = ("better", "worse", "mixed", "equivalent", "better together", "wors
 """Verdicts that are about the mean."""
 TYPICAL = (
     "typical seed: on how many seeds the arm is the better one, or the worse one, with the p-value of the exact sign "
-    "test, and the tail that shows in the paired differences, above or below their median, as in 10 % of normal ones. "
-    "A claim needs both the interval and the seeds; with a tail it is about most seeds, not about the mean."
+    "test, and the tail that shows in the paired differences, above or below their median, as in up to 10 % of normal "
+    "ones. A claim needs both the interval and the seeds; with a tail it is about most seeds, not about the mean."
 )
 """Explains `format_typical`."""
+_AS_PLANNED = "as planned"
 _FEW = 3  # effects whose amounts are all given, whatever the verdict
 INTERACTING: tuple[EffectKind, ...] = (
     *("better together", "worse together"),
@@ -122,32 +123,24 @@ def _state_alone(arm: str, c: Compared, bounds: tuple[float, float]) -> str:
 def state_basis(compared: Mapping[str, Claim], with_plan: bool = True) -> list[str]:
     """Return the sentences about error control, where anything was tested. `with_plan`: tell the plan beside the
     looks."""
-    names: dict[tuple[Looks, int], list[str]] = {}  # the looks, and the seeds that are left -> what was looked at
+    names: dict[tuple[str, str, str], list[str]] = {}  # what is told of the looks -> what was looked at
     tested = []
     for name, c in compared.items():
         if c.looks and c.versus and min(c.versus.seeds, c.versus.other_seeds) >= LEAST:
-            left = min(max(c.versus.seeds, c.versus.other_seeds), c.looks.sizes[-1])
-            names.setdefault((c.looks, left), []).append(name)
+            names.setdefault(_describe_looks(c.looks, c.versus, with_plan), []).append(name)
             tested.append(c)
     if not tested:
         return []
-    told, noun = [], next(c.versus.noun for c in tested if c.versus)
+    told = []
     groups = sorted(names.items(), key=lambda group: len(group[1]))
-    for (looks, left), own in groups:
-        counted, sizes = count_noun(len(looks.taken), "look"), f"{join_words(map(str, looks.taken))} {noun}s"
-        plan = "as planned" if looks.taken == (looks.planned,) else f"{looks.planned} were planned"
-        if left < looks.sizes[-1]:  # seeds were deleted
-            sizes, plan = f"{sizes}, of which {left} are left", f"{looks.planned} were planned"
-        plan = plan if with_plan else ""
-        if len(groups) > 1:
-            rest = len(own) > 1 and own is groups[-1][1] and len(tested) == len(compared)
-            told.append(
-                f"{'all others' if rest else join_words(own)} on {sizes} ({', '.join(filter(None, (counted, plan)))})"
-            )
+    for (counted, sizes, plan), own in groups:
+        if len(groups) == 1:
+            shown = f", {plan}" if plan == _AS_PLANNED else f" ({plan})" if plan else ""
+            told.append(f"{counted} at {sizes}{shown}")
         else:
-            told.append(
-                f"{counted} at {sizes}" + (f", {plan}" if plan == "as planned" else f" ({plan})" if plan else "")
-            )
+            rest = len(own) > 1 and own is groups[-1][1] and len(tested) == len(compared)
+            who = "all others" if rest else join_words(own)
+            told.append(f"{who} on {sizes} ({counted}{f', {plan}' if plan else ''})")
     basis = [f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {'; '.join(told)}."]
     claimed = [c.versus for c in tested if c.kind in ON_AVERAGE and c.versus]
     if apart := [c.versus for c in tested if isinstance(c.versus, Apart)]:
@@ -157,17 +150,24 @@ def state_basis(compared: Mapping[str, Claim], with_plan: bool = True) -> list[s
             "A typical seed is the median over seeds; the interval of a mean assumes that no seeds too rare to show "
             "here end far off."
         )
-    if few := sorted({v.seeds - v.left_out for v in claimed if v.smallest_p > v.level and not apart}):
-        basis.append(
-            f"{join_words(map(str, few))} seeds are too few for an exact test of the median, so what is claimed on "
-            "them also assumes that differences are distributed normally."
-        )
-    elif any(v.smallest_p > v.level for v in claimed):
+    if few := sorted({v.seeds - v.left_out for v in claimed if v.smallest_p > v.level}):
         basis.append(
             "With so few runs no exact test of ranks is significant at this error, so what is claimed on them also "
             "assumes that values are distributed normally."
+            if apart
+            else f"{join_words(map(str, few))} seeds are too few for an exact test of the median, so what is claimed "
+            "on them also assumes that differences are distributed normally."
         )
     return basis
+
+
+def _describe_looks(looks: Looks, v: Versus, with_plan: bool) -> tuple[str, str, str]:
+    """Return '2 looks', '3 and 5 seeds' and 'as planned' or '8 were planned', of which the last is empty without it."""
+    sizes, left = f"{join_words(map(str, looks.taken))} {v.noun}s", max(v.seeds, v.other_seeds)
+    plan = _AS_PLANNED if looks.taken == (looks.planned,) else f"{looks.planned} were planned"
+    if left < looks.sizes[-1]:  # seeds were deleted
+        sizes, plan = f"{sizes}, of which {left} are left", f"{looks.planned} were planned"
+    return count_noun(len(looks.taken), "look"), sizes, plan if with_plan else ""
 
 
 class _Wording:

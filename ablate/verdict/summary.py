@@ -32,23 +32,23 @@ def summarise(
     others = [c for c in compared.values() if c.kind != "baseline"]
     if not others or all(c.kind == "figures" for c in others):
         return ""
+    noun = next((c.versus.noun for c in others if c.versus), "seed")
     clauses = []
     for place, arms in places.items():
-        said = _describe_place({names[arm]: compared[arm] for arm in arms}, baseline, unit)
+        said = _describe_place({names[arm]: compared[arm] for arm in arms}, baseline, unit, noun)
         clauses.append(f"{place} {said}" if place else said)
     family = max(c.family for c in others)
     sharing = "one comparison" if family == 1 else f"all {family} comparisons together"
     seeds = sorted({n for c in others if c.versus for n in (c.versus.seeds, c.versus.other_seeds)})
     over = f"On {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} {seed}s" if seeds else f"On {seed}s"
-    apart = any(isinstance(c.versus, Apart) for c in others)
     if any(c.kind in ON_AVERAGE and c.versus and c.versus.smallest_p > c.versus.level for c in others):
-        sharing += f" if {'values' if apart else 'differences'} are distributed normally"
-    text = f"{over}, with an error of at most 5 % for {sharing}: {'; '.join(clauses)}."
-    return text.replace(" on a typical seed", "") if apart else text
+        sharing += f" if {'values' if noun == Apart.noun else 'differences'} are distributed normally"
+    return f"{over}, with an error of at most 5 % for {sharing}: {'; '.join(clauses)}."
 
 
-def _describe_place(arms: Mapping[str, Compared], baseline: str, unit: str) -> str:
-    """Return the result at one place: first the claims, then the failures, then the open comparisons."""
+def _describe_place(arms: Mapping[str, Compared], baseline: str, unit: str, noun: str) -> str:
+    """Return the result at one place: first the claims, then the failures, then the open comparisons. `noun`: what is
+    counted, a seed or an unpaired run."""
     by_kind: dict[str, list[str]] = {}
     for arm, c in arms.items():
         by_kind.setdefault(_name_group(c), []).append(arm)
@@ -59,21 +59,23 @@ def _describe_place(arms: Mapping[str, Compared], baseline: str, unit: str) -> s
             continue
         told = [f"{arm}{_format_amount(arms[arm], unit) if kind in _WITH_AMOUNT else ''}" for arm in named]
         text = _WORDS.get(kind, kind)
+        if noun == Apart.noun:
+            text = text.replace(" on a typical seed", "").replace("seed", noun)
         for one, several in _PLURAL.items() if len(named) > 1 else ():
             text = text.replace(one, several)
         phrases.append(f"{join_words(told)} {text.replace('BASELINE', baseline)}")
-    return ", ".join(phrases) + _list_failures(arms)
+    return ", ".join(phrases) + _list_failures(arms, noun)
 
 
-def _list_failures(arms: Mapping[str, Compared]) -> str:
+def _list_failures(arms: Mapping[str, Compared], noun: str) -> str:
     """Return ' (failed seeds of 10: post 10 and mix 7)'; '' if no seed failed."""
     shares = {arm: c.failures for arm, c in arms.items() if c.failures and c.failures.failed}
     if not shares:
         return ""
     counts = {share.n for share in shares.values()}
     if len(counts) == 1:
-        return f" (failed seeds of {counts.pop()}: {join_words(f'{arm} {s.failed}' for arm, s in shares.items())})"
-    return f" (failed seeds: {join_words(f'{arm} {s.failed} of {s.n}' for arm, s in shares.items())})"
+        return f" (failed {noun}s of {counts.pop()}: {join_words(f'{arm} {s.failed}' for arm, s in shares.items())})"
+    return f" (failed {noun}s: {join_words(f'{arm} {s.failed} of {s.n}' for arm, s in shares.items())})"
 
 
 _WORDS = {

@@ -75,6 +75,7 @@ assert main(["judge", "runs.csv", "--baseline", "pre"]) == 0
 import ablate
 table = {{"arm": ["a", "b"] * 3, "seed": [1, 1, 2, 2, 3, 3], "loss": [1.0, 2.0, 1.1, 2.3, 1.2, 2.1]}}
 ablate.judge(table, baseline="a")
-assert not {{*{HEAVY}}} & {{*sys.modules}}, {{*{HEAVY}}} & {{*sys.modules}}
+print("heavy:", *({{*{HEAVY}}} & {{*sys.modules}}))
 """
-    subprocess.run([sys.executable, "-c", code], cwd=table, check=True, stdout=subprocess.DEVNULL)
+    out = subprocess.run([sys.executable, "-c", code], cwd=table, check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert out.splitlines()[-1].strip() == "heavy:"

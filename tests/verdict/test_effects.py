@@ -94,7 +94,6 @@ def test_interactions_are_told_apart_from_what_adds_up():
     assert (
         "differ by less than the 0.05 nats that matter on a typical seed; the interval of the mean difference is -0.0"
         in told
-        in told
     )
     assert "on average not shown" not in told
     assert summarise_effects(same, "nats").startswith("Main effects: equivalent within 0.05: a=1 against a=0 (")

@@ -1,4 +1,4 @@
-"""`judge`: better, worse, equivalent, fails more often or undecided, for each arm of a table of results against the
+"""`judge`: better, worse, equivalent, fails more often or inconclusive, for each arm of a table of results against the
 baseline, with the error control of a sweep."""
 
 from __future__ import annotations
@@ -386,7 +386,7 @@ def assemble(rows: Rows, columns: Columns, results: Results, rules: Rules, looks
             looks = None
             if max(counts):
                 known = counted.find(comparison) if counted else (0, [])
-                looks, taken, common = _find_looks((outcomes, base), results, rules, known)
+                looks, taken, common = _find_looks((outcomes, base), common, results, rules, known)
                 if arm != columns.baseline and min(counts) >= LEAST:
                     now[comparison] = looks, taken
             arms[name] = FreshOutcomes({seed: outcomes[seed] for seed in [*common, *rest]}, looks=looks)
@@ -469,15 +469,21 @@ def _name_comparison(arm: str, columns: Columns, level: str) -> str:
 
 
 def _find_looks(
-    both: Sequence[Mapping[int, Outcome]], results: Results, rules: Rules, known: tuple[int, Sequence[Look]]
+    both: Sequence[Mapping[int, Outcome]],
+    common: list[int],
+    results: Results,
+    rules: Rules,
+    known: tuple[int, Sequence[Look]],
 ) -> tuple[Looks, list[Look], list[int]]:
-    """Return the looks at an arm and its baseline up to this one, all that are known, and the seeds that both have, in
-    the order in which they were looked at. `known`: the plan, that of the first look, and the earlier looks."""
-    ours, others = both
-    common = [seed for seed in ours if seed in others] if results.paired else [*ours]
-    runs: list[Any] = [(results.seeds[seed], ours[seed], others[seed]) for seed in common if results.paired]
-    sums = sum_values(runs or ((side, one) for side, own in enumerate(both) for one in own.values()))
-    now = Look(len(common) if results.paired else max(map(len, both)), " ".join(sorted(sums)))
+    """Return the looks at an arm and its baseline up to this one, all that are known, and the `common` seeds in the
+    order in which they were looked at. `known`: the seeds that were planned at the first look, and the earlier looks.
+    """
+    if results.paired:
+        sums = sum_values((results.seeds[seed], *(own[seed] for own in both)) for seed in common)
+        now = Look(len(common), " ".join(sorted(sums)))
+    else:
+        sums = sum_values((side, one) for side, own in enumerate(both) for one in own.values())
+        now = Look(max(map(len, both)), " ".join(sorted(sums)))
     taken = add_looks(known[1], now, (size for size in rules.looks if size < now.seeds))
     before, since = split_looks(taken, now)
     planned = known[0] or rules.planned or max(rules.looks, default=0) or taken[0].seeds
@@ -556,18 +562,16 @@ def plan(rows: Rows, columns: Columns, results: Results, effect: float) -> Docum
     from ablate.verdict.power import POWER, count_seeds, find_smallest_difference
 
     family = max(1, sum(len(own) - (columns.baseline in own) for own in results.levels.values()))
-    spreads: dict[str, tuple[float, int]] = {}
-    equal = []
-    for level, own in results.levels.items():
-        for arm, outcomes in own.items():
-            name, is_alone = _join(arm, level), len(own) == 1
-            if is_alone or arm != columns.baseline:
-                base = own.get(columns.baseline, {})
-                spread = _measure_spread(outcomes, base, paired=results.paired and not is_alone)
-                if spread and spread[0]:
-                    spreads[name] = spread
-                elif spread:
-                    equal.append(name)
+    measured = {
+        _join(arm, level): _measure_spread(
+            outcomes, own.get(columns.baseline, {}), paired=results.paired and len(own) > 1
+        )
+        for level, own in results.levels.items()
+        for arm, outcomes in own.items()
+        if len(own) == 1 or arm != columns.baseline
+    }
+    spreads = {name: spread for name, spread in measured.items() if spread and spread[0]}
+    equal = [name for name, spread in measured.items() if spread and not spread[0]]
     counts, unlucky = (
         [count_seeds(sd * share(n - 1), effect, family) for sd, n in spreads.values()]
         for share in (lambda _: 1.0, lambda freedom: math.sqrt(freedom / chdtri(freedom, 0.8)))

@@ -39,19 +39,18 @@ class Look:
 
 
 def add_looks(earlier: Sequence[Look], now: Look, told: Iterable[int]) -> list[Look]:
-    """Return the looks in their order: the earlier ones, those at as many seeds as is `told`, and this one, unless
-    there was one at the same values."""
-    looks = [*earlier, now] if now not in earlier else [*earlier]
+    """Return the looks in their order: the earlier ones, this one, unless it was at the same values as one of them, and
+    those that are `told`: numbers of seeds below those of this one."""
+    looks = [*earlier] if now in earlier else [*earlier, now]
     for size in sorted({*told} - {look.seeds for look in looks}):
-        place = next((i for i, look in enumerate(looks) if look.seeds > size), None)
-        if place is not None:
-            looks.insert(place, Look(size, looks[place - 1].values if place else ""))
+        place = next(i for i, look in enumerate(looks) if look.seeds > size)
+        looks.insert(place, Look(size, looks[place - 1].values if place else ""))
     return looks
 
 
 def split_looks(looks: Sequence[Look], now: Look) -> tuple[Sequence[Look], Sequence[Look]]:
-    """Return the looks before this one at values that have changed since, and the others up to this one, each of which
-    adds seeds to the one before."""
+    """Return the looks up to this one in two parts: the last of them, each of which adds seeds to the one before it,
+    come second."""
     looks = looks[: looks.index(now) + 1]
     since = max((i for i in range(1, len(looks)) if not looks[i].adds_to(looks[i - 1])), default=0)
     return looks[:since], looks[since:]

@@ -136,6 +136,8 @@ def test_runs_without_seeds_are_not_paired():
     assert "(n = 7 and 5)" in unequal.verdict
     assert "1 look at 7 runs" in unequal.verdict
     assert unequal.compared["post"].estimate.n == 7
+    failed = judge(rows(pre=PRE, post=[*POST, math.nan], mix=[math.nan] * 3), baseline="pre", unpaired=True).summary
+    assert "mix trained on no run (failed runs: post 1 of 6 and mix 3 of 3)" in failed
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 import json
 import math
+from itertools import pairwise, permutations
 
 import pytest
 
 from ablate import AblateError
 from ablate.addons.judging.judge import judge
+from ablate.addons.judging.looks_file import Look, add_looks, split_looks
 from ablate.verdict.looks import Looks
 
 PRE, POST = [2.10, 2.14, 2.11, 2.16, 2.12, 2.15], [2.13, 2.16, 2.15, 2.19, 2.16, 2.18]
@@ -95,6 +97,34 @@ def test_values_that_turn_into_failures_and_back(tmp_path, status, planned, unpa
     spent = [one.share_spent()[-1] for one in looks[:2]]
     assert 0 < sum(spent if looks[1].before else spent[1:]) < 1  # of nested looks the last has what all spent
     assert len(looks[1].taken) == 2
+
+
+def place(earlier, values, told=(), planned=5):
+    """Return all looks, those of them that lead to one at `values`, and the shares of the error."""
+    now = Look(len(values), " ".join(values))
+    taken = add_looks(earlier, now, (size for size in told if size < now.seeds))
+    before, since = split_looks(taken, now)
+    sizes, earlier_sizes = (tuple(look.seeds for look in part) for part in (since, before))
+    return taken, since, Looks(sizes, planned, earlier_sizes).share_spent()
+
+
+@pytest.mark.parametrize("planned", [3, 5, 9])
+@pytest.mark.parametrize("told", [(), (4,), (2, 4)])
+def test_looks_in_any_order_spend_at_most_all(planned, told):
+    """Of five tables: three that grow, one of them with a changed value, and one with a pair left out. `told` are looks
+    that the first counts. Nested looks share one test from look to look, all others have their own."""
+    for tables in permutations(("abc", "abcde", "abcdefg", "abcdX", "bcde")):
+        earlier, shares = [], {}
+        for values in (*tables, *tables):  # each a second time, when all others are known
+            known = [look.values for look in earlier]
+            earlier, since, spent = place(earlier, values, told if not earlier else (), planned)
+            assert all({*a.values.split()} <= {*b.values.split()} and a.seeds < b.seeds for a, b in pairwise(since))
+            assert shares.setdefault(values, spent) == spent
+            assert len(earlier) == len(known) or " ".join(values) not in known
+        own = [spent[-1] - (0.0, *spent)[-2] for spent in shares.values()]
+        first = (0.0, *shares[tables[0]])[-2]  # of the looks that were told
+        assert min(own) > 0
+        assert first + sum(own) < 1
 
 
 def test_seeds_that_are_added_between_others_come_after_them(tmp_path):
