@@ -387,6 +387,8 @@ class Claim:
         plain = {**asdict(self), "decided": self.decided}
         if self.versus:
             plain["versus"] |= self.versus.list_conclusions()
+        if self.looks and not self.looks.before:
+            del plain["looks"]["before"]
         return plain
 
 

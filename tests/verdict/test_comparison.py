@@ -169,7 +169,7 @@ def test_plain_values():
     assert content["kind"] == compared.kind
     assert content["outcomes"]["101"] == {"ending": "trained", "value": pytest.approx(1.92)}
     assert content["versus"]["interval"] == pytest.approx(compared.versus.interval)
-    assert content["looks"] == {"sizes": [5], "planned": 5, "before": []}
+    assert content["looks"] == {"sizes": [5], "planned": 5}
 
 
 CLAIMS = {
