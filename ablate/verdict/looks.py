@@ -25,8 +25,9 @@ class Looks:
     planned: int
     """Seeds at the last planned look, as planned at the first look."""
     before: tuple[int, ...] = ()
-    """Seeds at earlier looks, in their order, at values that have changed since, other than by further seeds. The law
-    of a test from them to these looks is not known, so each has a share of its own: a bound of the union."""
+    """Seeds at earlier looks, in their order, that do not lead to these by further seeds alone: values have changed.
+    The law of a test from them to these looks is not known, so these have a share of their own: a bound of the union.
+    """
 
     def __post_init__(self) -> None:
         if not self.sizes or self.sizes[0] < 1 or any(b <= a for a, b in pairwise(self.sizes)):

@@ -96,8 +96,8 @@ class Counted:
             told.append(f"Earlier looks, counted in {self.file.name}: at {join_words(earlier)}.")
         if changed := [name for name, (looks, _) in now.items() if looks.before]:
             told.append(
-                f"Since an earlier look the values of {join_first(changed, 3)} have changed, other than by further "
-                "seeds: that look counts too, and the one at the changed values has a share of the error of its own."
+                f"Not every earlier look at {join_first(changed, 3)} leads to this one by further seeds alone, such as "
+                "where values have changed. All of them count, and this one has a share of the error of its own."
             )
         if before := {one.get("effect") for one in known.values()} - {effect}:
             names = join_words("none" if value is None else f"{value:g}" for value in sorted(before, key=str))

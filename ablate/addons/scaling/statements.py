@@ -140,12 +140,12 @@ def _state_differences(ladder: Ladder, arm: str, pair: SizedPair) -> str:
     """Return the sizes at which an arm is shown to have another loss than the baseline, those that the sweep of the
     size claims before the others; empty if there are none."""
     signs = [versus.difference.sign if versus.difference else 0 for versus in pair.measured]
+    known = list(zip(ladder.sizes, signs, ladder.claimed[arm], strict=True))
     told = []
     for is_claimed, ending in (
         (True, "each at its own settings"),
         (False, "which the sweep of the size does not claim"),
     ):
-        known = list(zip(ladder.sizes, signs, ladder.claimed[arm], strict=True))
         shown = {
             word: join_words(size.name for size, one, claimed in known if (one, claimed) == (sign, is_claimed))
             for word, sign in (("lower", -1), ("higher", 1))
