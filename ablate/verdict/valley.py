@@ -28,7 +28,8 @@ _CLEARLY = 2.0
 """Standard errors by which a tried rival is better than the chosen settings, so that the surface reaches around it."""
 _APART = {1: 0.125, 2: 0.25, 3: 0.5}
 """Number of parameters -> steps between two places that are considered, in every combination; of more parameters one is
-moved at a time."""
+moved at a time. Around the best one they are closer, down to `_FINEST` steps."""
+_FINEST = 0.125
 
 
 @dataclass(frozen=True)
@@ -121,30 +122,35 @@ def _list_near(
     chosen = centres[0]
     near = {p: own for p, own in known.items() if min(_distance(p, centre) for centre in centres) <= WINDOW + 1e-9}
     model = _Surface(near, chosen, noise)
-    around = dict.fromkeys(place for centre in centres for place in _list_places(centre, spans))
-    free = [p for p in around if not any(_distance(p, other) < 1e-6 for other in (*near, *failed))]
-    places = [*(place for place in near if place != chosen), *free]
-    gains, variances = model.promise(np.array(places).reshape(len(places), len(chosen)) - np.array(chosen))
-    return model, [
-        Rival(place, float(gain), float(variance), model.freedom, {*seeds} <= known.get(place, {}).keys())
-        for place, gain, variance in zip(places, gains, variances, strict=True)
-    ]
+    apart = _APART.get(sum(high > low for low, high in spans), _FINEST)
+    moves = [i * apart for i in range(-round(WINDOW / apart), round(WINDOW / apart) + 1)]
+    new = [place for place in near if place != chosen]
+    new += [place for centre in centres for place in _list_places(centre, spans, moves)]
+    rivals: dict[Place, Rival] = {}
+    while True:
+        new = [p for p in dict.fromkeys(new) if p in near or not any(_distance(p, q) < 1e-6 for q in (*near, *failed))]
+        gains, variances = model.promise(np.array(new).reshape(len(new), len(chosen)) - np.array(chosen))
+        for place, gain, variance in zip(new, gains, variances, strict=True):
+            is_tried = {*seeds} <= known.get(place, {}).keys()
+            rivals.setdefault(place, Rival(place, float(gain), float(variance), model.freedom, is_tried))
+        if apart <= _FINEST or not rivals:
+            return model, [*rivals.values()]
+        apart /= 2  # in a steep valley the best place lies between those
+        best = max(rivals.values(), key=lambda rival: -math.inf if math.isinf(rival.variance) else rival.gain)
+        new = [*_list_places(best.place, spans, (-apart, 0.0, apart))]
 
 
 def _distance(one: Place, other: Place) -> float:
     return max((abs(a - b) for a, b in zip(one, other, strict=True)), default=0.0)
 
 
-def _list_places(chosen: Place, spans: Sequence[tuple[float, float]]) -> Iterable[Place]:
-    """Yield the places around the chosen one."""
-    free = sum(high > low for low, high in spans)
-    apart = _APART.get(free, 0.125)
-    moves = [i * apart for i in range(-round(WINDOW / apart), round(WINDOW / apart) + 1)]
+def _list_places(chosen: Place, spans: Sequence[tuple[float, float]], moves: Sequence[float]) -> Iterable[Place]:
+    """Yield the places that are `moves` away from the chosen one."""
     axes = [
         [p + m for m in moves if low - 1e-6 <= p + m <= high + 1e-6 or not m]
         for p, (low, high) in zip(chosen, spans, strict=True)
     ]
-    if free in _APART:
+    if sum(high > low for low, high in spans) in _APART:
         yield from (place for place in itertools.product(*axes) if place != chosen)
         return
     for i, axis in enumerate(axes):
