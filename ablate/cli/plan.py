@@ -103,20 +103,19 @@ MOST_JOBS, CORES = 32, 8  # CPU cores of a GPU
 
 def list_commands(plan: plans.Plan | sweep_plans.SweepPlan, words: Sequence[str], size: str | None) -> dict[str, str]:
     """Return what starts the file and the settings `words` that were planned -> the command, or why there is none."""
-    sweep = plan if isinstance(plan, sweep_plans.SweepPlan) else None
-    each = [arm.plan for arm in plan.arms] if isinstance(plan, sweep_plans.SweepPlan) else [plan]
-    setup, largest = each[0].setup, max(each, key=lambda one: one.memory.peak)
-    if not largest.fits and not largest.fitting:
+    if not (plan.fits or plan.more):
         return {"none": "it does not fit these devices"}
-    more = [] if largest.fits else [*largest.fitting[0].words]
-    where = {"nodes": setup.nodes, "each": setup.devices // setup.nodes, "cores": CORES * setup.devices // setup.nodes}
+    sweep, run = (plan, plan.arms[0].plan) if isinstance(plan, sweep_plans.SweepPlan) else (None, plan)
+    more, setup, gpus = [*plan.more], run.setup, run.setup.devices // run.setup.nodes
+    where = {"nodes": setup.nodes, "each": gpus, "cores": CORES * gpus}
     if setup.devices > 1:
-        more += [f"trainer.devices={where['each']}", *([f"trainer.nodes={setup.nodes}"] if setup.nodes > 1 else [])]
+        more += [f"trainer.devices={gpus}", *([f"trainer.nodes={setup.nodes}"] if setup.nodes > 1 else [])]
     sized = ["--size", size] if size else []
     start = f"ablate {'sweep' if sweep else 'train'} {shlex.join([*words, *more, *sized])}"
     commands = {}
-    if sweep and each[0].data != 0:
+    if sweep and run.data != 0:
         alone = ["trainer.devices=auto", "trainer.nodes=null"] if setup.devices > 1 else []
+        alone += ["trainer.cpu_offload=false"] if setup.offload else []  # which one process refuses
         first = shlex.join(["ablate", "sweep", *words, *alone, *sized, "--dry-run"])
         commands["first, on a machine without GPUs, which prepares the data"] = first
     if setup.devices == 1 and sweep:
@@ -131,13 +130,14 @@ def list_commands(plan: plans.Plan | sweep_plans.SweepPlan, words: Sequence[str]
             "torchrun": "not needed: a run has one GPU (--devices plans more)",
         }
     group = f"torchrun {_GROUP} -m {start}"
-    run = f"srun {start}"
+    job = f"srun {start}"
     if setup.devices > 1:
-        run = _RUN_GROUP.format(group=group.format(**where, id="$SLURM_JOB_ID", host="$host"))
+        job = _RUN_GROUP.format(group=group.format(**where, id="$SLURM_JOB_ID", host="$host"))
     if setup.nodes == 1:
-        commands |= {} if sweep else {"one machine": start}
-        group = f"torchrun --standalone --nproc-per-node {where['each']} -m {start}"
-    commands["Slurm"] = _JOB.format(**where, run=run)
+        if not sweep:
+            commands["one machine"] = start
+        group = f"torchrun --standalone --nproc-per-node {gpus} -m {start}"
+    commands["Slurm"] = _JOB.format(**where, run=job)
     if setup.devices > 1:
         several = ", on each of the machines, of which one is HOST1" if setup.nodes > 1 else ""
         commands[f"torchrun{several}"] = group.format(**where, id="NAME", host="HOST1")
@@ -170,8 +170,9 @@ def _print_run(plan: plans.Plan, console: Console) -> None:
     duration = f"{plan.days:,.1f} days" if plan.days >= 2 else format_duration(plan.days * 86400)
     hours = plan.validated_gpu_hours
     validated = "" if hours is None or hours < 0.01 else f"; with validation about {_format_hours(hours)} at most"
+    started = f", with {' '.join(plan.more)}" if plan.more else ""
     console.print(
-        f"\nAt a utilisation of {plan.work.utilisation:.0%} (assumed; --mfu): {rate} {plan.unit} a second, "
+        f"\nAt a utilisation of {plan.work.utilisation:.0%} (assumed; --mfu){started}: {rate} {plan.unit} a second, "
         f"{duration}, {_format_hours(plan.gpu_hours)} GPU-hours{_describe_waiting(plan)}{validated}."
     )
     for note in plan.notes:
@@ -186,24 +187,22 @@ def _describe_launch(plan: plans.Plan, kept: str = "1 after it") -> Iterator[tup
 
 
 def _describe_waiting(plan: plans.Plan) -> str:
-    return f", {1 - plan.work.gpu_hours / plan.gpu_hours:.0%} of them waiting for transfers" if plan.ways else ""
+    return f", {plan.ways[0].waiting:.0%} of them waiting for transfers" if plan.setup.devices > 1 else ""
 
 
 def _print_ways(plan: plans.Plan, console: Console) -> None:
     """Print what each way to share the run sends, and what it costs, and the assumptions."""
-    rows = []
+    rows, first = [], "(as the commands)" if plan.more else "(planned)"
     for way in plan.ways:
         words = [word for word in plan.setup.words(way.setup) if not word.startswith("trainer.strategy")]
-        name = " ".join([way.setup.strategy, *words, *(["(planned)"] if way is plan.ways[0] else [])])
+        name = " ".join([way.setup.strategy, *words, *([first] if way is plan.ways[0] else [])])
         fits = "yes" if way.memory.fits(plan.assumed.gpu.memory) else "no"
         sent, hours = way.transfers, _format_hours(way.gpu_hours)
         amounts = [f"{way.memory.peak / GIB:.2f}", fits, f"{sent.inside / 1e9:,.1f}", f"{sent.between / 1e9:,.1f}"]
         rows.append([f"  {name}", *amounts, f"{sent.seconds:.2f}", f"{sent.waits:.2f}", hours])
-    if plan.ways:
-        seconds = plan.work.gpu_hours * 3600 / plan.setup.devices / plan.updates
-        console.print(
-            f"\nAn update computes for {seconds:.2f} s. A GPU sends inside its machine, and a machine to others:"
-        )
+    if plan.setup.devices > 1:
+        seconds = f"{plan.ways[0].computes:.2f} s"
+        console.print(f"\nAn update computes for {seconds}. A GPU sends inside its machine, and a machine to others:")
         header = ("shared by", "GiB", "fits", "GB inside", "GB between", "s sending", "s waiting", "GPU-hours of a run")
         console.print(build_table(header, rows, right=header[1:]))
         if any(way.setup.strategy == "hybrid" for way in plan.ways):
@@ -262,13 +261,15 @@ def _print_sweep(sweep: sweep_plans.SweepPlan, console: Console) -> None:
         left = cost.left
         stages = ("search", "selection", "confirmation")
         runs = " + ".join(format_range(left.runs[stage], left.runs[stage] + left.more[stage]) for stage in stages)
-        fits = "yes" if plan.fits else f"with {' '.join(plan.fitting[0].words)}" if plan.fitting else "no"
+        fits = "yes" if plan.fits else f"with {' '.join(plan.more)}" if plan.more else "no"
         rows.append(
             [cost.arm, format_count(plan.counts.total), runs, format_count(cost.items),
              f"{plan.memory.peak / GIB:.2f}", fits, format_range(*map(_format_hours, cost.gpu_hours))]
         )  # fmt: skip
     header = ("arm", "parameters", "trials + selection + seeds", unit, "GiB", f"fits {gpu.name}", "GPU-hours")
     console.print(f"sweep {sweep.name}")
+    if sweep.more:
+        console.print(f"As it is, it does not fit. Planned, here and in the commands, with {' '.join(sweep.more)}:")
     console.print(build_table(header, rows, right=("parameters", unit, "GiB", "GPU-hours")))
     first, hours = sweep.arms[0].plan, map(_format_hours, sweep.gpu_hours)
     console.print(

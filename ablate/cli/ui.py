@@ -209,10 +209,9 @@ def _choose_charts(metric: str, *settings: Sequence[str]) -> dict[str, Any]:
     """Return the charts and their sections; the UI adds one chart for each further metric after them. Sections about
     the course of training are collapsed. `settings`: for each chart, the parameters that it shows against the metric,
     for the runs that have all of them."""
-    columns = {_FIRST: 1, _LOSSES: 3, _COURSES: 3, _STEPS: 3}
     sections = [
-        {"uuid": f"ablate-{name}", "name": name, "display": at < 2, "isReordered": True, "columns": columns[name]}
-        for at, name in enumerate(columns)
+        {"uuid": f"ablate-{name}", "name": name, "display": at < 2, "isReordered": True, "columns": 3 if at else 1}
+        for at, name in enumerate((_FIRST, _LOSSES, _COURSES, _STEPS))
     ]
     common = {"metricSectionId": f"ablate-{_FIRST}", "deleted": False, "isGenerated": False, "runsCountToCompare": 100}
     parallel = {"type": "PARALLEL", "selectedMetrics": [metric], "showAllRuns": True}

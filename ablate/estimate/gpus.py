@@ -73,9 +73,9 @@ def find_gpu(name: str, memory: float | None = None, tflops: float | None = None
         problems.append(Problem("--gpu", text + did_you_mean(name.lower(), GPUS), name))
     if problems:
         raise ConfigError(problems, "the command line")
-    changes: dict[str, Any] = {} if memory is None else {"memory": memory * GIB}
-    changes |= {} if tflops is None else {"bf16": tflops * 1e12, "float32": tflops * 1e12}
-    changes |= {} if link is None else {"link": link * 1e9}
+    flops = tflops and tflops * 1e12
+    given = {"memory": memory and memory * GIB, "bf16": flops, "float32": flops, "link": link and link * 1e9}
+    changes: dict[str, Any] = {part: value for part, value in given.items() if value is not None}
     return replace(known or GPU(name, 0, 0, 0), **changes)
 
 

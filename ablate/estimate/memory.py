@@ -61,9 +61,14 @@ class Setup:
         return {"fsdp": self.devices, "hybrid": self.devices // self.nodes}.get(self.strategy, 1)
 
     @property
+    def half(self) -> bool:
+        """Whether weights and their states have two bytes each."""
+        return self.precision == "bf16-true"
+
+    @property
     def widths(self) -> tuple[int, int]:
         """Bytes of a gathered weight: of the layers, and of embedding and head."""
-        return 4 if self.precision == "32-true" else 2, 2 if self.precision == "bf16-true" else 4
+        return 4 if self.precision == "32-true" else 2, 2 if self.half else 4
 
     @property
     def micro_batch(self) -> int:
@@ -226,41 +231,39 @@ class Meter:
             + (0 if setup.offload else still)
             + (4 * self.counts.total if setup.averaged else 0),
             "gradients": gradients,
-            "optimizer": np.full(len(change), self._states_per_weight(setup) * (own - offloaded)),
+            "optimizer": np.full(len(change), self._states_per_weight(setup.half) * (own - offloaded)),
             "activations": streams["activations"],
             "logits": streams["logits"],
             "temporary": temporary,
         }
         moment = int(np.argmax(sum(courses.values())))
-        host = (2 + self._states_per_weight(setup)) * offloaded + (still if setup.offload else 0)
+        host = (2 + self._states_per_weight(setup.half)) * offloaded + (still if setup.offload else 0)
         return Memory({name: float(courses[name][moment]) for name in PARTS}, host)
 
     def states(self, setup: Setup) -> float:
         """Return the bytes of parameters, gradients and optimizer, which are all allocated when a forward pass ends."""
         own, still = self._own(setup), self._own(setup, frozen=True)
-        copies = 2 + (setup.strategy == "ddp" and setup.accumulate > 1) + self._states_per_weight(setup)
+        copies = 2 + (setup.strategy == "ddp" and setup.accumulate > 1) + self._states_per_weight(setup.half)
         kept = 0 if setup.offload else copies * own + still
         return kept + max(0.0, self._whole_gradients(setup) - (0 if setup.offload else own))
 
-    def _states_per_weight(self, setup: Setup) -> float:
-        """Return the bytes that the optimizer keeps for each byte of a trained weight."""
-        half = setup.precision == "bf16-true"
+    def _states_per_weight(self, half: bool) -> float:
+        """Return the bytes that the optimizer keeps for each byte of a trained weight, of two bytes or of four."""
         if half not in self._moments:
             self._moments[half] = measure_states(self.model, self.optimizer, torch.bfloat16 if half else torch.float32)
         return self._moments[half]
 
     def _own(self, setup: Setup, frozen: bool = False) -> float:
         """Return the bytes of the parameters of one device that the optimizer updates; or of the others."""
-        weight = 2 if setup.precision == "bf16-true" else 4
+        weight = 2 if setup.half else 4
         count = self.counts.frozen if frozen else self.counts.total - self.counts.frozen
         return count * weight / setup.shards
 
-    def checkpoint(self, setup: Setup) -> float:
+    def checkpoint(self, precision: str, averaged: bool) -> float:
         """Return the bytes of a checkpoint: weights, their average, and the optimizer's state."""
-        whole = replace(setup, strategy="ddp")
-        own = self._own(whole)
-        average = 4 * self.counts.total if setup.averaged else 0
-        return own * (1 + self._states_per_weight(setup)) + self._own(whole, frozen=True) + average
+        half, total = precision == "bf16-true", self.counts.total
+        weights = total + (total - self.counts.frozen) * self._states_per_weight(half)
+        return (2 if half else 4) * weights + (4 * total if averaged else 0)
 
     def _gradients(self, setup: Setup, course: _Course, change: NDArray[np.float64], own: float) -> NDArray[np.float64]:
         """Lightning frees the last gradients between forward and backward pass. Where several batches are accumulated

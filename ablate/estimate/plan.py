@@ -4,7 +4,6 @@ whether data is read fast enough; and advice for a device that is out of memory.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 import threading
@@ -153,8 +152,15 @@ class Way:
     memory: Memory
     transfers: Transfers
     """Of an update."""
+    computes: float
+    """Seconds in which an update computes."""
     gpu_hours: float
     """Hours of all GPUs, waiting included."""
+
+    @property
+    def waiting(self) -> float:
+        """The share of the hours in which GPUs wait for transfers."""
+        return self.transfers.waits / (self.computes + self.transfers.waits)
 
 
 @dataclass(frozen=True)
@@ -166,20 +172,16 @@ class Plan:
     unit: str
     """tokens or images."""
     setup: Setup
+    """As configured."""
     assumed: Assumed
     work: Work
-    updates: int
     memory: Memory
     ways: tuple[Way, ...]
-    """The planned way to share the run, then others; empty for one GPU."""
+    """How the run is started: as configured, or as the first setup that fits. Then other ways to share it."""
     checkpoint: float
     """Bytes of a checkpoint."""
     data: int | None
     """Bytes of the prepared data; None if they are not known beforehand."""
-    drawing: float
-    """Seconds in which each process draws the initial weights on its core."""
-    host: float
-    """Bytes of the host's memory in which the processes of a machine do so."""
     fitting: tuple[Fitting, ...]
     """Setups that fit if this one does not, the cheapest first."""
     validation: str
@@ -195,6 +197,23 @@ class Plan:
         return self.memory.fits(self.assumed.gpu.memory)
 
     @property
+    def more(self) -> tuple[str, ...]:
+        """The `key=value` words with which the run is started, as it does not fit without them."""
+        return self.fitting[0].words if self.fitting else ()
+
+    @property
+    def drawing(self) -> float:
+        """Seconds in which each process draws the initial weights on its core."""
+        return self.counts.total / (DRAWN_SHARDED if self.ways[0].setup.strategy == "fsdp" else DRAWN)
+
+    @property
+    def host(self) -> float:
+        """Bytes of the host's memory in which the processes of a machine do so."""
+        setup, counts = self.ways[0].setup, self.counts
+        whole = max(counts.block, counts.embedding + counts.head) if setup.strategy == "fsdp" else counts.total
+        return 4 * whole * setup.devices / setup.nodes
+
+    @property
     def items_per_second(self) -> float:
         """Tokens or images per second of all devices."""
         return self.work.items / (self.gpu_hours * 3600) * self.setup.devices
@@ -202,7 +221,7 @@ class Plan:
     @property
     def gpu_hours(self) -> float:
         """Hours of all GPUs, in which they compute or wait for each other, without validation."""
-        return self.ways[0].gpu_hours if self.ways else self.work.gpu_hours
+        return self.ways[0].gpu_hours
 
     @property
     def validated_gpu_hours(self) -> float | None:
@@ -238,7 +257,7 @@ class Plan:
             "validation_share": self.validation_share,
             "days": self.days,
             "gpu_hours": self.gpu_hours,
-            "gpu_hours_computing": self.work.gpu_hours,
+            "gpu_hours_computing": self.gpu_hours * (1 - self.ways[0].waiting),
             "gpu_hours_with_validation": self.validated_gpu_hours,
             "ways": [
                 {"setup": asdict(way.setup), "fits": way.memory.fits(self.assumed.gpu.memory), "peak": way.memory.peak,
@@ -266,27 +285,23 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     work = estimate_work(experiment, (inputs.classes, inputs.shape), assumed.gpu, assumed.mfu)
     assert work is not None
     meter = Meter(experiment, inputs.classes, inputs.shape)
-    counts, memory = meter.counts, meter.memory(setup)
-    sharded = setup.strategy == "fsdp"
-    whole = max(counts.block, counts.embedding + counts.head) if sharded else counts.total
+    memory = meter.memory(setup)
     fitting = () if memory.fits(assumed.gpu.memory) else find_fitting(setup, meter, assumed.gpu.memory)
+    hours = work.gpu_hours / (RECOMPUTED if setup.checkpointing else 1)
     validation = experiment.validation
     data, corpus = experiment.data, inputs.corpus
     sizes = [*corpus.count_validation_items()] if corpus else data.most_val_sizes
     complete = Plan(
         model=f"{experiment.model.title}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
-        counts=counts,
+        counts=meter.counts,
         unit=experiment.unit,
         setup=setup,
         assumed=assumed,
         work=work,
-        updates=experiment.trainer.max_steps,
         memory=memory,
-        ways=list_ways(setup, [way.setup for way in fitting], meter, work, assumed, experiment.trainer.max_steps),
-        checkpoint=meter.checkpoint(setup),
+        ways=list_ways([one.setup for one in fitting] or [setup], meter, assumed, hours, experiment.trainer.max_steps),
+        checkpoint=meter.checkpoint(setup.precision, setup.averaged),
         data=data.count_prepared_bytes(inputs.classes),
-        drawing=counts.total / (DRAWN_SHARDED if sharded else DRAWN),
-        host=4 * whole * setup.devices / setup.nodes,
         fitting=fitting,
         validation=validation.describe(sizes),
         validation_share=validation.bound_share(sizes),
@@ -297,29 +312,24 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     return replace(complete, notes=(*complete.notes, *filter(None, notes)))
 
 
-def list_ways(
-    setup: Setup, fitting: Sequence[Setup], meter: Meter, work: Work, assumed: Assumed, updates: int
-) -> tuple[Way, ...]:
-    """Return the planned way to share a run of so many `updates` among the GPUs, then others, with those that are
-    `fitting` if it does not fit."""
-    if setup.devices == 1:
-        return ()
-    plain = replace(setup, offload=False, once=False)
-    others = [setup, *fitting, *(replace(plain, strategy=strategy) for strategy in ("fsdp", "hybrid", "ddp"))]
-    if setup.shards > 1:  # each batch that is accumulated gathers the weights once more
-        parts = (n for n in range(1, setup.accumulate) if setup.batch_size % (n * setup.devices) == 0)
-        fewer = (replace(setup, accumulate=n) for n in parts)
-        others += [*itertools.islice((way for way in fewer if meter.memory(way).fits(assumed.gpu.memory)), 1)]
-    counts, network, ways = meter.counts, assumed.find_network(setup), []
-    plainly = work.gpu_hours / (RECOMPUTED if setup.checkpointing else 1)
-    for way in dict.fromkeys(others):
-        if (way.shards > 1 and not setup.shardable) or (way.strategy == "hybrid" and setup.nodes in (1, setup.devices)):
-            continue
-        factor = RECOMPUTED if way.checkpointing else 1
-        seconds = plainly * factor * 3600 / setup.devices / updates
-        sent = plan_transfers(way, counts, network, seconds, counts.forward_flops / counts.training_flops / factor)
-        hours = plainly * factor + sent.waits * updates * setup.devices / 3600
-        ways.append(Way(way, meter.memory(way), sent, hours))
+def list_ways(setups: Sequence[Setup], meter: Meter, assumed: Assumed, hours: float, updates: int) -> tuple[Way, ...]:
+    """Return the ways to share a run: `setups`, and on several GPUs others like the first. The run has so many
+    `updates`, and computes for so many `hours` of all GPUs if nothing is recomputed."""
+    first, counts, network, ways = setups[0], meter.counts, assumed.find_network(setups[0]), []
+    plain = replace(first, offload=False, once=False)
+    possible = {"fsdp": first.shardable, "hybrid": first.shardable and 1 < first.nodes < first.devices, "ddp": True}
+    others = [replace(plain, strategy=strategy) for strategy, is_possible in possible.items() if is_possible]
+    if first.shards > 1:  # each batch that is accumulated gathers the weights once more
+        parts = (n for n in range(1, first.accumulate) if first.batch_size % (n * first.devices) == 0)
+        fewer = [replace(first, accumulate=n) for n in parts]
+        others += [way for way in fewer if meter.memory(way).fits(assumed.gpu.memory)][:1]
+    for setup in dict.fromkeys([*setups, *(others if first.devices > 1 else ())]):
+        factor = RECOMPUTED if setup.checkpointing else 1
+        computes = hours * factor * 3600 / setup.devices / updates
+        forward = counts.forward_flops / counts.training_flops / factor
+        sent = plan_transfers(setup, counts, network, computes, forward)
+        whole = (computes + sent.waits) * updates * setup.devices / 3600
+        ways.append(Way(setup, meter.memory(setup), sent, computes, whole))
     return tuple(ways)
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import format_setting, shorten_paths
-from ablate.experiment.metrics import describe_metric, shorten_metric
+from ablate.experiment.metrics import shorten_metric
 from ablate.reports.section import Column
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.verdict_summary import describe_own
 from ablate.tasks import tasks
 
 LEARNING_RATE = "optimizer.lr"
@@ -49,7 +50,7 @@ def label_parameter(path: str) -> str:
 
 def label_metric(metric: str, spec: Sweep) -> str:
     """Return the label of an axis for a metric, with its unit."""
-    known, name = describe_metric(metric, spec.task) if spec.is_own else None, shorten_metric(metric)
+    known, name = describe_own(metric, spec), shorten_metric(metric)
     return f"{name} ({known.label})" if known and known.label else name
 
 

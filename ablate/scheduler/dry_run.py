@@ -28,7 +28,7 @@ from ablate.scheduler.donors import apply_settings, take_over
 from ablate.scheduler.preparation import check_workers, pick_generation
 from ablate.scheduler.runners import load_runner
 from ablate.scheduler.storage import explain_damage, list_generations, open_existing, read_sweep, storage_url
-from ablate.sweeps.plans import describe_kept, describe_power
+from ablate.sweeps.plans import describe_kept, describe_power, format_hours
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import SEARCH, SELECTION
 from ablate.sweeps.search.methods import Rung
@@ -65,10 +65,10 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     corpora = runner.prepare(spec)
     spec, record = _find_generation(spec, storage, fresh, runner.fingerprint(spec, corpora))
     if not spec.is_own:
-        return _format_plan(spec, "", None, record, count_left(spec, record), _describe_limit(spec, record, workers))
+        return _format_plan(spec, "", record, count_left(spec, record), _describe_limit(spec, record, workers))
     base = spec.own_base(next(iter(spec.all_arms)))
-    busy = _describe_load()
-    times = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
+    busy, corpus = _describe_load(), corpora[base.data]
+    times = None if base.procedure != "training" else _measure_trial(base, corpus, workers)
     left = count_left(spec, record)
     todo = {arm: runs.whole for arm, runs in left.items()}
     trials, whole = sum(runs.sure for runs in left.values()), sum(todo.values())
@@ -82,10 +82,8 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         if torch.cuda.is_available():  # what workers that share one take from each other is not known
             total += f", by updates of one trial alone on {torch.cuda.get_device_name()}"
         total += busy
-    sizes = corpora[base.data].count_validation_items()
     warnings = list(describe_outlying_gradients(measure_initial_gradients(spec, corpora)))
-    shapes = corpora[base.data].classes, corpora[base.data].shape
-    return _format_plan(spec, corpora[base.data].description, sizes, record, left, total, warnings, shapes)
+    return _format_plan(spec, corpus.description, record, left, total, corpus, warnings)
 
 
 def _describe_limit(spec: Sweep, record: SweepRecord | None, workers: int) -> str:
@@ -114,13 +112,13 @@ def outline(spec: Sweep) -> str:
         spec = apply_settings(spec, TakenOver(sweep=spec.settings_from, settings=nothing, seeds=[]))
     left = count_left(spec)
     if not spec.is_own:
-        return _format_plan(spec, "", None, None, left, _describe_limit(spec, None, 1))
+        return _format_plan(spec, "", None, left, _describe_limit(spec, None, 1))
     todo = {arm: runs.whole for arm, runs in left.items()}
     data = dict.fromkeys(spec.own_base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
         f"{d.kind} {format_settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
     )
-    return _format_plan(spec, f"{needed} (needed; not checked here)", None, None, left, _describe_gpu_hours(spec, todo))
+    return _format_plan(spec, f"{needed} (needed; not checked here)", None, left, _describe_gpu_hours(spec, todo))
 
 
 def plan_files(
@@ -162,7 +160,7 @@ def _format_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
         if (one := flops.estimate_work(spec.own_base(arm))) is None:
             return ""
         hours += number * one.gpu_hours
-    return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
+    return format_hours(hours)
 
 
 def _describe_gpu_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
@@ -176,27 +174,24 @@ def _describe_gpu_hours(spec: Sweep, todo: Mapping[str, float]) -> str:
 def _format_plan(
     spec: Sweep,
     data: str,
-    sizes: Sequence[int] | None,
     record: SweepRecord | None,
     left: Mapping[str, Left],
     total: str,
+    corpus: Corpus | None = None,
     warnings: Sequence[str] = (),
-    shapes: tuple[int, tuple[int, ...]] | None = None,
 ) -> str:
     base = spec.base(next(iter(spec.all_arms)))
     unit = base.unit
     lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}"]
     lines += [f"data  {data}"] if data else []
     if isinstance(base, Experiment) and base.procedure == "training":
-        lines.append(f"validation  {base.validation.describe(sizes or base.data.most_val_sizes)}")
-        own = spec.own_base(next(iter(spec.all_arms)))
-        meter = memory.Meter(own, *(shapes or flops.guess_inputs(own)))
-        prepared = own.data.count_prepared_bytes(meter.classes)
-        checkpoint = meter.checkpoint(memory.resolve_setup(own, 1, 1))
-        lines += [
-            f"{name}  {text}"
-            for name, text in estimates.describe_disk(checkpoint, prepared, describe_kept(spec)).items()
-        ]
+        sizes = corpus.count_validation_items() if corpus else base.data.most_val_sizes
+        lines.append(f"validation  {base.validation.describe(sizes)}")
+        classes, shape = (corpus.classes, corpus.shape) if corpus else flops.guess_inputs(base)
+        precision, averaged = flops.choose_precision(base.trainer), base.trainer.ema_decay is not None
+        checkpoint = memory.Meter(base, classes, shape).checkpoint(precision, averaged)
+        disk = estimates.describe_disk(checkpoint, base.data.count_prepared_bytes(classes), describe_kept(spec))
+        lines += [f"{name}  {text}" for name, text in disk.items()]
     lines += [text] if (text := describe_readings(spec.without_grid())) else []
     lines += [describe_scale(spec)] if spec.scale else []
     lines += [one.describe() for one in (spec.taken_over, spec.spent) if one]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.formatting import count_noun, join_words
 from ablate.config.lazy import postpone_imports
-from ablate.config.yaml import read_yaml
+from ablate.config.yaml import parse_overrides, read_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.runs import FRESH, SEARCH, SELECTION
 from ablate.sweeps.spec.sweep import Sweep
@@ -144,7 +144,7 @@ def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None, s
             if more <= 0:  # its looks cost a sequence some power
                 yield f"{text} at their last look: it would need {needed} planned as a fixed number"
                 continue
-            cost = f", {_format_hours(more * hours)} hours of a GPU" if hours else ""
+            cost = f", {format_hours(more * hours)} hours of a GPU" if hours else ""
             arms = len(spec.all_arms)
             of = f"{arms} arms and points" if spec.cells else count_noun(arms, "arm")
             yield f"{text}: it would need {needed} ({more * arms} more runs of {of}{cost})"
@@ -172,7 +172,8 @@ def _describe_exclusion(seeds: int) -> str:
     return f"an arm that fails on none of {seeds} seeds may still fail on up to {100 * exclude_failures(seeds):.0f} %"
 
 
-def _format_hours(hours: float) -> str:
+def format_hours(hours: float) -> str:
+    """Return hours with three digits."""
     return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
 
 
@@ -214,6 +215,13 @@ class SweepPlan:
     """Lines on the planned seeds and their statistical power."""
     kept: str = ""
     """The checkpoints that stay."""
+    more: tuple[str, ...] = ()
+    """The `key=value` words with which it is planned, as an arm does not fit without them."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether each arm fits."""
+        return all(arm.plan.fits for arm in self.arms)
 
     @property
     def items(self) -> float:
@@ -242,7 +250,7 @@ class SweepPlan:
         return {
             "sweep": self.name, unit: self.items, "gpu_hours_at_least": self.gpu_hours[0],
             "gpu_hours": self.gpu_hours[1], "arms": arms, "power": list(self.power),
-            "checkpoints_kept": self.kept,
+            "checkpoints_kept": self.kept, "fits_with": list(self.more),
             **{f"{stage}_at_most": count for stage, count in self.unassigned.items()},
         }  # fmt: skip
 
@@ -267,10 +275,16 @@ def plan_file(
     file: str | Path | None, overrides: Mapping[str, Any], assumed: Assumed, size: str | None = None
 ) -> Plan | SweepPlan:
     """Return the plan of an experiment's file (None: the defaults) or of a sweep file, of its size or stage `size` if
-    it has several, with `overrides`."""
+    it has several, with `overrides`. A sweep that does not fit is planned with the settings with which its largest arm
+    does, if all arms fit with them."""
     tree = {} if file is None else read_yaml(Path(file))
     if {"arms", "search", "experiment", "name"} & set(tree):
         assert file is not None
-        return plan_sweep(Sweep.load(file, overrides, size), assumed)
+        planned = plan_sweep(Sweep.load(file, overrides, size), assumed)
+        more = max((arm.plan for arm in planned.arms), key=lambda plan: plan.memory.peak).more
+        if not more:
+            return planned
+        again = plan_sweep(Sweep.load(file, {**overrides, **parse_overrides(more)}, size), assumed)
+        return replace(again, more=more) if again.fits else planned
     source = str(file) if file else "the configuration"
     return estimates.plan(Experiment.from_mapping(tree, overrides, source=source), assumed)

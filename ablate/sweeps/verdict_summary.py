@@ -23,7 +23,7 @@ _MANY = 5  # arms above which they are named by verdict, without their differenc
 
 def find_bounds(spec: Sweep) -> tuple[float, float]:
     """Return the least and the most that the objective can be."""
-    known = describe_objective(spec)
+    known = describe_own(spec.objective.metric, spec)
     return known.bounds if known else UNBOUNDED
 
 
@@ -33,16 +33,16 @@ def find_difference_bounds(spec: Sweep) -> tuple[float, float]:
     return low - high, high - low
 
 
-def describe_objective(spec: Sweep) -> Metric | None:
-    """Return unit and bounds of the objective; None if they are unknown, as those of another program always are: its
+def describe_own(metric: str, spec: Sweep) -> Metric | None:
+    """Return unit and bounds of a metric; None if they are unknown, as those of another program always are: its
     accuracy may be in percent."""
-    return describe_metric(spec.objective.metric, spec.task) if spec.is_own else None
+    return describe_metric(metric, spec.task) if spec.is_own else None
 
 
 def name_unit(spec: Sweep) -> str:
     """Return the unit of the objective in a sentence; without one its name, in parentheses if it is in words."""
     metric = spec.objective.metric
-    known, name = describe_objective(spec), shorten_metric(metric)
+    known, name = describe_own(metric, spec), shorten_metric(metric)
     return (known and known.unit) or (name if name == metric else f"({name})")
 
 

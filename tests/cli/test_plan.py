@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +81,29 @@ def test_what_does_not_fit_is_started_with_what_fits_or_not_at_all(plan):
     found = plan("run.yaml", "trainer.batch_size=4096", *small, "4")
     assert found["would_fit"][0]["settings"][0] in parse(found["commands"]["one machine"])[1].words
     assert [*plan("run.yaml", *small, "1.02")["commands"]] == ["none"]
+    assert [*plan("own sweep.yaml", *small, "1.02")["commands"]] == ["none"]
+
+
+def test_the_hours_are_those_of_what_the_commands_start(plan):
+    words = ["data.seq_len=4096", "trainer.batch_size=2", "--gpu", "mine", "--gpu-flops", "9", "--devices", "2"]
+    words += ["--gpu-memory", "1.08"]
+    found = plan("run.yaml", *words)
+    more = found["would_fit"][0]["settings"]
+    assert more == ["trainer.strategy=fsdp", "trainer.activation_checkpointing=true", "trainer.cpu_offload=true"]
+    pasted = plan("run.yaml", *more, *words)
+    assert (found["fits"], pasted["fits"]) == (False, True)
+    for part in ("gpu_hours", "gpu_hours_computing", "gpu_hours_with_validation", "tokens_per_second", "preparation"):
+        assert found[part] == pytest.approx(pasted[part])
+
+
+def test_a_sweep_of_which_an_arm_does_not_fit_is_planned_with_what_its_commands_set(plan):
+    Path("own sweep.yaml").write_text(SWEEP.replace("{norm: post}", "{model.layers: 12}") + "factor: model\n")
+    words = ["trainer.batch_size=4096", "--gpu", "mine", "--gpu-flops", "9", "--gpu-memory", "12"]
+    found = plan("own sweep.yaml", *words)
+    (more,) = found["fits_with"]
+    pasted = plan("own sweep.yaml", more, *words)
+    assert (pasted["fits_with"], pasted["arms"], pasted["gpu_hours"]) == ([], found["arms"], found["gpu_hours"])
+    assert parse(found["commands"]["Slurm"])[1].words == ["trainer.batch_size=4096", more]
 
 
 def test_data_that_must_be_prepared_is_prepared_before_gpus_are_booked(plan):
@@ -90,3 +114,5 @@ def test_data_that_must_be_prepared_is_prepared_before_gpus_are_booked(plan):
     _, given = parse(first)
     assert given.dry_run
     assert given.words == [*words[1:4], "trainer.devices=auto", "trainer.nodes=null"]
+    away = plan(*words, "trainer.strategy=fsdp", "trainer.cpu_offload=true")["commands"]
+    assert "trainer.cpu_offload=false" in parse(next(iter(away.values())))[1].words  # one process refuses it

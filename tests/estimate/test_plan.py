@@ -221,7 +221,7 @@ def test_a_checkpoint_has_weights_their_average_and_the_state_of_the_optimizer(o
     state.step()
     file = io.BytesIO()
     torch.save([model.state_dict(), state.state_dict(), copy.deepcopy(model).state_dict() if averaged else None], file)
-    planned = Meter(experiment, 256, (32,)).checkpoint(setup(averaged=averaged))
+    planned = Meter(experiment, 256, (32,)).checkpoint("bf16-mixed", averaged)
     assert planned == pytest.approx(file.tell(), rel=0.01)
 
 

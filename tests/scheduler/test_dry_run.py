@@ -166,6 +166,13 @@ def lines_of(*given, **confirm):
     return [line.strip() for line in outline(Sweep.from_tree(build_planned(*given, **confirm))).splitlines()]
 
 
+@pytest.mark.parametrize("setting", [{"trainer.cpu_offload": True}, {"trainer.tensor_parallel": 2}])
+def test_the_outline_of_runs_on_several_gpus_says_their_checkpoints(tiny_settings, setting):
+    settings = {**tiny_settings, "trainer.devices": 2, "trainer.strategy": "fsdp", **setting}
+    tree = build_planned(settings, 3)
+    assert re.search(r"(?m)^checkpoint  [\d.]+ [kM]B; up to 3", outline(Sweep.from_tree(tree)))
+
+
 def test_the_plan_says_what_its_seeds_can_show_and_what_they_cannot(tiny_settings):
     lines = lines_of(tiny_settings, 5, sd=0.02, sd_source="the 9m pilot", effect=0.01)
     smallest = find_smallest_difference(0.02, Looks((5,), 5), 2)
