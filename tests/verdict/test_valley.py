@@ -65,6 +65,22 @@ def test_a_gain_and_its_variance_are_those_of_a_normal_model_written_out():
     assert {rival.place[0] for rival in rivals if rival.tried} == {-2.0, -1.0, -0.5, 1.0, 2.0}
 
 
+@pytest.mark.parametrize("parameters", [1, 2, 3])
+def test_the_best_of_a_steep_valley_between_two_places_is_found(parameters):
+    """At 0.2 of a step off in each direction; 0.0625, half of the finest distance, may be left in each."""
+    best = np.full(parameters, 0.2)
+
+    def valley(*place):
+        return 2.0 + ((np.array(place) - best) ** 2).sum()
+
+    random = np.random.default_rng(1)
+    places = [(0.0,) * parameters, *map(tuple, random.uniform(-2, 2, (30, parameters)))]
+    rivals = list_rivals(run(valley, places, sd=1e-4), (0.0,) * parameters, [(-2.0, 2.0)] * parameters, SEEDS)
+    found = max((one for one in rivals if not one.tried), key=lambda one: one.gain)
+    assert valley(*found.place) - 2.0 <= parameters * 0.0625**2 + 1e-9
+    assert found.gain == pytest.approx(valley(*(0.0,) * parameters) - valley(*found.place), abs=0.005)
+
+
 @pytest.mark.parametrize("maximize", [False, True])
 def test_the_best_of_a_valley_is_promised_its_gain(maximize):
     sign = -1 if maximize else 1
