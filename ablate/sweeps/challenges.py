@@ -178,19 +178,24 @@ def choose_again(record: SweepRecord, claims: Iterable[Claim]) -> dict[str, int]
 
 
 def list_extensions(
-    record: SweepRecord, provisional: Mapping[str, Mapping[str, Any]]
+    record: SweepRecord, provisional: Mapping[str, Mapping[str, Any]], may_step: bool
 ) -> dict[str, tuple[int, dict[str, Any]]]:
     """Return arm -> number and settings beyond an end of its ranges that are to be run: one step beyond an end at which
     some arm is best, for all arms that search the parameter. They take a step together, so that it does not matter
     which of their runs ends first.
 
-    provisional: arm -> the settings that are its best so far."""
+    Args:
+        record: of the sweep.
+        provisional: arm -> the settings that are its best so far.
+        may_step: whether a new step may be taken; else those that some arms have taken are ended.
+    """
     taken = {arm: _count_steps(record, arm, params) for arm, params in provisional.items()}
     groups: list[tuple[str, str, list[str]]] = []
     for path, end in dict.fromkeys(one for own in taken.values() for one in own):
         arms = [arm for arm, own in taken.items() if (path, end) in own]
         groups += [(path, end, own) for own in ([arms] if path in record.spec.search else [[arm] for arm in arms])]
-    for is_begun in (True, False):  # a step that some arms have taken is ended before another one is chosen
+    # a step that some arms have taken is ended before another one is chosen
+    for is_begun in (True, False) if may_step else (True,):
         for path, end, arms in groups:
             steps = {arm: taken[arm][path, end][0] for arm in arms}
             behind = [arm for arm in arms if steps[arm] < max(steps.values())]

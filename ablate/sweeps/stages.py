@@ -247,12 +247,14 @@ class Extension(Stage):
     def lanes(self, record: SweepRecord) -> list[Lane]:
         if not record.is_tested or record.spec.cells:
             return []
-        provisional = {
-            arm: best for arm in record.arms if arm not in record.chosen and (best := self._find(record, arm))
-        }
+        free = [arm for arm in record.arms if arm not in record.chosen]
+        provisional = {arm: best for arm in free if (best := self._find(record, arm))}
+        # a selection that was begun is ended first: a step may replace its candidates
+        selects = any(record.runs.select(arm, SELECTION) for arm in free)
+        may_step = not selects or all(_race(record, arm)[1] is not None for arm in provisional)
         return [
             _build_lane(record, Wanted(arm, EXTENSION, number, params), [record.spec.base(arm).seed])
-            for arm, (number, params) in list_extensions(record, provisional).items()
+            for arm, (number, params) in list_extensions(record, provisional, may_step).items()
         ]
 
     def _find(self, record: SweepRecord, arm: str) -> dict[str, Any]:

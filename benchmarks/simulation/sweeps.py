@@ -143,13 +143,13 @@ def replay_design(
     while True:
         step = find_step(record)
         if step.decisions:
-            record = _note(record, step.decisions)
+            record = note(record, step.decisions)
             continue
         wanted = [one for lane in step.lanes for one in lane.wanted]
         if wanted:
             rows = {(run.arm, run.stage, run.number, run.seed): run for run in record.runs}
             for one in wanted:
-                run = _train(record, objective, one, tried)
+                run = train_run(record, objective, one, tried)
                 rows[run.arm, run.stage, run.number, run.seed] = run
             record = replace(record, runs=record.runs.replace(rows.values()))
             continue
@@ -160,7 +160,7 @@ def replay_design(
         record = replace(record, spec=later)
 
 
-def _note(record: SweepRecord, decisions: Iterable[Decision]) -> SweepRecord:
+def note(record: SweepRecord, decisions: Iterable[Decision]) -> SweepRecord:
     """Return the record with conclusions that are to be written down."""
     for decision in decisions:
         arm, content = decision.arm, decision.content
@@ -182,7 +182,7 @@ def _note(record: SweepRecord, decisions: Iterable[Decision]) -> SweepRecord:
     return record
 
 
-def _train(
+def train_run(
     record: SweepRecord, objective: Objective, wanted: Wanted, tried: Mapping[str, Sequence[dict[str, Any]]]
 ) -> Run:
     """Return the run that is wanted, ended or at its rung."""

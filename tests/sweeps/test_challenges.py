@@ -1,16 +1,20 @@
 """Further settings of an arm through the stages of the engine: steps beyond a range, tries of a loser, new choices."""
 
 import math
+import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ablate.sweeps import challenges
 from ablate.sweeps.comparison import list_claims
-from ablate.sweeps.runs import CHALLENGE, EXTENSION, FRESH
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.runs import CHALLENGE, EXTENSION, FRESH, Runs
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import find_step
 from benchmarks.simulation.losses import draw_normal
-from benchmarks.simulation.sweeps import replay_design
+from benchmarks.simulation.sweeps import note, replay_design, train_run
 
 LR = "optimizer.lr"
 RATES = [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2]
@@ -55,6 +59,43 @@ def test_nothing_is_claimed_of_an_arm_that_is_still_at_an_end(challenge):
     bounded = run({"pre": 4e-3, "post": 0.3}, challenge={"bound": {LR: [None, 1.6e-2]}})
     assert not bounded.runs.select(stage=EXTENSION)
     assert list_claims(bounded)["post"].kind == "worse"  # at a bound it is tuned
+
+
+@pytest.mark.parametrize("entropy", range(12))
+def test_what_was_begun_is_wanted_to_its_end(entropy):
+    """Six processes that end in any order: none is at a run that the others do not wait for, and would not take over
+    if it were killed."""
+    spec = Sweep.from_tree({"name": "t", "arms": {**ARMS, "mix": {"norm": "mix"}}, "search": {LR: RATES},
+                            "sampler": "grid",
+                            "confirm": {"seeds": 4}})  # fmt: skip
+    points, rng = {arm: [{LR: rate} for rate in RATES] for arm in spec.all_arms}, random.Random(entropy)
+    best = {arm: 4e-3 * 2 ** rng.uniform(-2.5, 2.5) for arm in points}
+
+    def train(arm, params, seed):
+        return 2.0 + OWN * (math.log2(params[LR] / best[arm]) ** 2 + 2 * draw_normal(entropy, seed, arm, params[LR]))
+
+    record, running = SweepRecord("t", 1, spec, Runs(())), []
+    while True:
+        step = find_step(record)
+        if step.decisions:
+            record = note(record, step.decisions)
+            continue
+        assert sum(lane.running for lane in step.lanes) == len(running)
+        wanted = step.pick()
+        if wanted is None and not running:
+            break
+        if wanted is not None and len(running) < 6:
+            running.append(train_run(record, train, wanted, points))
+            rows = [*record.runs, replace(running[-1], status="running", value=None, metrics={})]
+        else:
+            ended = running.pop(rng.randrange(len(running)))
+            rows = [ended if label(run) == label(ended) else run for run in record.runs]
+        record = replace(record, runs=record.runs.replace(rows))
+    assert {len(record.fresh(arm)) for arm in points} == {4}
+
+
+def label(run):
+    return run.arm, run.stage, run.number, run.seed
 
 
 def test_an_arm_that_was_badly_tuned_finds_its_best_and_has_not_lost():
