@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -81,8 +82,14 @@ class Model(nn.Module):
         return 0 if part.startswith("embedding") else 1
 
     def no_weight_decay(self) -> set[str]:
-        """Names of parameters with two or more dimensions that get no weight decay."""
+        """Names of parameters with two or more dimensions that get no weight decay, beside those that the wiring of a
+        placement names."""
         return set()
+
+    def show(self, state: Any) -> Tensor:
+        """Return the hidden state [batch, tokens, d] of what travels between layers, for diagnostics."""
+        shown: Tensor = state
+        return shown
 
     def parameter_count(self) -> int:
         """The number of trainable parameters."""
@@ -138,7 +145,31 @@ def name_sublayers(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[
 
 def build_site(norm: Placement, index: int, stack: Stack, drop: Callable[[], nn.Module] = nn.Identity) -> Site:
     """Return the site of one layer, with `norm.layer` on the hidden state as its norms."""
-    return Site(index, stack.depth, stack.hidden, make_norm_factory(norm, stack.hidden), drop)
+    sublayers = 1 + (stack.mlp > 0)
+    return Site(index, stack.depth, stack.hidden, make_norm_factory(norm, stack.hidden), drop, sublayers=sublayers)
+
+
+def build_ends(norm: Placement, stack: Stack) -> tuple[nn.Module, nn.Module]:
+    """Return what makes the first state of the embedding, and the input of the final norm of the last state."""
+    site = replace(build_site(norm, stack.depth, stack), place="final")
+    return norm.open(replace(site, index=0)) or nn.Identity(), _Checked(norm.close(site) or nn.Identity(), norm.kind)
+
+
+class _Checked(nn.Module):
+    """What a placement closes the last state with, or a sentence where that is no tensor."""
+
+    def __init__(self, close: nn.Module, kind: str) -> None:
+        super().__init__()
+        self.close, self.kind = close, kind
+
+    def forward(self, state: Any) -> Tensor:
+        x = self.close(state)
+        if not isinstance(x, Tensor):
+            raise AblateError(
+                f"Placement {self.kind} hands on {type(x).__name__}s between layers, and the head takes one tensor. Define "
+                "its carrier, open, close and show (docs/how-to/placement.md)."
+            )
+        return x
 
 
 def find_stack(model: nn.Module) -> str:
@@ -162,9 +193,17 @@ def check_drop(placed: Placement, setting: str, drop: type[nn.Module], *residual
         raise ConfigError([Problem(setting, text)])
 
 
-def make_norm_factory(norm: Placement, dim: int) -> Callable[[], nn.Module]:
-    """Return a function that builds one norm layer on `dim` features."""
-    return lambda: norm.layer.build(dim)
+def make_norm_factory(norm: Placement, dim: int) -> Callable[..., nn.Module]:
+    """Return a function that builds one norm layer on `dim` features, at a place (`NormLayer.at`) and with a start of
+    its gain."""
+
+    def build(place: str = "", start: float = 1.0) -> nn.Module:
+        built = norm.layer.at(place).build(dim)
+        if start != 1:
+            nn.init.constant_(built.weight, start + (norm.layer.no_gain or 0.0))  # type: ignore[arg-type]
+        return built
+
+    return build
 
 
 class Bias(nn.Module):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from ablate.models.base import (
     Model,
     build_embedding_scale,
+    build_ends,
     build_qkv_norm,
     build_site,
     make_norm_factory,
@@ -108,7 +110,7 @@ class AttentionBlock(nn.Module):
         self.attn_residual = norm.wire_attn(build_site(norm, index, config.stack()))
         self.attn = Attention(config, norm, norm.at(index, config.layers))
 
-    def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
+    def forward(self, x: Any, table: Tensor, attend: Attend = causal) -> Any:
         return self.attn_residual(x, self.attn, table, attend)
 
 
@@ -126,7 +128,7 @@ class Block(nn.Module):
         self.attn = Attention(config, norm, placed)
         self.mlp = MLP(config, norm, placed)
 
-    def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
+    def forward(self, x: Any, table: Tensor, attend: Attend = causal) -> Any:
         x = self.attn_residual(x, self.attn, table, attend)
         x = self.mlp_residual(x, self.mlp)
         return x
@@ -135,8 +137,8 @@ class Block(nn.Module):
 BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
 """Sublayers of a layer -> its module."""
 
-Layer = Callable[[Tensor, Tensor], Tensor]
-"""A block or its replacement: hidden state and rotary table -> hidden state."""
+Layer = Callable[[Any, Tensor], Any]
+"""A block or its replacement: what travels between layers, and the rotary table -> the same after it."""
 
 
 class LlamaModel(Model):
@@ -151,10 +153,12 @@ class LlamaModel(Model):
         self.config = config
         self.embed_tokens = nn.Embedding(vocab_size, config.hidden)
         self.embed_scale = build_embedding_scale(norm, init, config.stack())
-        self.embed_norm = new_norm() if norm.at(0, config.layers).embedding_norm else nn.Identity()
+        self.embed_norm = new_norm("embedding") if norm.at(0, config.layers).embedding_norm else nn.Identity()
+        self.open, self.close = build_ends(norm, config.stack())
+        self.show = norm.show
         self.rotary = Rotary(config.stack().head_dim, config.rope_base)
         self.layers = nn.ModuleList(BLOCKS[config.sublayers](config, norm, i) for i in range(config.layers))
-        self.norm = new_norm() if norm.final_norm else nn.Identity()
+        self.norm = new_norm("final") if norm.final_norm else nn.Identity()
         self.output_scale: nn.Module = nn.Identity()
         self.lm_head = Linear(config.hidden, vocab_size)
         self.criterion = CrossEntropy()
@@ -169,11 +173,11 @@ class LlamaModel(Model):
 
     def hidden_state(self, x: Tensor, position: Tensor, layers: Iterable[Layer]) -> Tensor:
         """Return the head's input for embedded tokens [batch, seq, hidden] at positions [seq] or [batch, seq]."""
-        x = self.embed_norm(self.embed_scale(x))
+        state = self.open(self.embed_norm(self.embed_scale(x)))
         table = self.rotary(position)
         for layer in layers:
-            x = layer(x, table)
-        return self.output_scale(self.norm(x))
+            state = layer(state, table)
+        return self.output_scale(self.norm(self.close(state)))
 
     def scale_output(self, multiplier: nn.Module) -> None:
         self.output_scale = multiplier
@@ -186,7 +190,7 @@ class LlamaModel(Model):
         return [self.criterion]
 
     def parts(self) -> dict[str, tuple[str, ...]]:
-        stem = {"embedding": ("embed_tokens", "embed_scale", "embed_norm"), "final_norm": ("norm",)}
+        stem = {"embedding": ("embed_tokens", "embed_scale", "embed_norm", "open"), "final_norm": ("close", "norm")}
         return {**stem, **name_sublayers("layers", self.layers), "head": ("lm_head",)}
 
     def embeddings(self) -> tuple[str, ...]:

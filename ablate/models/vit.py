@@ -14,7 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.errors import ConfigError, Problem
-from ablate.models.base import Model, build_qkv_norm, build_site, check_drop, name_sublayers
+from ablate.models.base import (
+    Model,
+    build_ends,
+    build_qkv_norm,
+    build_site,
+    check_drop,
+    make_norm_factory,
+    name_sublayers,
+)
 from ablate.models.vit_config import ViT
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 from ablate.norms.residuals import Multiplier
@@ -59,7 +67,7 @@ class AttentionBlock(nn.Module):
             check_drop(norm.at(depth, stack.depth), "model.drop_path", DropPath, self.attn_residual)
         self.attn = _attention(stack, norm, norm.at(depth, stack.depth), timm)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Any:
         return self.attn_residual(x, self.attn)
 
 
@@ -94,7 +102,7 @@ class Block(nn.Module):
             dim, stack.mlp, act_layer=timm["act_layer"], norm_layer=timm["norm_layer"] if placed.inner_norm else None
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Any:
         x = self.attn_residual(x, self.attn)
         x = self.mlp_residual(x, self.mlp)
         return x
@@ -129,7 +137,8 @@ class PatchHead(nn.Module):
 
 
 class ViTModel(Model):
-    """Images [batch, channels, height, width] -> logits [batch, classes], or what an attached head makes of them."""
+    """Images [batch, channels, height, width] -> logits [batch, classes], or what an attached head makes of them, which
+    sees the patches at the places `kept` [batch, n], as the layers do, where these are given."""
 
     def __init__(
         self, config: ViT, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]
@@ -160,23 +169,30 @@ class ViTModel(Model):
             norm_layer=new_norm,
             block_fn=partial(BLOCKS[config.sublayers], norm=norm, stack=config.stack()),
         )
+        place_norm = make_norm_factory(norm, config.hidden)
         if norm.at(0, config.layers).embedding_norm:
-            self.vit.norm_pre = new_norm(config.hidden)
+            self.vit.norm_pre = place_norm("embedding")
+        if norm.final_norm:
+            self.vit.norm = place_norm("final")
+        self.open, self.close = build_ends(norm, config.stack())
+        self.show = norm.show
         initialize(self.projections(), init, norm, config.stack())
 
     def forward(self, images: Tensor, kept: Tensor | None = None) -> Tensor:
-        return self.vit(images) if kept is None else self._see_kept(images, kept)
-
-    def _see_kept(self, images: Tensor, kept: Tensor) -> Tensor:
-        """Return the output of the attached head for the patches at the places `kept` [batch, n]; the layers see no
-        other ones."""
         vit: Any = self.vit
         tokens, prefix = vit._pos_embed(vit.patch_embed(images)), vit.num_prefix_tokens
+        if kept is None:
+            logits: Tensor = vit.forward_head(self._run_layers(tokens))
+            return logits
         places = kept.unsqueeze(-1).expand(-1, -1, tokens.shape[-1])
         tokens = torch.cat([tokens[:, :prefix], tokens[:, prefix:].gather(1, places)], 1)
-        tokens = vit.head_drop(vit.norm(vit.blocks(vit.norm_pre(tokens))))
-        output: Tensor = vit.head.head(tokens[:, prefix:], kept)
+        output: Tensor = vit.head.head(vit.head_drop(self._run_layers(tokens))[:, prefix:], kept)
         return output
+
+    def _run_layers(self, tokens: Tensor) -> Tensor:
+        vit: Any = self.vit
+        normed: Tensor = vit.norm(self.close(vit.blocks(self.open(vit.norm_pre(tokens)))))
+        return normed
 
     def attach_head(self, head: nn.Module) -> None:
         self.vit.global_pool = ""  # timm then hands all tokens on
@@ -197,8 +213,8 @@ class ViTModel(Model):
         stem = {
             "embedding.patch": ("vit.patch_embed",),
             "embedding.position": ("vit.pos_embed", "vit.cls_token"),
-            "embedding.norm": ("vit.norm_pre",),
-            "final_norm": ("vit.norm",),
+            "embedding.norm": ("vit.norm_pre", "open"),
+            "final_norm": ("close", "vit.norm"),
         }
         return {**stem, **name_sublayers("vit.blocks", self.vit.blocks), "head": ("vit.head",)}
 

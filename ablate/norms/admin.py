@@ -27,6 +27,7 @@ class Admin(Placement):
     package. profile, as in the paper: 1 for the first sublayer, then the square root of the summed variances of the
     stack's input and of the sublayers before it, measured on one batch before training. It assumes an input of unit
     variance: on a smaller embedding it cuts the residual, and below a tenth it is refused."""
+    ends_with = "norm"
     rule = "N(omega * x + f(x)), omega learnable [d]"
     source = "Liu et al. 2020, arXiv 2004.08249"
     diagram = "x ─┬─ f ─────── + ─ N ─►\n   └─ * omega ──┘"

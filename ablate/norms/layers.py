@@ -39,6 +39,13 @@ class NormLayer(Kind):
     re-scale."""
     per_feature: ClassVar[bool] = False
     """Whether each feature is normed without the other features of its token."""
+    no_gain: ClassVar[float | None] = 0.0
+    """The value of its parameter `weight` at which the gain is 0; None: it has no gain."""
+
+    def at(self, place: str) -> NormLayer:
+        """Return the layer at a place: attn or mlp, in the wiring of that sublayer, embedding or final. This one,
+        unless its start depends on the place."""
+        return self
 
     def build(self, dim: int) -> nn.Module:
         """Return the module: [..., dim] -> [..., dim], with the dtype of its input."""
@@ -95,6 +102,7 @@ class OffsetRMSNorm(NormLayer):
     """RMSNorm whose gain is 1 + g, with g from 0: what weight decay pulls to is a gain of 1."""
 
     kind: Literal["rmsnorm1p"] = "rmsnorm1p"
+    no_gain = -1.0
     eps: float = Field(1e-6, gt=0)
     """Added to the mean square."""
     formula = "x / sqrt(mean(x^2) + eps) * (1 + g)"
@@ -248,6 +256,7 @@ class NoNorm(NormLayer):
     """No normalisation at all."""
 
     kind: Literal["none"] = "none"
+    no_gain = None
     formula = "x"
     source = "Zhang and Sennrich 2019, arXiv 1910.07467, as a baseline"
     caveats = "May explode: a run that diverges is a result."
@@ -265,4 +274,5 @@ class LibraryLayer(NormLayer):
     kind: Literal["library"] = "library"
     listed = False
     of_library = True
+    no_gain = None
     formula = "as the library computes it"

@@ -21,14 +21,14 @@ _SHARED = ("layer", "final_norm", "qk", "qk_over")
 _DEEP = 1 << 20  # layers, instead of none: every share of them above 0 has the first
 
 
-def _check_only_own(**parts: Placement) -> None:
+def check_only_own(**parts: Placement) -> None:
     """Raise ValueError if a part sets a field that holds for all layers."""
     for name, part in parts.items():
         if shared := sorted(part.model_fields_set & set(_SHARED)):
             raise ValueError(f"set {', '.join(shared)} on norm itself, not on {name}")
 
 
-def _dump_own_fields(placement: Placement) -> dict[str, Any]:
+def dump_own_fields(placement: Placement) -> dict[str, Any]:
     return placement.model_dump(mode="json", exclude=set(_SHARED))
 
 
@@ -47,6 +47,26 @@ class Depthwise(Placement):
     def at(self, index: int, depth: int) -> Placement:
         return next(part for _, end, part in self.parts(depth or _DEEP) if index < end).at(index, depth)
 
+    def list_parts(self) -> list[Placement]:
+        return [self, *(one for _, _, part in self.parts(1) for one in part.list_parts())]
+
+    @property
+    def carrier(self) -> str:
+        return self.parts(1)[0][2].carrier
+
+    def open(self, site: Site) -> nn.Module | None:
+        return self.at(0, site.depth).open(site)
+
+    def close(self, site: Site) -> nn.Module | None:
+        return self.at(max(0, site.depth - 1), site.depth).close(site)
+
+    def show(self, state: Any) -> Tensor:
+        return self.parts(1)[0][2].show(state)
+
+    def after_update(self, model: nn.Module, updates: int) -> None:
+        for _, _, part in self.parts(1):
+            part.after_update(model, updates)
+
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
         return self.at(site.index, site.depth).wire(site)
 
@@ -58,7 +78,13 @@ class Depthwise(Placement):
             part.prepare(model, first_inputs)
 
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
-        return [problem.within(name) for name, _, part in self.parts(stack.depth) for problem in part.validate(stack)]
+        parts = self.parts(stack.depth)
+        problems = [problem.within(name) for name, _, part in parts for problem in part.validate(stack)]
+        carriers = {name: part.carrier for name, _, part in parts}
+        if len({*carriers.values()}) > 1:
+            told = ", ".join(f"{carrier} in {name}" for name, carrier in carriers.items())
+            problems.append(Problem("", f"its layers hand on different things: {told}. Accepted: the same in all"))
+        return problems
 
 
 @placements.register
@@ -96,12 +122,12 @@ class Mix(Depthwise):
     def _one_way(self) -> Mix:
         if self.alpha is not None and self.first_layers is not None:
             raise ValueError("give either alpha or first_layers, not both")
-        _check_only_own(first=self.first, second=self.second)
+        check_only_own(first=self.first, second=self.second)
         return self
 
     @field_serializer("first", "second")
     def _fields(self, placement: Placement) -> dict[str, Any]:
-        return _dump_own_fields(placement)
+        return dump_own_fields(placement)
 
     def switch(self, depth: int) -> int:
         """Return how many of `depth` layers have the placement `first`."""
@@ -130,12 +156,12 @@ class LayerRange(Config):
 
     @model_validator(mode="after")
     def _own(self) -> LayerRange:
-        _check_only_own(placement=self.placement)
+        check_only_own(placement=self.placement)
         return self
 
     @field_serializer("placement")
     def _fields(self, placement: Placement) -> dict[str, Any]:
-        return _dump_own_fields(placement)
+        return dump_own_fields(placement)
 
 
 @placements.register

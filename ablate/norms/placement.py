@@ -9,13 +9,16 @@ A block of either model family is two lines, whatever the placement,
 and a placement builds those two modules: `wire(site)`. To add one, write one class in `placements.py` (or in a file of
 your own): a `kind`, its fields, its rule, and `residual`, which wires one sublayer. In rules, `N` is the norm layer
 (`norm.layer`), `f` a sublayer (attention, then MLP), `L` the number of layers and `l` a layer's index counted from 1.
+
+What travels between layers is one stream [batch, tokens, d], unless a placement names another `carrier`: then it also
+says how that state is opened, closed and shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
@@ -61,10 +64,28 @@ class Site:
     """Number of layers."""
     dim: int
     """Width of the hidden state."""
-    norm: Callable[[], nn.Module]
-    """Builds one norm layer on the hidden state."""
+    new_norm: Callable[..., nn.Module]
+    """Builds one norm layer on the hidden state, called with the place of the norm and the start of its gain."""
     drop: Callable[[], nn.Module] = lambda: torch.nn.Identity()
     """Builds the stochastic depth of a branch that is added to the residual stream."""
+    place: str = "attn"
+    """The sublayer that is wired, attn or mlp; final: what follows the last one."""
+    sublayers: int = 2
+    """Number of sublayers of a layer."""
+
+    @property
+    def sublayer(self) -> int:
+        """Index of the sublayer in the whole stack, from 0; their number at the end of the stack."""
+        return self.sublayers * self.index + (self.place == "mlp")
+
+    @property
+    def mlp(self) -> Site:
+        """The site of the MLP of the same layer."""
+        return replace(self, place="mlp")
+
+    def norm(self, start: float = 1.0) -> nn.Module:
+        """Return a new norm layer on the hidden state, with gains of `start`."""
+        return self.new_norm(self.place, start)
 
 
 ASKS = {
@@ -77,9 +98,13 @@ ASKS = {
     "calibration": "values that are set from the first batch",
     "embedding_scale": "a learnable factor of the embedding",
     "embedding_multiplier": "a constant factor of the embedding",
+    "carrier": "another state between its layers than one stream",
 }
 """Requests that a placement, a norm layer or an initialisation can make of a model besides the wiring of its residual
 connections -> in words."""
+
+
+STREAM = "one stream"
 
 
 class Placement(Kind):
@@ -118,6 +143,37 @@ class Placement(Kind):
     """Whether a norm precedes the output projections of attention and MLP."""
     qkv_norm: ClassVar[bool] = False
     """Whether norms follow the query, key and value projections, on each head."""
+    starts_gains: ClassVar[bool] = False
+    """Whether some gains of its norms start at another value than 1."""
+    ends_with: ClassVar[Literal["sum", "norm", ""]] = ""
+    """What each sublayer ends with, for a placement that modifies this one: the sum x + ..., or the norm of a sum that
+    `residual` builds as PostResidual. '': neither, so that none of them takes it."""
+
+    @property
+    def carrier(self) -> str:
+        """What travels between layers, in words: one stream, [batch, tokens, d]."""
+        return STREAM
+
+    def open(self, site: Site) -> nn.Module | None:
+        """Return the module that makes the first state of the embedding [batch, tokens, d]; None: it is the state."""
+        return None
+
+    def close(self, site: Site) -> nn.Module | None:
+        """Return the module that makes the input of the final norm, [batch, tokens, d], of the last state; None: the
+        state is that. It has no norms but those that `closing_norms` counts."""
+        return None
+
+    closing_norms: ClassVar[int] = 0
+    """Number of norms in what `close` returns."""
+
+    def show(self, state: Any) -> Tensor:
+        """Return what diagnostics take for the hidden state, [batch, tokens, d], of what travels between layers."""
+        shown: Tensor = state
+        return shown
+
+    def after_update(self, model: nn.Module, updates: int) -> None:
+        """Change the model after so many updates, and before the first: weights that are normalised, factors that
+        follow the training. Default: nothing."""
 
     def residual(self, site: Site) -> nn.Module:
         """Return the wiring of one sublayer: a module called with (x, f, *arguments of f)."""
@@ -140,8 +196,9 @@ class Placement(Kind):
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
         """Return the wiring of a layer's attention and MLP. A placement that connects the two overrides this; the
-        second receives what the first returns, which may be more than one tensor."""
-        return self.residual(site), self.residual(site)
+        second receives what the first returns, which may be more than one tensor. `site` is that of the attention,
+        `site.mlp` that of the MLP."""
+        return self.residual(site), self.residual(site.mlp)
 
     def wire_attn(self, site: Site) -> nn.Module:
         """Return the wiring of a layer of attention alone. A placement whose attention passes more than one tensor to
@@ -152,6 +209,10 @@ class Placement(Kind):
         """Return the placement of one layer: this one, unless it depends on the depth. With `depth` 0 it is called for
         the first layer, whose embedding norm a model without layers has too."""
         return self
+
+    def list_parts(self) -> list[Placement]:
+        """Return this placement and all that it is made of."""
+        return [self]
 
     def gains(self, depth: int) -> dict[str, float]:
         """Return the Xavier gain by projection (q, k, v, o, gate, up, down) if the placement has its own
@@ -199,6 +260,7 @@ class Placement(Kind):
             "qkv_norm": self.qkv_norm,
             "gains": bool(self.gains(max(1, depth))),
             "calibration": type(self).prepare is not Placement.prepare,
+            "carrier": self.carrier != STREAM,
         }
 
     def validate_layer(self, stack: Stack) -> list[Problem]:
@@ -211,6 +273,9 @@ class Placement(Kind):
         qk_widths = {stack.head_dim} if self.qk_over == "head" else {width, stack.kv_heads * stack.head_dim}
         problems = [problem.within("layer") for problem in find_problems(self.layer, widths, stack.causal)]
         problems += [problem.within("qk") for problem in find_problems(self.qk, qk_widths, stack.causal)]
+        if self.layer.no_gain is None and (placed := next((one for one in layers if one.starts_gains), None)):
+            text = f"placement {placed.kind} sets the start of gains, and norm layer {self.layer.kind} has none"
+            problems.append(Problem("layer", text, self.layer.kind))
         if self.has_qk_norm and (placed := next((one for one in layers if one.qkv_norm), None)):
             text = f"placement {placed.kind} norms queries and keys itself. Accepted with it: none"
             problems.append(Problem("qk", text, self.qk.kind))

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import Field
+
 from ablate.config.errors import Problem
 from ablate.config.lazy import postpone_imports
 from ablate.norms.placement import Placement, Site, Stack, find_problems, placements
@@ -22,6 +24,7 @@ class Pre(Placement):
     """Pre-LN: the norm on each sublayer's input; the residual stream itself is not normalised."""
 
     kind: Literal["pre"] = "pre"
+    ends_with = "sum"
     rule = "x + f(N(x))"
     source = "Xiong et al. 2020, arXiv 2002.04745"
     diagram = "x ─┬─ N ─ f ─ + ─►\n   └──────────┘"
@@ -39,6 +42,7 @@ class Post(Placement):
     """Post-LN: the norm after each residual addition."""
 
     kind: Literal["post"] = "post"
+    ends_with = "norm"
     rule = "N(x + f(x))"
     source = "Vaswani et al. 2017, arXiv 1706.03762"
     diagram = "x ─┬─ f ─ + ─ N ─►\n   └──────┘"
@@ -66,6 +70,7 @@ class DeepNorm(Placement):
     """Whether to repeat a defect of the public code of Mix-LN and LayerNorm Scaling, to reproduce the baseline that
     these papers call DeepNorm, which it is not: alpha is that of 32 layers, 64^(1/4) = 2.83, whatever L is, and the
     sign of the gain's exponent is inverted, (8L)^(+1/4), so that it is above 1."""
+    ends_with = "norm"
     rule = "N((2L)^(1/4) x + f(x))"
     source = "Wang et al. 2022, arXiv 2203.00555"
     diagram = "x ─┬─ f ─────────── + ─ N ─►\n   └─ * (2L)^(1/4) ─┘"
@@ -132,6 +137,7 @@ class LayerNormScaling(Placement):
     after_residual: s (x + f(N(x)))."""
     sublayers: Literal["both", "attn", "mlp"] = "both"
     """The sublayers that have the factor; the other one is Pre-LN."""
+    ends_with = "sum"
     rule = "x + f(N(x) / sqrt(l))"
     source = "Sun et al. 2025, arXiv 2502.05795"
     diagram = "x ─┬─ N ─ * 1/sqrt(l) ─ f ─ + ─►\n   └────────────────────────┘"
@@ -148,8 +154,8 @@ class LayerNormScaling(Placement):
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
         attn, mlp = (
-            self.residual(site) if self.sublayers in ("both", name) else residuals.PreResidual(site)
-            for name in ("attn", "mlp")
+            self.residual(own) if self.sublayers in ("both", own.place) else residuals.PreResidual(own)
+            for own in (site, site.mlp)
         )
         return attn, mlp
 
@@ -159,6 +165,7 @@ class Sandwich(Placement):
     """Sandwich-LN: a norm on each sublayer's input and one on its output, four in a layer."""
 
     kind: Literal["sandwich"] = "sandwich"
+    ends_with = "sum"
     rule = "x + N2(f(N1(x)))"
     source = "Ding et al. 2021, arXiv 2105.13290"
     diagram = "x ─┬─ N1 ─ f ─ N2 ─ + ─►\n   └────────────────┘"
@@ -190,9 +197,57 @@ class Peri(Sandwich):
     diagram = "embedding ─ N ─►  x ─┬─ N1 ─ f ─ N2 ─ + ─►\n                     └────────────────┘"
     caveats = (
         "The final norm is a part of Peri-LN: keep norm.final_norm on. In a mix the embedding is normalised only if "
-        "Peri-LN is the first layer's placement."
+        "Peri-LN is the first layer's placement. Without the norm on the embedding it is `sandwich`."
     )
     embedding_norm = True
+
+
+@placements.register
+class DepthScaledSandwich(Sandwich):
+    """Depth-scaled Sandwich-LN: the gains of the norms on the outputs start small, by the depth."""
+
+    kind: Literal["sandwich_scaled"] = "sandwich_scaled"  # type: ignore[assignment]
+    attn_start: float = Field(0.283, gt=0)
+    """Start of the gains behind attention, times 1 / sqrt(L)."""
+    mlp_start: float = Field(0.432, gt=0)
+    """The same behind the MLP."""
+    rule = "x + N2(f(N1(x))), gains of N2 from 0.283 / sqrt(L) (attention), 0.432 / sqrt(L) (MLP)"
+    source = "Pangu Ultra 2025, arXiv 2504.07866"
+    initialisation = "set by `init`; gains of N2 by the depth"
+    caveats = "Its authors also draw all projections with std sqrt(1 / (2 d L)), which `init` does not."
+    starts_gains = True
+
+    def residual(self, site: Site) -> nn.Module:
+        start = self.attn_start if site.place == "attn" else self.mlp_start
+        return residuals.SandwichResidual(site, start * site.depth**-0.5)
+
+    def scales_by_depth(self) -> bool:
+        return True
+
+
+@placements.register
+class Keel(Placement):
+    """KEEL: Post-LN whose residual is multiplied by the number of sublayers, with a norm on each sublayer's input."""
+
+    kind: Literal["keel"] = "keel"
+    exempt_first: bool = True
+    """Whether the first layer is exempt: its attention is Pre-LN, its MLP N2(x + f(N1(x))), both without the factor."""
+    rule = "N2(2L x + f(N1(x)))"
+    source = "KEEL 2026, arXiv 2601.19895, equations 16 to 19"
+    diagram = "x ─┬─ N1 ─ f ─ + ─ N2 ─►\n   └─── * 2L ──┘"
+    caveats = (
+        "With the final norm on, the stack ends with two norms in a row. The exemption of the first layer is that of a "
+        "public benchmark; the paper's lines on it were not read."
+    )
+
+    def residual(self, site: Site) -> nn.Module:
+        if self.exempt_first and site.sublayer == 0:
+            return residuals.PreResidual(site)
+        is_exempt = self.exempt_first and site.index == 0
+        return residuals.KeelResidual(site, 1.0 if is_exempt else site.sublayers * site.depth)
+
+    def scales_by_depth(self) -> bool:
+        return True
 
 
 @placements.register
@@ -200,6 +255,7 @@ class OLMo2(Placement):
     """OLMo 2's placement: the norm on each sublayer's output, inside the residual."""
 
     kind: Literal["olmo2"] = "olmo2"
+    ends_with = "sum"
     rule = "x + N(f(x))"
     source = "OLMo 2 2025, arXiv 2501.00656"
     diagram = "x ─┬─ f ─ N ─ + ─►\n   └──────────┘"
@@ -216,6 +272,7 @@ class LayerScale(Placement):
     kind: Literal["layerscale"] = "layerscale"
     initial: float | None = None
     """Initial value of the vectors' elements. None: 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 beyond."""
+    ends_with = "sum"
     rule = "x + s * f(N(x)), s learnable [d]"
     source = "Touvron et al. 2021, arXiv 2103.17239"
     diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └────────────────┘"
@@ -236,6 +293,7 @@ class ResidualScalar(Placement):
     kind: Literal["residual_scalar"] = "residual_scalar"
     initial: float | None = 1e-3
     """Initial value of the learnable numbers. None: 1 / sqrt(L), as in SkipInit."""
+    ends_with = "sum"
     rule = "x + s f(N(x)), s a learnable number"
     source = "after Bachlechner et al. 2020, arXiv 2003.04887"
     diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └────────────────┘"
@@ -296,7 +354,7 @@ class B2T(Placement):
     )
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
-        return residuals.BottomResidual(site), residuals.TopResidual(site)
+        return residuals.BottomResidual(site), residuals.TopResidual(site.mlp)
 
     def wire_attn(self, site: Site) -> nn.Module:
         """Return Post-LN: the only addition is then the attention's, which includes the layer's input already."""
@@ -312,11 +370,15 @@ class Hybrid(Placement):
     rule = "y = x + attn(x) with norms on q, k, v; then h + mlp(h), h = N(y)"
     source = "Zhuo et al. 2025, arXiv 2503.04598"
     diagram = "x ─┬─ attn (N on q, k, v) ─ + ─ N ─┬─ mlp ─ + ─►\n   └────────────────────────┘      └────────┘"
-    caveats = "HybridNorm*, whose first layer is Pre-LN, is a different scheme and not this one."
+    caveats = "Its authors' best variant is HybridNorm*: first=pre."
+    first: Literal["hybrid", "pre"] = "hybrid"
+    """The first layer. pre: HybridNorm*, x + attn(N(x)) with norms on q, k, v, then y + mlp(N(y))."""
     qkv_norm = True
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
-        return residuals.PlainResidual(site), residuals.InputPostResidual(site)
+        if self.first == "pre" and site.index == 0:
+            return residuals.PreResidual(site), residuals.PreResidual(site.mlp)
+        return residuals.PlainResidual(site), residuals.InputPostResidual(site.mlp)
 
 
 @placements.register

@@ -5,7 +5,8 @@ stream: after a norm of the sublayer's output, which would undo its scaling. The
 learned are Python floats, and None instead of 1: a buffer would be rounded with the weights when these are converted to
 bfloat16. Factors that may differ by layer are named in `factors` (see `lift_factors`). What is learned in a norm on a
 branch changes the stream by as much as the branch counts; a norm that the stream itself passes through is named in
-`on_stream`, since what is learned there adds up over all layers.
+`on_stream`, since what is learned there adds up over all layers. Parameters of two dimensions that are no matrices of
+the model are named in `mixing`, which never decay, or in `readouts`, which map the width to a few weights.
 """
 
 from __future__ import annotations
@@ -139,14 +140,29 @@ class InputPostResidual(nn.Module):
 
 
 class SandwichResidual(nn.Module):
-    """`x + after(f(before(x)))`."""
+    """`x + after(f(before(x)))`, with gains of `after` that begin at `start`."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, start: float = 1.0) -> None:
         super().__init__()
-        self.before, self.after, self.drop = site.norm(), site.norm(), site.drop()
+        self.before, self.after, self.drop = site.norm(), site.norm(start), site.drop()
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
         return add_branch(x, self.drop, self.after(f(self.before(x), *args)))
+
+
+class KeelResidual(nn.Module):
+    """`after(alpha * x + f(before(x)))`."""
+
+    factors: ClassVar[tuple[str, ...]] = ("alpha",)
+    on_stream: ClassVar[tuple[str, ...]] = ("after",)
+
+    def __init__(self, site: Site, alpha: float) -> None:
+        super().__init__()
+        self.before, self.after, self.drop, self.alpha = site.norm(), site.norm(), site.drop(), _drop_one(alpha)
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        y = f(self.before(x), *args)
+        return self.after(add_branch(x if self.alpha is None else x * self.alpha, self.drop, y))
 
 
 class OutputNormResidual(nn.Module):

@@ -45,6 +45,8 @@ class Groups(Config):
     """The biases of linear layers and convolutions."""
     norms: Group | None = None
     """All others: weights and biases of norm layers, and learned factors of a placement."""
+    readouts: Group | None = None
+    """Matrices from the width to a few numbers for each token, as placements with several streams have them."""
 
 
 ROLES = tuple(Groups.model_fields)
@@ -58,12 +60,14 @@ def assign_roles(module: nn.Module) -> dict[str, str]:
     model = module if isinstance(module, models.Model) else None
     embeddings, heads = (model.embeddings(), model.parts().get("head", ())) if model else ((), ())
     base = getattr(module, "base_model_prefix", "")
-    roles = {}
+    roles, wired = {}, _list_wired(module)
     for name, parameter in module.named_parameters():
         plain, (path, _, last) = models.strip_wrapper(name), name.rpartition(".")
         owner = module.get_submodule(path)
         weight = getattr(owner, "weight", None)
-        if models.is_inside(plain, embeddings) or (model is None and isinstance(owner, torch.nn.Embedding)):
+        if (own := wired.get(parameter)) is not None:
+            roles[name] = own
+        elif models.is_inside(plain, embeddings) or (model is None and isinstance(owner, torch.nn.Embedding)):
             roles[name] = "embedding"
         elif models.is_inside(plain, heads) or (base and not models.is_inside(plain, (base,))):
             roles[name] = "head"
@@ -75,9 +79,23 @@ def assign_roles(module: nn.Module) -> dict[str, str]:
     return roles
 
 
+def _list_wired(module: nn.Module) -> dict[nn.Parameter, str]:
+    """Return the roles of parameters that the wiring of a placement names (`ablate.norms.residuals`)."""
+    named = {"mixing": "norms", "readouts": "readouts"}
+    return {
+        parameter: role
+        for own in module.modules()
+        for attribute, role in named.items()
+        for name in getattr(own, attribute, ())
+        if isinstance(parameter := getattr(own, name, None), torch.nn.Parameter)
+    }
+
+
 def list_exempt(module: nn.Module) -> set[str]:
     """Return the names of parameters of `module` that never decay although they have two or more dimensions."""
-    return module.no_weight_decay() if isinstance(module, models.Model) else set()
+    own = module.no_weight_decay() if isinstance(module, models.Model) else set()
+    wired = _list_wired(module)
+    return own | {name for name, p in module.named_parameters() if wired.get(p) == "norms"}
 
 
 def list_factors(module: nn.Module) -> dict[str, Factors]:

@@ -123,14 +123,14 @@ class Scaled(Parametrization):
         head = self.base.head_dim or stack.head_dim
         vector = Factors(lr, 1.0, eps / m)
         hidden = Factors(lr / m, m, eps / m, orthogonal_lr=lr, orthogonal_rms_lr=lr / m**0.5)
-        outer = Factors(eps=1 / m)
+        outer, readout = Factors(eps=1 / m), Factors(lr / m, m, eps / m)
         return Multipliers(
             hidden_init=m**-0.5,
             output=1 / m,
             queries=(head / stack.head_dim) ** 0.5,
             residual=residual,
-            inside=_drop_ones({"matrices": hidden, "biases": vector, "norms": vector}),
-            outside=_drop_ones(dict.fromkeys(("embedding", "head", "biases", "norms"), outer)),
+            inside=_drop_ones({"matrices": hidden, "biases": vector, "norms": vector, "readouts": readout}),
+            outside=_drop_ones(dict.fromkeys(("embedding", "head", "biases", "norms", "readouts"), outer)),
             stream=Factors(stream, 1.0, 1 / m),
         )
 

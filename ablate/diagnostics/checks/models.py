@@ -87,12 +87,13 @@ def check_counts(subject: Subject) -> None:
         if placed.on_summed_inputs:
             _compare_counts(index, placed, sum(bool(calls.pop(id(m), 0)) for m in block.modules()), inside)
             continue
-        site = Site(index, stack.depth, stack.hidden, lambda: MarkedNorm(stack.hidden))
+        site = Site(index, stack.depth, stack.hidden, lambda *_: MarkedNorm(stack.hidden))
         wiring = norm.wire(site) if both else (norm.wire_attn(site),)
         declared = sum(isinstance(m, MarkedNorm) for side in wiring for m in side.modules())
         declared += inside + (2 if both else 1) * placed.inner_norm + (3 if placed.qkv_norm else 2 * norm.has_qk_norm)
         _compare_counts(index, placed, sum(calls.pop(id(module), 0) for module in block.modules()), declared)
     declared = norm.at(0, stack.depth).embedding_norm + norm.final_norm + outside
+    declared += norm.at(max(0, stack.depth - 1), stack.depth).closing_norms
     if (computed := sum(calls.values())) != declared:
         raise CheckFailedError(
             f"computes {computed} norms outside of its layers with placement {norm.kind}, which declares {declared} "

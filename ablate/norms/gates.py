@@ -1,0 +1,83 @@
+"""The modules of modifiers of placements: gates behind a residual sum, and factors of branches that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.norms.residuals import Sublayer
+
+
+class Gate(nn.Module):
+    """`s - silu(g) sg(s)` with a learned g, [1], from 0: scaled in the forward pass, the identity in the backward pass
+    for s."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.g = nn.Parameter(torch.zeros(1))
+
+    def forward(self, s: Tensor) -> Tensor:
+        return (s - F.silu(self.g) * s.detach()).to(s.dtype)
+
+
+class GatedSum(nn.Module):
+    """`G(x + ...)` around the wiring `inner` of one sublayer."""
+
+    def __init__(self, inner: nn.Module, gate: Gate) -> None:
+        super().__init__()
+        self.inner, self.gate = inner, gate
+
+    def share(self) -> None:
+        """Keep the gate without owning it: it is that of the layer's attention."""
+        gate = self.gate
+        del self.gate
+        self._shared = (gate,)
+
+    def find_gate(self) -> Gate:
+        """Return the gate of the layer."""
+        gate: Gate = self.gate if "gate" in self._modules else self._shared[0]  # type: ignore[assignment]
+        return gate
+
+    @property
+    def drop(self) -> nn.Module:
+        """The stochastic depth of the branch."""
+        return self.inner.drop  # type: ignore[return-value]
+
+    @drop.setter
+    def drop(self, value: nn.Module) -> None:
+        self.inner.drop = value
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        return self.find_gate()(self.inner(x, f, *args))
+
+
+class GatedInput(GatedSum):
+    """`N(alpha G(x) + f(x))` around the wiring `N(alpha x + f(x))`."""
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        y: Tensor = self.inner(self.find_gate()(x), lambda _, *more: f(x, *more), *args)
+        return y
+
+
+BY_END = {"sum": GatedSum, "norm": GatedInput}
+"""What a sublayer ends with -> its wiring with a gate."""
+
+
+class Growing(nn.Module):
+    """`factor * drop(y)` with a factor, [1], that is set after each update to what `find` gives for their number, and
+    is part of a checkpoint."""
+
+    factor: Tensor
+
+    def __init__(self, drop: nn.Module, find: Callable[[int], float]) -> None:
+        super().__init__()
+        self.drop, self.find = drop, find
+        self.register_buffer("factor", torch.full((1,), find(0)))
+
+    def forward(self, y: Tensor) -> Tensor:
+        dropped: Tensor = self.drop(y)
+        return dropped * self.factor.to(dropped.dtype)
