@@ -152,7 +152,8 @@ def build_site(norm: Placement, index: int, stack: Stack, drop: Callable[[], nn.
 def build_ends(norm: Placement, stack: Stack) -> tuple[nn.Module, nn.Module]:
     """Return what makes the first state of the embedding, and the input of the final norm of the last state."""
     site = replace(build_site(norm, stack.depth, stack), place="final")
-    return norm.open(replace(site, index=0)) or nn.Identity(), _Checked(norm.close(site) or nn.Identity(), norm.kind)
+    first, last = norm.at(0, stack.depth), norm.at(max(0, stack.depth - 1), stack.depth)
+    return first.open(replace(site, index=0)) or nn.Identity(), _Checked(last.close(site) or nn.Identity(), last.kind)
 
 
 class _Checked(nn.Module):
@@ -166,8 +167,8 @@ class _Checked(nn.Module):
         x = self.close(state)
         if not isinstance(x, Tensor):
             raise AblateError(
-                f"Placement {self.kind} hands on {type(x).__name__}s between layers, and the head takes one tensor. Define "
-                "its carrier, open, close and show (docs/how-to/placement.md)."
+                f"Placement {self.kind} hands on a {type(x).__name__} between layers, and the head takes one tensor. "
+                "Define its carrier, open, close and show (docs/how-to/placement.md)."
             )
         return x
 

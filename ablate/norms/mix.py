@@ -50,19 +50,6 @@ class Depthwise(Placement):
     def list_parts(self) -> list[Placement]:
         return [self, *(one for _, _, part in self.parts(1) for one in part.list_parts())]
 
-    @property
-    def carrier(self) -> str:
-        return self.parts(1)[0][2].carrier
-
-    def open(self, site: Site) -> nn.Module | None:
-        return self.at(0, site.depth).open(site)
-
-    def close(self, site: Site) -> nn.Module | None:
-        return self.at(max(0, site.depth - 1), site.depth).close(site)
-
-    def show(self, state: Any) -> Tensor:
-        return self.parts(1)[0][2].show(state)
-
     def after_update(self, model: nn.Module, updates: int) -> None:
         for _, _, part in self.parts(1):
             part.after_update(model, updates)
@@ -80,9 +67,9 @@ class Depthwise(Placement):
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
         parts = self.parts(stack.depth)
         problems = [problem.within(name) for name, _, part in parts for problem in part.validate(stack)]
-        carriers = {name: part.carrier for name, _, part in parts}
-        if len({*carriers.values()}) > 1:
-            told = ", ".join(f"{carrier} in {name}" for name, carrier in carriers.items())
+        carriers = dict.fromkeys(self.at(index, stack.depth).carrier for index in range(stack.depth))
+        if len(carriers) > 1:
+            told = ", then ".join(carriers)
             problems.append(Problem("", f"its layers hand on different things: {told}. Accepted: the same in all"))
         return problems
 

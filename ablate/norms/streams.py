@@ -113,10 +113,15 @@ class SiameseNorm(Placement):
     """post_pre: as written in the rule, both sublayers. hybrid_pre: attention reads c1 X + N(Y), with norms on queries,
     keys and values and without N_in, and its X is not normed before."""
     first: Literal["same", "pre"] = "same"
-    """The first layer of hybrid_pre. pre: as HybridNorm*, attention reads N(X) + N(Y), and its MLP leaves X unnormed."""
+    """The first layer of hybrid_pre. pre: as HybridNorm*, attention reads N(X) + N(Y), its MLP leaves X unnormed."""
     rule = "X <- N1(X); u = f(N_in(X + N2(Y))); X <- X + u / sqrt(2l), Y <- Y + u; ends as N_a(X) + N_b(Y)"
     source = "SiameseNorm 2026, arXiv 2602.08064"
-    diagram = "X ─ N1 ─┬──────────────────── + ─►\n        └─ + ─ N_in ─ f ─┬─ / c ┘\nY ─┬─ N2 ──┘             │\n   └──────────────────── + ─────►"
+    diagram = (
+        "X ─ N1 ─┬──────────────────── + ─►\n"
+        "        └─ + ─ N_in ─ f ─┬─ / c ┘\n"
+        "Y ─┬─ N2 ──┘             │\n"
+        "   └──────────────────── + ─────►"
+    )
     caveats = (
         "Six norms a layer and three final ones; the state is twice as large. The language models of its authors are "
         "hybrid_pre; where they set the rule of the first layer was not read."
@@ -160,12 +165,15 @@ class AttentionResiduals(Placement):
     and that of its own, by a learned query. There is no other residual."""
 
     kind: Literal["attnres"] = "attnres"
-    block: int = Field(4, ge=1)
-    """Sublayers whose outputs are summed into one source; 1: each is one of its own (full)."""
+    block: int = Field(2, ge=1)
+    """Sublayers whose outputs are summed into one source: 2 is a layer, 4 is that of the paper's ablations, 1 that each
+    is one of its own (full)."""
     rule = "x = sum_i w_i v_i, w = softmax_i(q . v_i / rms(v_i) * g); the block's sum += f(N(x))"
     source = "AttnRes 2026, arXiv 2603.15031"
     diagram = "v_0 ... v_m, sum ─ softmax(q) ─ N ─ f ─ + ─► sum\n                sum ────────────────────┘"
-    initialisation = "set by `init`; queries 0: the mean of the sources, not their sum"
+    initialisation = (
+        "set by `init`; queries 0: the mean of all sources, which a norm cannot tell from their sum: Pre-LN"
+    )
     caveats = (
         "Holds all sources for the whole pass. Until the first block is finished the sum so far has little weight, so "
         "that early layers learn late. Compiling takes a program for each number of sources."
@@ -211,8 +219,8 @@ class X0Lambdas(Placement):
     diagram = "x ─ * r ─ + ─┬─ N ─ f ─ + ─►\nx0 ─ * z ─┘  └──────────┘"
     initialisation = "set by `init`; r 1, z 0: Pre-LN on a normed embedding"
     caveats = (
-        "Its sources train r and z at rates of their own (r 100 times below z), and begin today at r from 1.15 to 1.05, "
-        "z from 0.20 to 0.05."
+        "Its sources train r and z at rates of their own (r 100 times below z), and begin today at r from 1.15 to "
+        "1.05, z from 0.20 to 0.05."
     )
 
     @property

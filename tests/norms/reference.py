@@ -158,7 +158,155 @@ def hybrid(x, attn, mlp, n, s, nth, L):
     return h + mlp(h)
 
 
+def hybrid_star(x, attn, mlp, n, s, nth, L):
+    return pre(x, attn, mlp, n, s, nth, L) if nth == 1 else hybrid(x, attn, mlp, n, s, nth, L)
+
+
+def keel(x, attn, mlp, n, s, nth, L):
+    if nth == 1:
+        x = x + attn(n[0](x))
+        return n[2](x + mlp(n[1](x)))
+    x = n[1](2 * L * x + attn(n[0](x)))
+    return n[3](2 * L * x + mlp(n[2](x)))
+
+
+def gpas(x, attn, mlp, n, s, nth, L):
+    (g,) = s
+    silu = g / (1 + torch.exp(-g))
+    for norm, f in zip(n, (attn, mlp), strict=True):
+        x = x + f(norm(x))
+        x = x - silu * x.detach()
+    return x
+
+
+UPDATES = 300
+"""Updates after which the factors of ProRes are read, of 1,000 in which that of the first layer grows."""
+
+
+def prores(x, attn, mlp, n, s, nth, L):
+    share = UPDATES / 1000 / nth
+    x = x + share * attn(n[0](x))
+    return x + share * mlp(n[1](x))
+
+
+# several streams: h [..., n, d]
+
+
+def hc(h, attn, mlp, n, s, nth, L):
+    for f, (norm, of_stream), own in ((attn, n[:2], s[:6]), (mlp, n[2:], s[6:])):
+        a, b, by_a, by_b, scale_a, scale_b = own
+        rows = [h[..., i, :] for i in range(h.shape[-2])]
+        normed = of_stream(h)
+        a = a + scale_a * torch.tanh(normed @ by_a)
+        b = b + scale_b * torch.tanh(normed @ by_b)
+        mixed = [sum(a[..., i, j, None] * row for i, row in enumerate(rows)) for j in range(len(rows) + 1)]
+        u = f(norm(mixed[0]))
+        h = torch.stack([b[..., j, :] * u + mixed[1 + j] for j in range(len(rows))], -2)
+    return h
+
+
+def of_streams(h, projection, base, scale, sizes):
+    v = torch.cat([h[..., i, :] for i in range(h.shape[-2])], -1)
+    z = v / ((v * v).sum(-1, keepdim=True) / v.shape[-1] + 1e-6) ** 0.5 @ projection.T
+    scales = torch.cat([one.expand(size) for one, size in zip(scale, sizes, strict=True)])
+    return (z * scales + base).split(sizes, -1)
+
+
+def mhc(h, attn, mlp, n, s, nth, L):
+    for f, norm, (projection, base, scale) in ((attn, n[0], s[:3]), (mlp, n[1], s[3:])):
+        k = h.shape[-2]
+        r, p, c = of_streams(h, projection, base, scale, (k, k, k * k))
+        r, p = 1 / (1 + torch.exp(-r)) + 1e-6, 2 / (1 + torch.exp(-p))
+        c = torch.exp(c.reshape(*c.shape[:-1], k, k))
+        c = c / c.sum(-1, keepdim=True) + 1e-6
+        for i in range(20):
+            c = c / (c.sum(-1, keepdim=True) + 1e-6) if i else c
+            c = c / (c.sum(-2, keepdim=True) + 1e-6)
+        u = f(norm(sum(r[..., i, None] * h[..., i, :] for i in range(k))))
+        h = torch.stack(
+            [p[..., j, None] * u + sum(c[..., i, j, None] * h[..., i, :] for i in range(k)) for j in range(k)], -2
+        )
+    return h
+
+
+# a pair (X, Y), and (x, x0)
+
+
+def siamese(pair, attn, mlp, n, s, nth, L):
+    X, Y = pair
+    for f, (post, before, inside) in ((attn, n[:3]), (mlp, n[3:])):
+        X = post(X)
+        u = f(inside(X + before(Y)))
+        X, Y = X + u / math.sqrt(2 * nth), Y + u
+    return X, Y
+
+
+def siamese_hybrid(pair, attn, mlp, n, s, nth, L):
+    X, Y = pair
+    u = attn(s[0] * X + n[0](Y))
+    X, Y = X + u / math.sqrt(2 * nth), Y + u
+    X = n[1](X)
+    u = mlp(n[3](X + n[2](Y)))
+    return X + u / math.sqrt(2 * nth), Y + u
+
+
+def x0(pair, attn, mlp, n, s, nth, L):
+    x, start = pair
+    x = pre(s[0] * x + s[1] * start, attn, mlp, n, s, nth, L)
+    return x, start
+
+
+# (finished sums, the sum so far or None)
+
+
+def weighted(sources, query, gain):
+    scores = [(v / ((v * v).sum(-1) / v.shape[-1] + 1e-6)[..., None] ** 0.5 * gain) @ query for v in sources]
+    top = torch.stack([torch.exp(score) for score in scores])
+    return sum(share[..., None] * v for share, v in zip(top / top.sum(0), sources, strict=True))
+
+
+def attnres(state, attn, mlp, n, s, nth, L):
+    sources, total = state
+    pairs = [(None, None), s] if nth == 1 else [s[:2], s[2:]]
+    for f, norm, (query, gain) in zip((attn, mlp), n, pairs, strict=True):
+        values = [*sources] if total is None else [*sources, total]
+        u = f(norm(values[0] if query is None else weighted(values, query, gain)))
+        total = u if total is None else total + u
+    return [*sources, total], None  # two sublayers make a block
+
+
+OPEN = {
+    "hc": lambda x: torch.stack([x] * 4, -2),
+    "mhc": lambda x: torch.stack([x] * 4, -2),
+    "siamese": lambda x: (x, x),
+    "siamese_hybrid": lambda x: (x, x),
+    "x0": lambda x: (x / ((x * x).sum(-1, keepdim=True) / x.shape[-1] + 1e-6) ** 0.5,) * 2,
+    "attnres": lambda x: ([x], None),
+}
+"""Placement -> the first state of the embedding; the others' is the embedding."""
+CLOSE = {
+    "hc": lambda h, w: h.sum(-2),
+    "mhc": lambda h, w: h.sum(-2) / h.shape[-2],
+    "siamese": lambda pair, w: w.norm("close.close.post")(pair[0]) + w.norm("close.close.pre")(pair[1]),
+    "siamese_hybrid": lambda pair, w: w.norm("close.close.post")(pair[0]) + w.norm("close.close.pre")(pair[1]),
+    "x0": lambda pair, w: pair[0],
+    "attnres": lambda state, w: weighted(state[0], w["close.close.aggregate.query"], w["close.close.aggregate.gain"]),
+}
+"""Placement -> the input of the final norm of the last state."""
+QKV_NORMED = ("hybrid", "hybrid_star", "siamese_hybrid")
+
 LAYERS = {
+    "hybrid_star": hybrid_star,
+    "keel": keel,
+    "gpas": gpas,
+    "prores": prores,
+    "hc": hc,
+    "mhc": mhc,
+    "siamese": siamese,
+    "siamese_hybrid": siamese_hybrid,
+    "x0": x0,
+    "attnres": attnres,
+    "sandwich_scaled": sandwich,
     "pre": pre,
     "post": post,
     "deepnorm": deepnorm,
@@ -214,14 +362,31 @@ class Weights:
         """(norms, learned factors) of a layer, the attention's before the MLP's."""
         sides = (f"{layer}.attn_residual", f"{layer}.mlp_residual")
         norms = [self.norm(f"{side}.{child}") for side in sides for child in children[side.rpartition(".")[2]]]
-        factors = [p for side in sides for name, p in self.below(f"{side}.").items() if name in ("scale", "omega")]
-        return norms, factors
+        inside = {f"{child}." for own in children.values() for child in own}
+        below = [(name, p) for side in sides for name, p in self.below(f"{side}.").items()]
+        return norms, [p for name, p in below if not name.startswith(tuple(inside))]
 
 
-def children(kind):
+TWO = ("before", "after")
+NORMS_OF = {
+    "sandwich": TWO,
+    "sandwich_scaled": TWO,
+    "peri": TWO,
+    "keel": TWO,
+    "hc": ("norm", "stream_norm"),
+    "siamese": ("post", "pre", "input"),
+    "siamese_hybrid": ("post", "pre", "input"),
+    "gpas": ("inner.norm",),
+}
+"""Placement -> what the norms of a sublayer are called; others have one."""
+
+
+def children(kind, nth):
     """What the norms of a layer are called."""
-    names = ("before", "after") if kind in ("sandwich", "peri") else ("norm",)
-    return {"attn_residual": () if kind == "hybrid" else names, "mlp_residual": names}
+    names = NORMS_OF.get(kind, ("norm",))
+    attn = {"hybrid": (), "hybrid_star": ("norm",) if nth == 1 else (), "siamese_hybrid": ("pre",)}
+    attn["keel"] = ("norm",) if nth == 1 else names
+    return {"attn_residual": attn.get(kind, names), "mlp_residual": names}
 
 
 def attention(q, k, v, causal):
@@ -250,13 +415,15 @@ def llama(tokens, w, layers, heads, kinds, rule, embedding_norm, final_norm):
         half = torch.cat([-t[..., size // 2 :], t[..., : size // 2]], -1)
         return t * cos + half * sin
 
+    x = OPEN.get(kinds[0], lambda x: x)(x)
+
     for i in range(layers):
         at = f"layers.{i}"
 
         def attn(h, at=at, i=i):
             parts = (h @ w[f"{at}.attn.qkv_proj.weight"].T).split(d, -1)
             q, k, v = (t.reshape(batch, seq, heads, size).transpose(1, 2) for t in parts)
-            if kinds[i] == "hybrid":
+            if kinds[i] in QKV_NORMED:
                 q, k, v = (w.norm(f"{at}.attn.qkv_norm.{name}")(t) for name, t in zip("qkv", (q, k, v), strict=True))
             if w.qk:
                 q, k = w.qk_norm(f"{at}.attn.qkv_norm.q", q), w.qk_norm(f"{at}.attn.qkv_norm.k", k)
@@ -268,7 +435,8 @@ def llama(tokens, w, layers, heads, kinds, rule, embedding_norm, final_norm):
             y = gate * torch.sigmoid(gate) * up
             return (w.norm(f"{at}.mlp.norm")(y) if kinds[i] == "subln" else y) @ w[f"{at}.mlp.down_proj.weight"].T
 
-        x = rule(x, attn, mlp, *w.wiring(at, children(kinds[i])), i + 1, layers)
+        x = rule(x, attn, mlp, *w.wiring(at, children(kinds[i], i + 1)), i + 1, layers)
+    x = CLOSE[kinds[-1]](x, w) if kinds[-1] in CLOSE else x
     return (w.norm("norm")(x) if final_norm else x) @ w["lm_head.weight"].T
 
 
@@ -282,6 +450,7 @@ def vit(images, w, layers, heads, kinds, rule, embedding_norm, final_norm, patch
     x = torch.cat([w["vit.cls_token"].expand(batch, 1, d), x], 1) + w["vit.pos_embed"]
     x = w.norm("vit.norm_pre")(x) if embedding_norm else x
     seq, size = x.shape[1], d // heads
+    x = OPEN.get(kinds[0], lambda x: x)(x)
 
     for i in range(layers):
         at = f"vit.blocks.{i}"
@@ -290,7 +459,7 @@ def vit(images, w, layers, heads, kinds, rule, embedding_norm, final_norm, patch
             return h @ w[f"{at}.{name}.weight"].T + w[f"{at}.{name}.bias"]
 
         def attn(h, at=at, i=i, linear=linear):
-            hybrid = kinds[i] == "hybrid"
+            hybrid = kinds[i] in QKV_NORMED
             wrapped = hybrid or (w.qk and w.qk[2] == "width")
             parts = linear(h, "attn.qkv.projection" if wrapped else "attn.qkv").split(d, -1)
             q, k, v = (t.reshape(batch, seq, heads, size).transpose(1, 2) for t in parts)
@@ -307,7 +476,8 @@ def vit(images, w, layers, heads, kinds, rule, embedding_norm, final_norm, patch
             y = y * (1 + torch.erf(y / 2**0.5)) / 2
             return linear(w.norm(f"{at}.mlp.norm")(y) if kinds[i] == "subln" else y, "mlp.fc2")
 
-        x = rule(x, attn, mlp, *w.wiring(at, children(kinds[i])), i + 1, layers)
+        x = rule(x, attn, mlp, *w.wiring(at, children(kinds[i], i + 1)), i + 1, layers)
+    x = CLOSE[kinds[-1]](x, w) if kinds[-1] in CLOSE else x
     x = (w.norm("vit.norm")(x) if final_norm else x)[:, 0]
     return x @ w["vit.head.weight"].T + w["vit.head.bias"]
 

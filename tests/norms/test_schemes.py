@@ -204,6 +204,8 @@ STARTS = {
     "hc-static": {"kind": "hc", "dynamic": False, "n": 2},
     "mhc": {"kind": "mhc", "read_start": 40.0, "mix_start": 40.0},
     "gpas": {"kind": "gpas"},
+    "attnres": {"kind": "attnres"},
+    "attnres-full": {"kind": "attnres", "block": 1},
 }
 
 
@@ -246,8 +248,8 @@ def test_prores_begins_without_branches(tiny, family):
 
 REFUSED = {
     "streams": ({"norm": {"kind": "hc", "n": 0}}, "norm.n"),
-    "carriers": ({"norm": {"kind": "mix", "first": "hc", "second": "pre"}}, "norm"),
-    "numbers": ({"norm": {"kind": "mix", "first": "hc", "second": {"kind": "mhc", "n": 2}}}, "norm"),
+    "carriers": ({"norm": {"kind": "mix", "alpha": 0.5, "first": "hc", "second": "pre"}}, "norm"),
+    "numbers": ({"norm": {"kind": "mix", "alpha": 0.5, "first": "hc", "second": {"kind": "mhc", "n": 2}}}, "norm"),
     "block": ({"norm": {"kind": "attnres", "block": 4}}, "norm.block"),
     "twice": ({"norm": {"kind": "gpas", "base": "gpas"}}, "norm"),
     "twice inside": ({"norm": {"kind": "prores", "base": {"kind": "gpas", "base": "prores"}}}, "norm"),

@@ -34,6 +34,8 @@ SMALL: dict[str, Any] = {
 }
 """A model that takes milliseconds, with weights so large that every part of it shows in its outputs."""
 BATCH = 4
+LATE = 10**9
+"""Updates after which a model is checked: what a placement lets grow in training has grown."""
 
 
 def load_anew(data: DataConfig) -> Corpus:
@@ -65,6 +67,7 @@ class Subject:
         with torch.no_grad():
             for p in model.parameters():
                 p.add_(0.05 * torch.randn(p.shape, dtype=torch.float64).to(dtype))
+        self.experiment.norm.after_update(model, LATE)
         return model
 
     def read_batch(self, size: int = BATCH, first: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
@@ -97,6 +100,7 @@ class Subject:
             step_by_closure(progress.optimizer, lambda: self.compute_loss(progress.model, next(batches)))
             progress.schedule.step()
             progress.step += 1
+            self.experiment.norm.after_update(progress.model, progress.step)
 
 
 @dataclass
