@@ -68,11 +68,16 @@ def count(model: Model, shape: tuple[int, ...], passes: float = 1.0) -> Counts:
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     weights = {f"{name}.weight": getattr(module, "weight", None) for name, module in model.named_modules()}
     matrices = {name: weight for name, weight in weights.items() if isinstance(weight, Tensor) and weight.ndim >= 2}
+    by_part = list_tensors_by_part(model)
     used = [
-        (model.count_uses(part), matrices[name])
-        for part, names in list_tensors_by_part(model).items()
-        for name in names & matrices.keys()
+        (model.count_uses(part), matrices[name]) for part, names in by_part.items() for name in names & matrices.keys()
     ]
+    uses_of = {name: model.count_uses(part) for part, names in by_part.items() for name in names}
+    of_wiring = sum(  # of placements with several streams
+        module.flops * next(uses for tensor, uses in uses_of.items() if tensor.startswith(f"{name}."))
+        for name, module in model.named_modules()
+        if hasattr(module, "flops")
+    )
     head = list_tensors(model, "head")
     return Counts(
         total=sum(sizes.values()),
@@ -80,7 +85,7 @@ def count(model: Model, shape: tuple[int, ...], passes: float = 1.0) -> Counts:
         head=sum(n for name, n in sizes.items() if name in head),
         block=max((sum(p.numel() for p in block.parameters()) for block in model.blocks()), default=0),
         forward_flops=passes
-        * (2 * sum(uses * weight.numel() for uses, weight in used) + model.config.attention_flops(shape)),
+        * (2 * sum(uses * weight.numel() for uses, weight in used) + of_wiring + model.config.attention_flops(shape)),
         frozen=sum(p.numel() for p in model.parameters() if not p.requires_grad),
         frozen_flops=passes * 2 * sum(uses * weight.numel() for uses, weight in used if not weight.requires_grad),
     )

@@ -166,18 +166,23 @@ def _record(model: Model, step: Step, inputs: Any, targets: Any, runs: list[tupl
     backward: list[int] = []  # the same of the backward pass: the event before the last layer, ..., behind the first
     layers = list(model.blocks())
 
+    known: list[Tensor] = []  # of earlier states, parts of which are handed on
+
     def enter(block: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         forward.append(len(tracker.events))
         mark(args[0])
         return args
 
-    def leave(block: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+    def leave(block: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         forward.append(len(tracker.events))
         mark(output)
 
-    def mark(hidden: Tensor) -> None:
-        if hidden.requires_grad:  # it does not where all before it is frozen
-            hidden.register_hook(lambda _: backward.append(len(tracker.events)))
+    def mark(state: Any) -> None:
+        parts = [tensor for tensor in tree_leaves(state) if isinstance(tensor, Tensor)]
+        new = [tensor for tensor in parts if not any(tensor is one for one in known)]
+        known.extend(new)
+        if new[-1].requires_grad:  # it does not where all before it is frozen
+            new[-1].register_hook(lambda _: backward.append(len(tracker.events)))
 
     with contextlib.ExitStack() as stack:
         handles = [layer.register_forward_pre_hook(enter) for layer in layers]
@@ -243,7 +248,8 @@ def shorten_layers(model: Model, precision: str) -> Iterator[list[tuple[int, int
     layers = list(container)
     kept: list[nn.Module] = []
     runs: list[tuple[int, int]] = []
-    for _, group in groupby(layers, key=_describe_module):
+    whole = model.placement is not None and not model.placement.spares_layers  # each layer reads all before it
+    for _, group in groupby(layers, key=id if whole else _describe_module):
         run = list(group)
         if len(run) > KEPT:
             runs.append((len(kept) + 1, len(run) - KEPT))

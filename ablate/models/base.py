@@ -32,6 +32,8 @@ class Model(nn.Module):
     """A model built from its configuration: `forward` gives float logits [..., classes]."""
 
     config: ModelConfig
+    placement: Placement | None = None
+    """That of its first layer, where its layers may hand on more than one stream."""
     multipliers: Any = None
     """The `ablate.optim.parametrizations.Multipliers` of its parametrisation; None: there are none."""
 
@@ -85,11 +87,6 @@ class Model(nn.Module):
         """Names of parameters with two or more dimensions that get no weight decay, beside those that the wiring of a
         placement names."""
         return set()
-
-    def show(self, state: Any) -> Tensor:
-        """Return the hidden state [batch, tokens, d] of what travels between layers, for diagnostics."""
-        shown: Tensor = state
-        return shown
 
     def parameter_count(self) -> int:
         """The number of trainable parameters."""

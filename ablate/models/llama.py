@@ -155,7 +155,7 @@ class LlamaModel(Model):
         self.embed_scale = build_embedding_scale(norm, init, config.stack())
         self.embed_norm = new_norm("embedding") if norm.at(0, config.layers).embedding_norm else nn.Identity()
         self.open, self.close = build_ends(norm, config.stack())
-        self.show = norm.at(0, config.layers).show
+        self.placement = norm.at(0, config.layers)
         self.rotary = Rotary(config.stack().head_dim, config.rope_base)
         self.layers = nn.ModuleList(BLOCKS[config.sublayers](config, norm, i) for i in range(config.layers))
         self.norm = new_norm("final") if norm.final_norm else nn.Identity()

@@ -175,7 +175,7 @@ class ViTModel(Model):
         if norm.final_norm:
             self.vit.norm = place_norm("final")
         self.open, self.close = build_ends(norm, config.stack())
-        self.show = norm.at(0, config.layers).show
+        self.placement = norm.at(0, config.layers)
         initialize(self.projections(), init, norm, config.stack())
 
     def forward(self, images: Tensor, kept: Tensor | None = None) -> Tensor:

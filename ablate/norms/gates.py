@@ -39,13 +39,13 @@ class GatedSum(nn.Module):
 
     def find_gate(self) -> Gate:
         """Return the gate of the layer."""
-        gate: Gate = self.gate if "gate" in self._modules else self._shared[0]  # type: ignore[assignment]
-        return gate
+        return self.gate if "gate" in self._modules else self._shared[0]
 
     @property
     def drop(self) -> nn.Module:
         """The stochastic depth of the branch."""
-        return self.inner.drop  # type: ignore[return-value]
+        drop: nn.Module = self.inner.drop  # type: ignore[assignment]
+        return drop
 
     @drop.setter
     def drop(self, value: nn.Module) -> None:

@@ -74,6 +74,10 @@ class Modifier(Placement):
         return self.base.starts_gains
 
     @property
+    def spares_layers(self) -> bool:  # type: ignore[override]
+        return self.base.spares_layers
+
+    @property
     def closing_norms(self) -> int:  # type: ignore[override]
         return self.base.closing_norms
 

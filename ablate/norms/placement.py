@@ -165,6 +165,8 @@ class Placement(Kind):
 
     closing_norms: ClassVar[int] = 0
     """Number of norms in what `close` returns."""
+    spares_layers: ClassVar[bool] = True
+    """Whether a layer can be left out, and its input handed on in its place."""
 
     def show(self, state: Any) -> Tensor:
         """Return what diagnostics take for the hidden state, [batch, tokens, d], of what travels between layers."""

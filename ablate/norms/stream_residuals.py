@@ -70,7 +70,8 @@ class HyperConnection(nn.Module):
         self.flops = 2 * site.dim * (n * (n + 1) + by_token + n)  # of one token, in the forward pass
 
     def forward(self, streams: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        alpha, beta = self.alpha, self.beta
+        alpha: Tensor = self.alpha
+        beta: Tensor = self.beta
         if self.dynamic:
             normed = self.stream_norm(streams)
             alpha = alpha + self.alpha_scale * self.bend(normed @ self.alpha_map)
@@ -233,7 +234,7 @@ class SiameseAttention(nn.Module):
 
     def forward(self, pair: Pair_, f: Sublayer, *args: Any) -> Pair_:
         x, y = pair
-        own = self.post(x) if self.post is not None else (self.scale * x).to(x.dtype)
+        own = (self.scale * x).to(x.dtype) if self.post is None else self.post(x)  # type: ignore[operator]
         u = self.drop(f(own + self.pre(y), *args))
         return x + u * self.share, y + u
 

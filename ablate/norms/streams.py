@@ -179,6 +179,8 @@ class AttentionResiduals(Placement):
         "that early layers learn late. Compiling takes a program for each number of sources."
     )
 
+    spares_layers = False
+
     @property
     def carrier(self) -> str:
         return "the outputs of all blocks"

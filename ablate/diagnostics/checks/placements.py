@@ -32,7 +32,7 @@ def _build(kind: str, settings: Settings) -> Iterator[Subject]:
 
 
 def _skip_without_residuals(kind: str) -> None:
-    if placements[kind]().on_summed_inputs:
+    if placements.parse(kind).on_summed_inputs:
         raise CheckSkippedError("it wires no residual connections")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import AblateError
 from ablate.config.lazy import postpone_imports, torch
+from ablate.norms.placement import STREAM, Placement
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,6 +40,20 @@ class Layers:
         return len(self.blocks)
 
     @property
+    def placement(self) -> Placement | None:
+        """The placement of the first layer of a model of ours."""
+        return self.model.placement if isinstance(self.model, models.Model) else None
+
+    @property
+    def carrier(self) -> str:
+        """What travels between the layers, in words."""
+        return self.placement.carrier if self.placement else STREAM
+
+    def show(self, state: Any) -> Tensor:
+        """Return the hidden state [batch, tokens, d] of what travels between the layers."""
+        return self.placement.show(state) if self.placement else take_first(state)
+
+    @property
     def keeps_shape(self) -> bool:
         """Whether the model says that each layer returns a hidden state of the shape of its input."""
         return self.model.config.keeps_shape if isinstance(self.model, models.Model) else True
@@ -60,7 +75,15 @@ class Layers:
         """Let layer `index` (from 0) return its input in this context. All others keep their index, and with it their
         placement and scale."""
 
+        if self.placement and not self.placement.spares_layers:
+            raise AblateError(
+                f"A layer of placement {self.placement.kind} cannot be left out: it would not hand on what the next "
+                "ones take. Leave out what removes layers."
+            )
+
         def unchanged(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+            if self.carrier != STREAM:
+                return args[0]
             x = find_hidden_state(args, kwargs)
             self.require_same_shape((x, take_first(output)))
             return (x, *output[1:]) if isinstance(output, tuple) else x
@@ -77,8 +100,13 @@ class Layers:
         states. `change` is applied to the input of the first layer."""
         states: list[Tensor] = []
 
+        if change and self.carrier != STREAM:
+            raise AblateError(
+                f"The layers hand on {self.carrier}, and this measures the change of one stream. Leave it out."
+            )
+
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            x = find_hidden_state(args, kwargs)
+            x = find_hidden_state(args, kwargs) if self.carrier == STREAM else self.show(args[0])
             if change and module is self.blocks[0]:
                 x = change(x)
                 args, kwargs = _replace_hidden_state(x, args, kwargs)
@@ -88,7 +116,11 @@ class Layers:
         with ExitStack() as stack:
             for block in self.blocks:
                 stack.callback(block.register_forward_pre_hook(before, with_kwargs=True).remove)
-            last = self.blocks[-1].register_forward_hook(lambda module, args, output: states.append(take_first(output)))
+            last = self.blocks[-1].register_forward_hook(
+                lambda module, args, output: states.append(
+                    take_first(output) if self.carrier == STREAM else self.show(output)
+                )
+            )
             stack.callback(last.remove)
             yield states
         if len(states) not in (0, len(self) + 1):
