@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from ablate.plots.figure import Figure
 
 
+_MANY = 100  # runs of an arm, beyond which rows without seeds may not be runs
+
+
 @dataclass(frozen=True)
 class Rules:
     """What the verdict is judged by, besides the columns: arguments of `judge`. Without `planned` as many seeds were
@@ -446,6 +449,12 @@ def _note_values(results: Results, baseline: str, maximize: bool) -> list[str]:
         notes.append(
             f"The value of {count_noun(zeros, 'run')} is 0 to the last digit, far below all others: if it stands for a "
             "run that gave no value, leave it empty, or write nan if the run diverged."
+        )
+    most = max((len(ended) for own in results.levels.values() for ended in own.values()), default=0)
+    if not results.paired and most > _MANY:
+        notes.append(
+            f"Each row is taken as a run of its own, {most:,} of an arm. If they are steps or items of fewer runs, no "
+            "interval or p-value here means anything: --run COLUMN and --step COLUMN."
         )
     if same:
         notes.append(
