@@ -65,6 +65,11 @@ class Apart(Versus):
         """The smallest p-value that the rank test can have on so few runs."""
         return min(1.0, 2 / math.comb(sum(self.trained), self.trained[0]))
 
+    @property
+    def exact_p(self) -> float | None:
+        """The p-value of the rank test; None: there is none."""
+        return self.ranks and self.ranks.p
+
     def count_seeds(self) -> str:
         """Return '10 runs', or '26 and 6 runs'."""
         same = self.seeds == self.other_seeds
