@@ -232,7 +232,7 @@ class Versus:
     @property
     def exact_p(self) -> float | None:
         """The p-value of the exact test beside the interval; None: there is none."""
-        return self.typical and self.typical.p
+        return self.typical.p if self.typical else None
 
     def count_seeds(self) -> str:
         """Return '10 seeds'."""

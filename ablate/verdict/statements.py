@@ -153,8 +153,8 @@ def state_basis(compared: Mapping[str, Claim], with_plan: bool = True) -> list[s
     if assumed := [name for name, c in compared.items() if assumes_normal(c)]:
         test, what = ("of ranks", "values") if apart else ("of the median", "differences")
         basis.append(
-            f"What is claimed of {join_words(assumed)} also assumes that {what} are distributed normally: an exact test "
-            f"{test} alone does not show it at this error."
+            f"What is claimed of {join_words(assumed)} also assumes that {what} are distributed normally: an exact "
+            f"test {test} alone does not show it at this error."
         )
     return basis
 

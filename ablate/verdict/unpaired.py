@@ -68,7 +68,7 @@ class Apart(Versus):
     @property
     def exact_p(self) -> float | None:
         """The p-value of the rank test; None: there is none."""
-        return self.ranks and self.ranks.p
+        return self.ranks.p if self.ranks else None
 
     def count_seeds(self) -> str:
         """Return '10 runs', or '26 and 6 runs'."""

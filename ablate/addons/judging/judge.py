@@ -618,7 +618,7 @@ def plan(rows: Rows, columns: Columns, results: Results, effect: float) -> Docum
     summary = f"Some comparisons take more than 10,000 {head}, by the spread in {rows.name}."
     if None not in counts:
         found = f"{max(filter(None, counts))} {head} of each arm that train find a difference of {effect:g} {unit}"
-        summary = f"{found}, by the spread in {rows.name}."
+        summary = f"{found} in {100 * POWER:.0f} % of cases, by the spread in {rows.name}."
     return Document(title, summary=summary, answers=[Section("", table, sentences)])
 
 

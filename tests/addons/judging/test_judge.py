@@ -420,6 +420,7 @@ def test_seeds_for_an_effect():
     assert math.ceil(normal) <= int(row["seeds for 0.01"]) <= normal + 4
     assert int(row["if unlucky"]) > int(row["seeds for 0.01"])
     assert document.summary.startswith(f"{row['seeds for 0.01']} seeds of each arm that train find ")
+    assert "in 80 % of cases" in document.summary
     alone = plan(*read_results(rows(pre=PRE), Asked()), 0.01).answers[0]
     assert alone.table.columns[2].values == [pytest.approx(math.sqrt(2) * np.std(PRE, ddof=1))]
     assert "There is one arm" in " ".join(alone.sentences)
