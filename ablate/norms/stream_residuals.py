@@ -56,9 +56,10 @@ class HyperConnection(nn.Module):
     def __init__(self, site: Site, n: int, dynamic: bool, tanh: bool) -> None:
         super().__init__()
         self.norm, self.drop, self.dynamic = site.norm(), site.drop(), dynamic
-        read = F.one_hot(torch.tensor([site.sublayer % n]), n).T.float()
-        self.alpha = nn.Parameter(torch.cat([read, torch.eye(n)], 1))
-        self.beta = nn.Parameter(torch.ones(n, 1))
+        self.alpha, self.beta = nn.Parameter(torch.zeros(n, 1 + n)), nn.Parameter(torch.ones(n, 1))
+        with torch.no_grad():
+            self.alpha[site.sublayer % n, 0].fill_(1.0)
+            self.alpha[:, 1:].fill_diagonal_(1.0)
         self.bend = torch.tanh if tanh else nn.Identity()
         if dynamic:
             self.stream_norm = site.norm()
@@ -97,13 +98,13 @@ class _OfStreams(nn.Module):
     mixing: ClassVar[tuple[str, ...]] = ("base", "scale")
     readouts: ClassVar[tuple[str, ...]] = ("projection",)
 
-    def __init__(self, width: int, sizes: Sequence[int], base: Tensor, scale: float, std: float) -> None:
+    def __init__(self, width: int, sizes: Sequence[int], scale: float, std: float) -> None:
         super().__init__()
         self.sizes = list(sizes)
         self.projection = nn.Parameter(torch.zeros(sum(sizes), width))
         if std:
             nn.init.normal_(self.projection, std=std)
-        self.base, self.scale = nn.Parameter(base), nn.Parameter(torch.full((len(sizes),), scale))
+        self.base, self.scale = nn.Parameter(torch.zeros(sum(sizes))), nn.Parameter(torch.full((len(sizes),), scale))
         self.flops = 2 * sum(sizes) * width
 
     def forward(self, streams: Tensor) -> list[Tensor]:
@@ -129,9 +130,12 @@ class ManifoldHyperConnection(nn.Module):
         super().__init__()
         self.norm, self.drop, self.n, self.iterations = site.norm(), site.drop(), n, iterations
         read, write, mix = starts
-        own = F.one_hot(torch.tensor(site.sublayer % n), n)
-        base = [read * (2 * own - 1), torch.full((n,), write), mix * (2 * torch.eye(n) - 1).flatten()]
-        self.maps = _OfStreams(n * site.dim, (n, n, n * n), torch.cat([b.float() for b in base]), scale, std)
+        self.maps = _OfStreams(n * site.dim, (n, n, n * n), scale, std)
+        with torch.no_grad():
+            own = self.maps.base.split((n, n, n * n))
+            own[0].fill_(-read)[site.sublayer % n].fill_(read)
+            own[1].fill_(write)
+            own[2].fill_(-mix)[:: n + 1].fill_(mix)  # the diagonal, row by row
         self.flops = 2 * site.dim * n * (n + 2)
 
     def forward(self, streams: Tensor, f: Sublayer, *args: Any) -> Tensor:
@@ -151,7 +155,7 @@ class LearnedRead(nn.Module):
 
     def __init__(self, site: Site, n: int, scale: float, std: float) -> None:
         super().__init__()
-        self.maps = _OfStreams(n * site.dim, (n,), torch.zeros(n), scale, std)
+        self.maps = _OfStreams(n * site.dim, (n,), scale, std)
 
     def forward(self, streams: Tensor) -> Tensor:
         with torch.autocast(streams.device.type, enabled=False):
