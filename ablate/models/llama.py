@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.models.attention import OptionalAttention, Sink, list_gates, run_layers
 from ablate.models.base import (
     Model,
     build_embedding_scale,
@@ -52,22 +54,25 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
     return torch.addcmul(x * cos, torch.cat([second, first], -1), sin)
 
 
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Queries [batch, heads, seq, head_dim], keys and values [batch, kv_heads, seq, head_dim] -> as the queries."""
+Attend = Callable[..., Tensor]
+"""Queries [batch, heads, seq, head_dim], keys and values [batch, kv_heads, seq, head_dim], and the layer's sink if it
+has one -> as the queries."""
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def causal(q: Tensor, k: Tensor, v: Tensor, sink: Sink | None = None) -> Tensor:
     """Causal attention, as used in training. Generation uses a cache of keys and values and padding instead (see
     `ablate.addons.export`)."""
+    if sink is not None:
+        return sink(q, k, v, is_causal=True)
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=k.shape[1] != q.shape[1])
 
 
-class Attention(nn.Module):
+class Attention(OptionalAttention):
     """Self-attention, causal unless another `attend` is given. [batch, seq, hidden] -> the same."""
 
-    def __init__(self, config: Llama, norm: Placement, placed: Placement) -> None:
-        super().__init__()
-        stack = config.stack()
+    def __init__(self, config: Llama, norm: Placement, index: int) -> None:
+        stack, placed = config.stack(), norm.at(index, config.layers)
+        super().__init__(config.attention, stack, index)
         self.heads, self.kv_heads, self.head_dim = stack.heads, stack.kv_heads, stack.head_dim
         width = self.heads * self.head_dim
         self.qkv_proj = Linear(config.hidden, width + 2 * self.kv_heads * self.head_dim)
@@ -76,14 +81,20 @@ class Attention(nn.Module):
         self.norm = norm.layer.build(width) if placed.inner_norm else nn.Identity()
         self.o_proj = Linear(width, config.hidden)
 
-    def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor, attend: Attend, carry: list[Tensor]) -> Tensor:
         batch, seq, _ = x.shape
         qkv = self.qkv_norm(self.qkv_proj(x).view(batch, seq, -1, self.head_dim))
         qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         q, k = rotate(qk, table).split([self.heads, self.kv_heads], dim=2)
         q = self.query_scale(q)
-        y = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))  # [batch, heads, seq, head_dim]
-        return self.o_proj(self.norm(y.transpose(1, 2).flatten(2)))
+        if self.values is not None:
+            v = self.values(v, carry)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # [batch, heads, seq, head_dim]
+        if self.temperature is not None:
+            q, k = self.temperature(q, k)
+        y = attend(q, k, v) if self.sink is None else attend(q, k, v, self.sink)
+        y = self.norm(y.transpose(1, 2).flatten(2))
+        return self.o_proj(y if self.gate is None else self.gate(y, x))
 
 
 class MLP(nn.Module):
@@ -106,10 +117,12 @@ class AttentionBlock(nn.Module):
     def __init__(self, config: Llama, norm: Placement, index: int) -> None:
         super().__init__()
         self.attn_residual = norm.wire_attn(build_site(norm, index, config.stack()))
-        self.attn = Attention(config, norm, norm.at(index, config.layers))
+        self.attn = Attention(config, norm, index)
 
-    def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
-        return self.attn_residual(x, self.attn, table, attend)
+    def forward(self, x: Tensor, table: Tensor, *carry: Tensor, attend: Attend = causal) -> Any:
+        values = [*carry]
+        x = self.attn_residual(x, self.attn, table, attend, values)
+        return x if len(values) == len(carry) else (x, *values)
 
 
 class Block(nn.Module):
@@ -117,26 +130,29 @@ class Block(nn.Module):
 
     x ──┬── attn ──┐      x ──┬── mlp ──┐
         └─ attn_residual ─►   └─ mlp_residual ─►
+
+    `carry`: the values of the first layer, where later ones use them; the first layer returns them beside x.
     """
 
     def __init__(self, config: Llama, norm: Placement, index: int) -> None:
         super().__init__()
         placed = norm.at(index, config.layers)
         self.attn_residual, self.mlp_residual = norm.wire(build_site(norm, index, config.stack()))
-        self.attn = Attention(config, norm, placed)
+        self.attn = Attention(config, norm, index)
         self.mlp = MLP(config, norm, placed)
 
-    def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
-        x = self.attn_residual(x, self.attn, table, attend)
+    def forward(self, x: Tensor, table: Tensor, *carry: Tensor, attend: Attend = causal) -> Any:
+        values = [*carry]
+        x = self.attn_residual(x, self.attn, table, attend, values)
         x = self.mlp_residual(x, self.mlp)
-        return x
+        return x if len(values) == len(carry) else (x, *values)
 
 
 BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
 """Sublayers of a layer -> its module."""
 
-Layer = Callable[[Tensor, Tensor], Tensor]
-"""A block or its replacement: hidden state and rotary table -> hidden state."""
+Layer = Callable[..., Any]
+"""A block or its replacement: called, and returning, as a block does."""
 
 
 class LlamaModel(Model):
@@ -171,8 +187,7 @@ class LlamaModel(Model):
         """Return the head's input for embedded tokens [batch, seq, hidden] at positions [seq] or [batch, seq]."""
         x = self.embed_norm(self.embed_scale(x))
         table = self.rotary(position)
-        for layer in layers:
-            x = layer(x, table)
+        x = run_layers(layers, x, table, shares_values=self.config.attention.shares_values)
         return self.output_scale(self.norm(x))
 
     def scale_output(self, multiplier: nn.Module) -> None:
@@ -208,3 +223,4 @@ class LlamaModel(Model):
                 yield Projection("down", i, mlp.down_proj.weight)
         if not self.config.tie_embeddings:
             yield Projection("head", None, self.lm_head.weight)
+        yield from list_gates(unwrap(block).attn for block in self.layers)  # type: ignore[misc]
