@@ -48,7 +48,8 @@ class Sink(nn.Module):
     query of a token at the same place; a learned z takes one more feature: z * sqrt(head_dim) of each query, 1 of the
     sink and 0 of all other keys. Cost: copies of queries, keys and values, (tokens + 1)^2 (head_dim + 1) products
     instead of tokens^2 head_dim, and on a GPU kernels pad that width to a multiple of 8. Under autocast z is rounded to
-    bfloat16, as queries are."""
+    bfloat16, as queries are.
+    """
 
     def __init__(self, config: AttentionConfig, heads: int) -> None:
         super().__init__()
