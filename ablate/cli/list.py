@@ -6,7 +6,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import ablate
 from ablate.cli.arguments import PLUGINS, Verbs, add_json, add_verb, build_error, parse_plugins
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from ablate.models import ModelConfig
 
 with postpone_imports():
-    from ablate import tasks
+    from ablate import models, tasks
     from ablate.config import formatting, merging, plugins, registry
     from ablate.diagnostics import figures, kinds, measures
+    from ablate.models import attention_config
     from ablate.optim import libraries
     from ablate.scheduler import storage
     from ablate.sweeps import records
@@ -115,7 +116,8 @@ def _format(value: Any) -> str:
 
 
 def _first_sentence(item: object) -> str:
-    text = " ".join((inspect.getdoc(item) or "").split())
+    """Return the first sentence of a text, or of the documentation of anything else."""
+    text = " ".join((item if isinstance(item, str) else inspect.getdoc(item) or "").split())
     return re.split(r"(?<!et al)\. ", text)[0].rstrip(".")
 
 
@@ -197,6 +199,22 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
+def _attention() -> list[Row]:
+    """Options inside of the attention, beside any placement: model.attention."""
+    fields = attention_config.AttentionConfig.model_fields
+    kinds = models.models
+    families = [kind for kind in models.list_families() if issubclass(kinds[kind], attention_config.WithAttention)]
+    return [
+        {
+            "option": f"model.attention.{name}",
+            "accepted": ", ".join(get_args(field.annotation) or ("false", "true")),
+            "what it is": _first_sentence(field.description or ""),
+            "models": ", ".join(families),
+        }
+        for name, field in fields.items()
+    ]
+
+
 def _metrics() -> list[Row]:
     """Metrics of a validation, by task: objective.metric of a sweep."""
     registered = tasks.tasks
@@ -256,6 +274,7 @@ _COLUMNS: dict[str, Callable[[str, Any, str], Row]] = {
 """Registry -> the function that returns the columns of (a name, its class, the settings of a preset), if these are not
 from its docstring."""
 _OTHERS: dict[str, Callable[[], list[Row]]] = {
+    "attention": _attention,
     "figures": _figures,
     "library-optimizers": _library_optimizers,
     "metrics": _metrics,

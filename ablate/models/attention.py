@@ -86,7 +86,7 @@ class ValueResidual(nn.Module):
     def forward(self, v: Tensor, carry: list[Tensor]) -> Tensor:
         """`carry` holds V_1; in the first layer it is empty and gets it."""
         if not carry:
-            carry.append(v)
+            carry.append(v.clone())  # a view would keep queries and keys in memory too, and trouble FSDP
             return v
         a, b = (0.5, 0.5) if self.weight is None else self.weight.to(v.dtype)
         return a * carry[0] + b * v

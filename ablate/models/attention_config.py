@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
 from ablate.config.base import Config
 from ablate.config.errors import Problem
 from ablate.models.config import ModelConfig
@@ -15,20 +13,20 @@ from ablate.norms import Initialization, Placement, Stack
 class AttentionConfig(Config):
     """What is inside of the attention, beside every placement. By default nothing is added."""
 
-    gate: Literal["none", "elementwise", "headwise"] = Field("none")
-    """A gate sigmoid(W x) on the output, x being what enters the attention: for each feature of the output, or one for
-    each head of the queries. It is behind a placement's norm of the output, which would undo it, and in front of the
-    output projection. W starts as `init` has it, so that gates start near 1/2. Qiu et al. 2025, arXiv 2505.06708."""
-    sink: Literal["none", "learned", "one"] = Field("none")
-    """A term in the denominator of the softmax, so that a head may attend to nothing: exp(z) with one learned z for
-    each head of the queries, from 0 (gpt-oss, arXiv 2508.10925), or the number one (softmax off by one; Miller
+    gate: Literal["none", "elementwise", "headwise"] = "none"
+    """A gate sigmoid(W x) on the output, for each feature of it or one for each head of the queries. x is what enters
+    the attention. The gate is behind a placement's norm of the output, which would undo it, and in front of the output
+    projection. W starts as `init` has it, so that gates start near 1/2. Qiu et al. 2025, arXiv 2505.06708."""
+    sink: Literal["none", "learned", "one"] = "none"
+    """A term in the denominator of the softmax, so that a head may attend to nothing. It is exp(z) with one learned z
+    for each head of the queries, from 0 (gpt-oss, arXiv 2508.10925), or the number one (softmax off by one; Miller
     2023)."""
-    value_residual: Literal["none", "fixed", "learned"] = Field("none")
-    """The values of layer 1 in all later ones: a V_1 + b V_l, with a = b = 1/2, or both learned in each layer, from
+    value_residual: Literal["none", "fixed", "learned"] = "none"
+    """The values of layer 1 in all later ones: a V_1 + b V_l. a = b = 1/2, or both learned in each layer, from
     1/2. Zhou et al. 2024, arXiv 2410.17897."""
-    temperature: bool = Field(False)
-    """Cosine attention: logits exp(min(t, ln 100)) cos(q, k), with one learned t for each head of the queries, from
-    ln 10. It takes the place of norm.qk. Liu et al. 2021, arXiv 2111.09883."""
+    temperature: bool = False
+    """Cosine attention: logits exp(min(t, ln 100)) cos(q, k). There is one learned t for each head of the queries, from
+    ln 10, and no norm.qk beside it. Liu et al. 2021, arXiv 2111.09883."""
 
     @property
     def shares_values(self) -> bool:
