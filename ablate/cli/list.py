@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ablate.models import ModelConfig
 
 with postpone_imports():
-    from ablate import models, tasks
+    from ablate import tasks
     from ablate.config import formatting, merging, plugins, registry
     from ablate.diagnostics import figures, kinds, measures
     from ablate.models import attention_config
@@ -69,11 +69,12 @@ def list_choices(what: str | None = None, files: Sequence[str] = ()) -> list[Row
     registries = {_NAMES.get(one.name, f"{one.name}s"): one for one in registry.Registry.all.values()}
     if what is None:
         kinds = registry.Registry.all["experiment"]
-        settings = {path: name for kind in kinds for path, name in _iterate_settings(kinds[kind])}
+        settings = {"attention": "model.attention"}
+        settings |= {path: name for kind in kinds for path, name in _iterate_settings(kinds[kind])}
         settings |= {"experiment": "experiment", **dict(_iterate_settings(ablate.Sweep))}
         settings |= dict(_iterate_settings(ablate.Experiment))
         rows = [(name, _first_sentence(one.base), settings.get(one.name, "")) for name, one in registries.items()]
-        rows += [(name, _first_sentence(list_rows), "") for name, list_rows in _OTHERS.items()]
+        rows += [(name, _first_sentence(list_rows), settings.get(name, "")) for name, list_rows in _OTHERS.items()]
         return [{"list": f"ablate list {n}", "set by": path, "what it shows": text} for n, text, path in sorted(rows)]
     if what in registries:
         return _list_kinds(registries[what])
@@ -200,18 +201,15 @@ def _yes(value: bool) -> str:
 
 
 def _attention() -> list[Row]:
-    """Options inside of the attention, beside any placement: model.attention."""
-    fields = attention_config.AttentionConfig.model_fields
-    kinds = models.models
-    families = [kind for kind in models.list_families() if issubclass(kinds[kind], attention_config.WithAttention)]
+    """Options inside of the attention of LLaMA and ViT: gate, sink, value residual, temperature. Beside any placement."""
     return [
         {
             "option": f"model.attention.{name}",
             "accepted": ", ".join(get_args(field.annotation) or ("false", "true")),
             "what it is": _first_sentence(field.description or ""),
-            "models": ", ".join(families),
+            "from": plugins.describe_origin(attention_config.AttentionConfig.__module__),
         }
-        for name, field in fields.items()
+        for name, field in attention_config.AttentionConfig.model_fields.items()
     ]
 
 
