@@ -201,7 +201,8 @@ def _yes(value: bool) -> str:
 
 
 def _attention() -> list[Row]:
-    """Options inside of the attention of LLaMA and ViT: gate, sink, value residual, temperature. Beside any placement."""
+    """Options inside of the attention, beside any placement: gate, sink, value residual, temperature. Of LLaMA and
+    ViT."""
     return [
         {
             "option": f"model.attention.{name}",

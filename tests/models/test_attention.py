@@ -42,8 +42,12 @@ OPTIONS = [
 ]
 CASES = [(family, {}, options) for family in RESIDUAL for options in OPTIONS]
 CASES += [("llama", {"kv_heads": 1}, options) for options in OPTIONS]
-every_case = pytest.mark.parametrize(
-    ("family", "more", "options"), CASES, ids=lambda part: part if isinstance(part, str) else "-".join(map(str, part))
+every_case = pytest.mark.parametrize(("family", "more", "options"), CASES, ids=str)
+TOGETHER = {"gate": "headwise", "sink": "one", "value_residual": "fixed"}
+all_at_once = pytest.mark.parametrize(
+    ("family", "more", "options"),
+    [case for case in CASES if case[2] == ALL] + [(f, {}, TOGETHER) for f in RESIDUAL],
+    ids=str,
 )
 every_family = pytest.mark.parametrize("family", RESIDUAL)
 
@@ -283,7 +287,7 @@ def test_no_token_sees_the_future(options):
     check_leak(build_subject({"model.kind": "llama", "model.attention": options}))
 
 
-@every_case
+@all_at_once
 def test_compiled_it_is_one_graph_of_the_same_numbers(tiny, family, more, options):
     _, model, inputs = tiny(family, settings(options, **more))
     plain = shaken(model)(inputs)
@@ -292,7 +296,7 @@ def test_compiled_it_is_one_graph_of_the_same_numbers(tiny, family, more, option
     torch.testing.assert_close(compiled, plain, atol=1e-12, rtol=1e-12)
 
 
-@every_case
+@all_at_once
 def test_layers_that_are_computed_again_give_the_same_gradients(tiny, family, more, options):
     _, model, inputs = tiny(family, settings(options, **more))
     plain = shaken(model)(inputs)
@@ -306,7 +310,7 @@ def test_layers_that_are_computed_again_give_the_same_gradients(tiny, family, mo
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
 
 
-@every_case
+@all_at_once
 def test_autocast_stays_near(tiny, family, more, options):
     _, model, inputs = tiny(family, settings(options, **more))
     model, inputs = shaken(model).float(), inputs.float() if inputs.is_floating_point() else inputs
