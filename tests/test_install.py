@@ -7,10 +7,13 @@ import subprocess
 import sys
 import types
 import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from scheduler.small import spec_tree
 
 import ablate
@@ -134,3 +137,19 @@ def test_nobody_is_told_to_install_the_other_project():
     }
     assert named <= extras
     assert {"cluster", "hf"} <= named
+
+
+def test_each_pin_and_each_requirement_can_be_installed_on_the_oldest_python():
+    """`make setup` on it asks pip for the pins, and `uv sync` resolves for every Python that is supported."""
+    root = Path(ablate.__file__).parents[1]
+    pins = [Requirement(line) for line in (root / "constraints.txt").read_text().splitlines() if line[:1].isalnum()]
+    project = (root / "pyproject.toml").read_text()
+    required = [Requirement(text) for text in re.findall(r'^    "([a-z][\w-]*[>=<][^"]+)",', project, re.M)]
+    oldest = {"python_version": re.search(r'requires-python = ">=([\d.]+)', project)[1]}
+    needed = {one.name: SpecifierSet(one.metadata["Requires-Python"] or "") for one in distributions()}
+    newer = {pin.name for pin in pins if oldest["python_version"] not in needed.get(pin.name, oldest["python_version"])}
+    assert len(required) > 30
+    assert {pin.name for pin in pins if not pin.marker or pin.marker.evaluate(oldest)} & newer == set()
+    lowest = {one.name: str(one.specifier).split(">=")[1] for one in required if one.marker is None}
+    least = {pin.name for pin in pins if pin.name in lowest and pin.specifier == SpecifierSet(f"=={lowest[pin.name]}")}
+    assert least & newer == set()

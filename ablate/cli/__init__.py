@@ -155,12 +155,13 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> 
 
 
 def _name_file(words: Sequence[str]) -> str:
-    """Return the file that an option such as --config-name of Hydra names, by its name in a command of ours."""
+    """Return the file that stands alone, or that an option such as --config-name of Hydra names, by its name in a
+    command of ours."""
     for word, after in itertools.zip_longest(words, words[1:], fillvalue=""):
         option, _, value = word.partition("=")
         if option in ("--config", "--config-name", "-c") and (named := value or after):
             return named if named.endswith(SUFFIXES) else f"{named}.yaml"
-    return "FILE.yaml"
+    return next((word for word in words if word.endswith(SUFFIXES)), "FILE.yaml")
 
 
 def _explain(error: BaseException, verb: str) -> int | None:

@@ -32,7 +32,6 @@ with postpone_imports():
     from ablate.sweeps.spec import library
 
 Row = dict[str, Any]
-_LONGEST = 40
 """Letters of a word; a longer one would keep the table from 80 columns."""
 _NAMES = {"norm layer": "norms", "data": "data"}
 """Registry -> its list, where that is not its plural."""
@@ -106,14 +105,16 @@ def render(rows: list[Row], console: Console) -> None:
         )
         return
     numbers = [column for column, value in rows[0].items() if isinstance(value, int)]
-    cells = [[_format(value) for value in row.values()] for row in rows]
+    cells = [[_format(value, console.width // 2) for value in row.values()] for row in rows]
     console.print(build_table(list(rows[0]), cells, right=numbers))
 
 
-def _format(value: Any) -> str:
+def _format(value: Any, most: int) -> str:
+    """Return the text of a cell; a word of more than `most` letters may be folded after its first equals sign."""
     if isinstance(value, dict):
         return "; ".join(f"{use} {formatting.format_whole(seeds)}" for use, seeds in value.items() if seeds)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    text = f"{value:,}" if isinstance(value, int) else str(value)
+    return " ".join(word.replace("=", "= ", 1) if len(word) > most else word for word in text.split(" "))
 
 
 def _first_sentence(item: object) -> str:
@@ -128,8 +129,7 @@ def _list_kinds(kinds: Registry[Any]) -> list[Row]:
     rows = []
     for name in kinds.names:
         fields = kinds.presets.get(name)
-        words = (f"{path}={value}" for path, value in merging.iterate_leaves(fields)) if fields else ()
-        preset = " ".join(word.replace("=", "= ", 1) if len(word) > _LONGEST else word for word in words)
+        preset = " ".join(f"{path}={value}" for path, value in merging.iterate_leaves(fields)) if fields else ""
         columns = describe(name, kinds[fields["kind"] if fields else name], preset)
         rows.append({kinds.name: name, **columns, "from": plugins.describe_origin(kinds.find_module(name))})
     return rows

@@ -13,7 +13,7 @@ from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, parse_abo
 from ablate.cli.output import build_console, build_table, print_json
 from ablate.config.formatting import count_noun, format_bytes, format_count, format_duration, format_range
 from ablate.config.lazy import postpone_imports
-from ablate.config.yaml import parse_overrides
+from ablate.config.yaml import parse_overrides, read_yaml
 from ablate.estimate.gpus import GIB, GPU, find_gpu
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
     words, part, file = list(options.words), None, None
     if words and "=" not in words[0]:
         file, part = library.find_sweep_file(words[0])
+        read_yaml(file)  # a file that is missing or no YAML is reported before torch is imported, which takes seconds
     assumed = plans.Assumed(gpu, options.devices, options.nodes, options.mfu, options.network)
     plan = sweep_plans.plan_file(file, parse_overrides(words[file is not None :]), assumed, options.size or part)
     commands = list_commands(plan, words, options.size)

@@ -232,7 +232,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            hint = "; a file must come first" if word.endswith(SUFFIXES) else ""
+            hint = "; a file must come first" if word.endswith(SUFFIXES) else _translate_bare(word)
             if overrides and not hint and os.path.splitext(word)[1]:  # the name of a second file
                 last = next(reversed(overrides))
                 hint = f"; several values of {last} are a list: {last}=[FIRST,SECOND]"
@@ -244,6 +244,12 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     if problems:
         raise ConfigError(problems, "the command line")
     return overrides
+
+
+def _translate_bare(word: str) -> str:
+    """Return '. Did you mean X? ...' for a foreign word without a value; '' if the table does not have it."""
+    hint = translate(word, "VALUE")
+    return f".{hint}" if hint else ""
 
 
 def check_suffix(file: Path) -> None:
@@ -259,7 +265,7 @@ def split_words(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
     file = Path(words[0])
     check_suffix(file)
     if file.suffix not in SUFFIXES and not os.path.exists(file):
-        text = f"expected FILE.yaml or key=value, given {words[0]!r}"
+        text = f"expected FILE.yaml or key=value, given {words[0]!r}{_translate_bare(words[0])}"
         raise ConfigError([Problem("", text)], "the command line")
     return words[0], parse_overrides(words[1:])
 

@@ -161,6 +161,8 @@ def open_folder(folder: Path, subset: str | None, split: str) -> Any:
         raise
     except Exception as error:
         text = f"The dataset in {folder} cannot be read: {explain(error)}."
+        if isinstance(error, FileNotFoundError):  # those of another subset, which its README.md names first
+            raise DataError(f"{text} If it is a part of one, give its files as data.files.") from error
         raise DataError(text + (_advise_on_parts(subset, split) if isinstance(error, ValueError) else "")) from error
 
 

@@ -167,10 +167,11 @@ class Display:
             loss = "" if trial.loss is None else f"loss {trial.loss:.3f}"
             cells = (trial.title, trial.place, loss, trial.params)
             table.add_row(*map(Text, cells))  # no markup in a name is read
-        rows: list[RenderableType] = [
-            *([Text(self.verdict, style="bold")] if self.verdict else []),
-            self._progress,
-            table,
-            *([Text(f"best of each search so far, one seed each (optimistic): {self.best}")] if self.best else []),
-        ]
+        best = f"best of each search so far, one seed each (optimistic): {self.best}" if self.best else ""
+        rows: list[RenderableType] = [*_wrap(self.verdict, "bold"), self._progress, table, *_wrap(best)]
         self._live.update(Group(*rows))
+
+
+def _wrap(text: str, style: str = "") -> list[Text]:
+    """Return a text that the consoles of the verbs, which wrap nothing, wrap instead of cutting it; none if empty."""
+    return [Text(text, style, no_wrap=False, overflow="fold")] if text else []

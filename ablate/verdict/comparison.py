@@ -229,6 +229,11 @@ class Versus:
         """The smallest p-value that an exact test of the difference can have on so few seeds."""
         return smallest_p(self.seeds - self.left_out)
 
+    @property
+    def exact_p(self) -> float | None:
+        """The p-value of the exact test beside the interval; None: there is none."""
+        return self.typical.p if self.typical else None
+
     def count_seeds(self) -> str:
         """Return '10 seeds'."""
         return count_noun(self.seeds, self.noun)

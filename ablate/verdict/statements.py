@@ -150,15 +150,23 @@ def state_basis(compared: Mapping[str, Claim], with_plan: bool = True) -> list[s
             "A typical seed is the median over seeds; the interval of a mean assumes that no seeds too rare to show "
             "here end far off."
         )
-    if few := sorted({v.seeds - v.left_out for v in claimed if v.smallest_p > v.level}):
+    if assumed := [name for name, c in compared.items() if assumes_normal(c)]:
+        test, what = ("of ranks", "values") if apart else ("of the median", "differences")
         basis.append(
-            "With so few runs no exact test of ranks is significant at this error, so what is claimed on them also "
-            "assumes that values are distributed normally."
-            if apart
-            else f"{join_words(map(str, few))} seeds are too few for an exact test of the median, so what is claimed "
-            "on them also assumes that differences are distributed normally."
+            f"What is claimed of {join_words(assumed)} also assumes that {what} are distributed normally: an exact "
+            f"test {test} alone does not show it at this error."
         )
     return basis
+
+
+def assumes_normal(compared: Claim) -> bool:
+    """Whether a claim rests on a normal distribution, as no exact test makes it at its level. Of equivalence: whether
+    none could on so few seeds."""
+    v = compared.versus
+    if compared.kind not in ON_AVERAGE or not v:
+        return False
+    p = v.smallest_p if compared.kind in ("equivalent", "additive") else v.exact_p
+    return p is None or p > v.level
 
 
 def _describe_looks(looks: Looks, v: Versus, with_plan: bool) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ablate.config.formatting import format_uncertain, join_words
 from ablate.verdict.comparison import Compared
-from ablate.verdict.statements import ON_AVERAGE
+from ablate.verdict.statements import assumes_normal
 from ablate.verdict.unpaired import Apart
 
 
@@ -41,7 +41,7 @@ def summarise(
     sharing = "one comparison" if family == 1 else f"all {family} comparisons together"
     seeds = sorted({n for c in others if c.versus for n in (c.versus.seeds, c.versus.other_seeds)})
     over = f"On {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} {seed}s" if seeds else f"On {seed}s"
-    if any(c.kind in ON_AVERAGE and c.versus and c.versus.smallest_p > c.versus.level for c in others):
+    if any(map(assumes_normal, others)):
         sharing += f" if {'values' if noun == Apart.noun else 'differences'} are distributed normally"
     return f"{over}, with an error of at most 5 % for {sharing}: {'; '.join(clauses)}."
 

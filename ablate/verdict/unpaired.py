@@ -6,6 +6,7 @@ the law of these tests from look to look is not known."""
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -18,7 +19,7 @@ from ablate.verdict.comparison import Outcomes, Versus, is_within
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import EQUAL, Estimate, find_t_limit, least_sd_of_value
 from ablate.verdict.looks import Looks
-from ablate.verdict.sequential import LEAST
+from ablate.verdict.sequential import LEAST, Array
 from ablate.verdict.tails import AGREES, AGREES_ALONE
 
 RANKS = (
@@ -63,6 +64,11 @@ class Apart(Versus):
     def smallest_p(self) -> float:
         """The smallest p-value that the rank test can have on so few runs."""
         return min(1.0, 2 / math.comb(sum(self.trained), self.trained[0]))
+
+    @property
+    def exact_p(self) -> float | None:
+        """The p-value of the rank test; None: there is none."""
+        return self.ranks.p if self.ranks else None
 
     def count_seeds(self) -> str:
         """Return '10 runs', or '26 and 6 runs'."""
@@ -187,18 +193,17 @@ def bound_difference(
 
 def rank(ours: Sequence[float], others: Sequence[float], agrees_at: float) -> Ranks:
     """Return the rank test of two samples."""
-    apart = sorted(a - b for a in ours for b in others)
-    doubled = sum((d > 0) + (d >= 0) for d in apart)  # twice U
-    outside = 0  # of the sorted differences on either side
+    apart = np.sort(np.subtract.outer(ours, others), axis=None)
+    doubled = int((apart > 0).sum() + (apart >= 0).sum())  # twice U
     m, n = len(ours), len(others)
     distinct = tuple(range(2, 2 * (m + n) + 1, 2))
-    while outside < len(apart) // 2 and _find_rank_p(2 * outside, distinct, m) <= agrees_at:
-        outside += 1
+    # how many of the sorted differences are outside, on either side: the p-value ascends with their number
+    outside = bisect_right(range(len(apart) // 2), agrees_at, key=lambda few: _find_rank_p(2 * few, distinct, m))
     return Ranks(
         _find_rank_p(doubled, _double_ranks([*ours, *others]), m),
         doubled / 2 / len(apart),
         agrees_at,
-        (apart[outside - 1], apart[-outside]) if outside else None,
+        (float(apart[outside - 1]), float(apart[-outside])) if outside else None,
     )
 
 
@@ -210,7 +215,6 @@ def _double_ranks(values: Sequence[float]) -> tuple[int, ...]:
     return tuple(first[value] + last[value] + 2 for value in ordered)
 
 
-@lru_cache(maxsize=1024)
 def _find_rank_p(doubled: int, ranks: tuple[int, ...], m: int) -> float:
     """Return the probability that U of `m` of the values, doubled, is as far from its mean as `doubled`, where each
     choice of them is equally likely. `ranks`: of all values, doubled."""
@@ -222,12 +226,19 @@ def _find_rank_p(doubled: int, ranks: tuple[int, ...], m: int) -> float:
 
         square = sum((place - (total + 1)) ** 2 for place in ranks) / (total - 1)
         return float(min(1.0, 2 * ndtr(-max(distance - 1, 0) / math.sqrt(square * m * (total - m) / total))))
-    law = np.zeros((m + 1, sum(sorted(ranks)[-m:]) + 1))  # values chosen, sum of their ranks
-    law[0, 0] = 1.0
+    law = _count_rank_sums(ranks, m)
+    us = np.arange(len(law)) - m * (m + 1)
+    return float(law[np.abs(us - mean) >= distance].sum() / law.sum())
+
+
+@lru_cache(maxsize=64)
+def _count_rank_sums(ranks: tuple[int, ...], m: int) -> Array:
+    """Return [sum]: in how many choices of `m` of the `ranks` they have this sum."""
+    ways: Array = np.zeros((m + 1, sum(sorted(ranks)[-m:]) + 1))  # values chosen, sum of their ranks
+    ways[0, 0] = 1.0
     for place in ranks:
-        law[1:, place:] += law[:-1, : law.shape[1] - place].copy()
-    us = np.arange(law.shape[1]) - m * (m + 1)
-    return float(law[m][np.abs(us - mean) >= distance].sum() / law[m].sum())
+        ways[1:, place:] += ways[:-1, : ways.shape[1] - place].copy()
+    return ways[m].copy()
 
 
 @lru_cache(maxsize=1024)

@@ -109,6 +109,7 @@ def test_several_seeds_are_answered_with_fresh_seeds_of_a_sweep(told, tmp_path):
         ("--config-name=mine", "ablate train mine.yaml"),
         ("tune demo", "ablate sweep FILE.yaml"),
         ("fit --config mine.yaml", "ablate train mine.yaml"),
+        ("fit mine.yaml", "ablate train mine.yaml"),
         ("train mine.toml", "ablate config > mine.yaml"),
         ("sweep mine.toml", "ablate config > mine.yaml"),
     ],
@@ -125,6 +126,14 @@ def test_options_that_are_settings_are_answered_with_the_word(told):
     message = told("train", "--trainer.max_steps=3")
     assert "Write trainer.max_steps=3, without dashes." in message
     assert "Did you mean ablate plan?" in told("train", "--dry-run")
+
+
+@pytest.mark.parametrize("before", ["", "norm=mix "])
+@pytest.mark.parametrize(
+    ("word", "ours"), [("model.depth", "model.layers=VALUE"), ("trainer.max_epochs", "trainer.max_steps")]
+)
+def test_a_foreign_word_without_a_value_is_answered_too(told, before, word, ours):
+    assert suggested(told("train", *before.split(), word)) == ours
 
 
 @pytest.mark.parametrize("word", ["layernorm_scaling", "LayerNormScaling", "lnscaling"])

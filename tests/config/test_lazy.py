@@ -60,6 +60,7 @@ CALLS = [
     ["train", "norm=mix", "norm.alfa=1"],
     ["config", "--schema"],
     ["status", "none-of-this-name"],
+    ["plan", "none-of-this-name.yaml"],
     ["sweep", "command.yaml", "--dry-run"],
 ]
 

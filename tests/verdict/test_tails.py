@@ -107,7 +107,15 @@ def test_without_a_tail_the_interval_needs_the_seeds():
     assert "A typical seed is the median over seeds; the interval of a mean assumes" in told
     assert "distributed normally" not in told
     few = state_verdict(judge(even[:5]), "pre", unit="nats")
-    assert "5 seeds are too few for an exact test of the median, so what is claimed on them also assumes" in few
+    assert "What is claimed of mix also assumes that differences are distributed normally" in few
+
+
+def test_what_the_sign_test_does_not_show_alone_assumes_normal_differences():
+    """8 of 10 agree with the interval (p = 0.11), and are no test at 5 % themselves."""
+    compared = judge([-0.30, -0.28, -0.25, -0.22, -0.33, -0.27, -0.24, -0.20, 0.01, 0.02])
+    assert compared["mix"].kind == "better"
+    assert stats.binomtest(8, 10).pvalue > compared["mix"].versus.level
+    assert "What is claimed of mix also assumes" in state_verdict(compared, "pre", unit="nats")
     carried = [-0.01, -0.02, -0.01, -0.02, 1.0, 1.1, 0.9, 1.05, 1.0, 0.95]
     one = judge(carried)
     assert (one["mix"].versus.difference.sign, one["mix"].kind) == (1, "undecided")

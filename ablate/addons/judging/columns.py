@@ -147,6 +147,8 @@ class _Chooser:
             raise ConfigError(self.problems, self.rows.name)
         if self.guessed:
             self.told.insert(0, f"Guessed: {'; '.join(self.guessed)}.")
+        if asked.step == "none" and not asked.run:
+            run = None
         words = tuple(word.strip().lower() for word in failing.split(",") if word.strip())
         return self.rows, Columns(
             arm, value, baseline, maximize, tuple(pair_by), tuple(by), run, step, status, words,

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from ablate.plots.figure import Figure
 
 
+_MANY = 100  # runs of an arm, beyond which rows without seeds may not be runs
+
+
 @dataclass(frozen=True)
 class Rules:
     """What the verdict is judged by, besides the columns: arguments of `judge`. Without `planned` as many seeds were
@@ -447,6 +450,12 @@ def _note_values(results: Results, baseline: str, maximize: bool) -> list[str]:
             f"The value of {count_noun(zeros, 'run')} is 0 to the last digit, far below all others: if it stands for a "
             "run that gave no value, leave it empty, or write nan if the run diverged."
         )
+    most = max((len(ended) for own in results.levels.values() for ended in own.values()), default=0)
+    if not results.paired and most > _MANY:
+        notes.append(
+            f"Each row is taken as a run of its own, {most:,} of an arm. If they are steps or items of fewer runs, no "
+            "interval or p-value here means anything: --run COLUMN and --step COLUMN."
+        )
     if same:
         notes.append(
             f"On every seed the value is that of {baseline}, to the last digit, for {join_words(same)}: what sets them "
@@ -609,7 +618,7 @@ def plan(rows: Rows, columns: Columns, results: Results, effect: float) -> Docum
     summary = f"Some comparisons take more than 10,000 {head}, by the spread in {rows.name}."
     if None not in counts:
         found = f"{max(filter(None, counts))} {head} of each arm that train find a difference of {effect:g} {unit}"
-        summary = f"{found}, by the spread in {rows.name}."
+        summary = f"{found} in {100 * POWER:.0f} % of cases, by the spread in {rows.name}."
     return Document(title, summary=summary, answers=[Section("", table, sentences)])
 
 

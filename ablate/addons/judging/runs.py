@@ -147,7 +147,18 @@ class _Reader:
         with_steps = self.columns.step is not None and any(row.step is not None for row in table)
         if not (several if self.paired else with_steps and self.columns.run):
             if not self.paired and with_steps and len({row.step for row in table}) > 1:
-                self._refuse_steps(table)
+                self._refuse_steps(
+                    table,
+                    f"are steps ({self.columns.step}), and no column says which run a row is of. "
+                    "Name one, --run COLUMN or --seed COLUMN",
+                )
+            known = [(row.place, row.run) for row in table if row.run is not None]
+            if not self.paired and len({*known}) < len(known):
+                self._refuse_steps(
+                    table,
+                    f"are of {len({*known}):,} runs ({self.columns.run}), and no column says which "
+                    "step of its run a row is. Name one, --step COLUMN",
+                )
             return [[row] for row in table]
         if not with_steps:
             return self._refuse_twice([row for row in table if places[row.place] > 1])
@@ -171,16 +182,10 @@ class _Reader:
         )
         return self._leave_out_short(ordered)
 
-    def _refuse_steps(self, table: list[Row]) -> None:
-        arms = len({row.arm for row in table})
-        self.problems.append(
-            Problem(
-                "run",
-                f"{len(table):,} rows of {count_noun(arms, 'arm')} are steps ({self.columns.step}), and no column says "
-                "which run a row is of. Name one, --run COLUMN or --seed COLUMN; if each row is a run of its own, "
-                "--step none",
-            )
-        )
+    def _refuse_steps(self, table: list[Row], why: str) -> None:
+        arms = count_noun(len({row.arm for row in table}), "arm")
+        told = f"{len(table):,} rows of {arms} {why}; if each row is a run of its own, --step none"
+        self.problems.append(Problem("run", told))
 
     def _refuse_twice(self, rows: list[Row]) -> list[list[Row]]:
         """Refuse several runs of one seed, with the columns in which they differ; return no runs."""

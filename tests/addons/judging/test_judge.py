@@ -178,6 +178,7 @@ def test_words_of_a_status_that_count_as_failed():
     assert found.verdicts["post"] == "worse"
 
 
+ITEMS = {"arm": ["pre"] * 60 + ["post"] * 60, "run": [n // 30 for n in range(120)], "loss": [*map(float, range(120))]}
 STEPS = {"arm": ["pre", "post"] * 5000, "step": [i // 20 for i in range(10_000)], "loss": [2.0] * 10_000}
 
 
@@ -271,6 +272,7 @@ def test_seeds_that_the_baseline_lacks_are_in_no_difference_but_their_failures_c
         (rows(pre=PRE, post=["n/a", "x"]), {"baseline": "pre"}, ["must be numbers, nan or inf, or empty; row 6"]),
         ({**TABLE, "seed": [1, 1, 2, 3, 4] * 2}, {"baseline": "pre"}, ["pre has several runs of seed 1, in rows 1, 2"]),
         (STEPS, {"baseline": "pre"}, ["10,000 rows of 2 arms are steps (step), and no column says which run"]),
+        (ITEMS, {"baseline": "pre"}, ["120 rows of 2 arms are of 4 runs (run), and no column says which step"]),
         ({"arm": [], "seed": [], "loss": []}, {}, ["it has no rows, so there is nothing to judge"]),
         ({"arm": ["a", "b"], "seed": [1, 1], "x": [1.0, 2.0]}, {"baseline": "a"}, ["whether more of 'x' is better"]),
         ({"seed": [1, 2], "loss": [1.0, 2.0]}, {}, ["arm: no column says which arm a run is of"]),
@@ -297,6 +299,13 @@ def test_tables_that_are_refused(table, given, problems):
         judge(table, **given)
     for problem in problems:
         assert problem in str(error.value)
+
+
+def test_many_rows_without_seeds_may_not_be_runs():
+    """Rows of few runs would count as many independent ones, and equal arms differ: refused where runs repeat."""
+    assert not judge({**ITEMS, "run": range(120)}, baseline="pre").notes
+    many = {name: [*values] * 2 for name, values in ITEMS.items()}
+    assert "taken as a run of its own, 120 of an arm" in judge(many, baseline="pre", step="none").notes[0]
 
 
 def test_seeds_that_no_two_arms_share_are_said():
@@ -411,6 +420,7 @@ def test_seeds_for_an_effect():
     assert math.ceil(normal) <= int(row["seeds for 0.01"]) <= normal + 4
     assert int(row["if unlucky"]) > int(row["seeds for 0.01"])
     assert document.summary.startswith(f"{row['seeds for 0.01']} seeds of each arm that train find ")
+    assert "in 80 % of cases" in document.summary
     alone = plan(*read_results(rows(pre=PRE), Asked()), 0.01).answers[0]
     assert alone.table.columns[2].values == [pytest.approx(math.sqrt(2) * np.std(PRE, ddof=1))]
     assert "There is one arm" in " ".join(alone.sentences)

@@ -384,6 +384,18 @@ def test_a_copy_of_a_dataset_is_read_by_its_preset(name, tmp_path, cache):
     assert len(given) - len(read) <= 2
 
 
+def test_a_copy_of_one_subset_is_read_by_its_files(tmp_path, cache):
+    """Its README.md names the files of another subset first, which `datasets` asks for."""
+    write(tmp_path / "README.md", CARD.format("data", SUBSET))
+    file = tmp_path / "sample" / "10BT" / "000_00000.parquet"
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([{"text": f"document {number}."} for number in range(60)]), file)
+    settings = {"data.tokenizer": "bytes", "data.seq_len": 7, "data.val_tokens": None}
+    with pytest.raises(DataError, match=r"If it is a part of one, give its files as data\.files"):
+        Experiment.from_mapping({"data": "fineweb", "data.dataset": str(tmp_path), **settings}).data.load(cache)
+    assert len(Experiment.from_mapping({"data": "fineweb", "data.files": [str(file)], **settings}).data.load(cache).val)
+
+
 @pytest.mark.parametrize("layout", ["packed", "documents"])
 def test_the_size_of_the_prepared_tokens_is_known_beforehand(build, cache, tmp_path, layout):
     file = write(tmp_path / "rows.jsonl", (json.dumps({"text": "abcdefgh" * 8}) + "\n") * 200)
