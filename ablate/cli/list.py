@@ -6,7 +6,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import ablate
 from ablate.cli.arguments import PLUGINS, Verbs, add_json, add_verb, build_error, parse_plugins
@@ -25,6 +25,7 @@ with postpone_imports():
     from ablate import tasks
     from ablate.config import formatting, merging, plugins, registry
     from ablate.diagnostics import figures, kinds, measures
+    from ablate.models import attention_config
     from ablate.optim import libraries
     from ablate.scheduler import storage
     from ablate.sweeps import records
@@ -67,11 +68,12 @@ def list_choices(what: str | None = None, files: Sequence[str] = ()) -> list[Row
     registries = {_NAMES.get(one.name, f"{one.name}s"): one for one in registry.Registry.all.values()}
     if what is None:
         kinds = registry.Registry.all["experiment"]
-        settings = {path: name for kind in kinds for path, name in _iterate_settings(kinds[kind])}
+        settings = {"attention": "model.attention"}
+        settings |= {path: name for kind in kinds for path, name in _iterate_settings(kinds[kind])}
         settings |= {"experiment": "experiment", **dict(_iterate_settings(ablate.Sweep))}
         settings |= dict(_iterate_settings(ablate.Experiment))
         rows = [(name, _first_sentence(one.base), settings.get(one.name, "")) for name, one in registries.items()]
-        rows += [(name, _first_sentence(list_rows), "") for name, list_rows in _OTHERS.items()]
+        rows += [(name, _first_sentence(list_rows), settings.get(name, "")) for name, list_rows in _OTHERS.items()]
         return [{"list": f"ablate list {n}", "set by": path, "what it shows": text} for n, text, path in sorted(rows)]
     if what in registries:
         return _list_kinds(registries[what])
@@ -116,7 +118,8 @@ def _format(value: Any, most: int) -> str:
 
 
 def _first_sentence(item: object) -> str:
-    text = " ".join((inspect.getdoc(item) or "").split())
+    """Return the first sentence of a text, or of the documentation of anything else."""
+    text = " ".join((item if isinstance(item, str) else inspect.getdoc(item) or "").split())
     return re.split(r"(?<!et al)\. ", text)[0].rstrip(".")
 
 
@@ -197,6 +200,20 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
+def _attention() -> list[Row]:
+    """Options inside of the attention, beside any placement: gate, sink, value residual, temperature. Of LLaMA and
+    ViT."""
+    return [
+        {
+            "option": f"model.attention.{name}",
+            "accepted": ", ".join(get_args(field.annotation) or ("false", "true")),
+            "what it is": _first_sentence(field.description or ""),
+            "from": plugins.describe_origin(attention_config.AttentionConfig.__module__),
+        }
+        for name, field in attention_config.AttentionConfig.model_fields.items()
+    ]
+
+
 def _metrics() -> list[Row]:
     """Metrics of a validation, by task: objective.metric of a sweep."""
     registered = tasks.tasks
@@ -256,6 +273,7 @@ _COLUMNS: dict[str, Callable[[str, Any, str], Row]] = {
 """Registry -> the function that returns the columns of (a name, its class, the settings of a preset), if these are not
 from its docstring."""
 _OTHERS: dict[str, Callable[[], list[Row]]] = {
+    "attention": _attention,
     "figures": _figures,
     "library-optimizers": _library_optimizers,
     "metrics": _metrics,

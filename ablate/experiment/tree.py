@@ -162,14 +162,14 @@ class Experiment(Trainable):
 
     @classmethod
     def pick_factor(cls, differing: Iterable[str]) -> tuple[str, ...]:
-        """Return the first of placement, norm layer, initialisation, warm start and parametrisation in which arms
-        differ."""
+        """Return the first of placement, norm layer, initialisation, attention, warm start and parametrisation in which
+        arms differ."""
         paths = list(differing)
         return next(((part,) for part in FACTORS if any(is_of(path, part) for path in paths)), ())
 
     @classmethod
     def describe_factors(cls) -> str:
-        return "no placement, norm layer, initialisation, warm start or parametrisation"
+        return "no placement, norm layer, initialisation, attention, warm start or parametrisation"
 
     def list_references(self) -> dict[str, str]:
         names = {
@@ -306,7 +306,7 @@ class Experiment(Trainable):
 
 PARAMETRIZATION, WEIGHTS, REWARD = "parametrization", "warm_start.from", "align.reward"
 PLACEMENT, LAYER = "norm", "norm.layer"
-FACTORS = (PLACEMENT, LAYER, "init", "warm_start", PARAMETRIZATION)
+FACTORS = (PLACEMENT, LAYER, "init", "model.attention", "warm_start", PARAMETRIZATION)
 """The compared factor, if a sweep names none."""
 
 

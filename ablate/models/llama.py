@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.models.attention import OptionalAttention, Sink, list_gates, run_layers
 from ablate.models.base import (
     Model,
     build_embedding_scale,
@@ -54,22 +55,25 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
     return torch.addcmul(x * cos, torch.cat([second, first], -1), sin)
 
 
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Queries [batch, heads, seq, head_dim], keys and values [batch, kv_heads, seq, head_dim] -> as the queries."""
+Attend = Callable[..., Tensor]
+"""Queries [batch, heads, seq, head_dim], keys and values [batch, kv_heads, seq, head_dim], and the layer's sink if it
+has one -> as the queries."""
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def causal(q: Tensor, k: Tensor, v: Tensor, sink: Sink | None = None) -> Tensor:
     """Causal attention, as used in training. Generation uses a cache of keys and values and padding instead (see
     `ablate.addons.export`)."""
+    if sink is not None:
+        return sink(q, k, v, is_causal=True)
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=k.shape[1] != q.shape[1])
 
 
-class Attention(nn.Module):
+class Attention(OptionalAttention):
     """Self-attention, causal unless another `attend` is given. [batch, seq, hidden] -> the same."""
 
-    def __init__(self, config: Llama, norm: Placement, placed: Placement) -> None:
-        super().__init__()
-        stack = config.stack()
+    def __init__(self, config: Llama, norm: Placement, index: int) -> None:
+        stack, placed = config.stack(), norm.at(index, config.layers)
+        super().__init__(config.attention, stack, index)
         self.heads, self.kv_heads, self.head_dim = stack.heads, stack.kv_heads, stack.head_dim
         width = self.heads * self.head_dim
         self.qkv_proj = Linear(config.hidden, width + 2 * self.kv_heads * self.head_dim)
@@ -78,14 +82,20 @@ class Attention(nn.Module):
         self.norm = norm.layer.build(width) if placed.inner_norm else nn.Identity()
         self.o_proj = Linear(width, config.hidden)
 
-    def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor, attend: Attend, carry: list[Tensor]) -> Tensor:
         batch, seq, _ = x.shape
         qkv = self.qkv_norm(self.qkv_proj(x).view(batch, seq, -1, self.head_dim))
         qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         q, k = rotate(qk, table).split([self.heads, self.kv_heads], dim=2)
         q = self.query_scale(q)
-        y = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))  # [batch, heads, seq, head_dim]
-        return self.o_proj(self.norm(y.transpose(1, 2).flatten(2)))
+        if self.values is not None:
+            v = self.values(v, carry)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # [batch, heads, seq, head_dim]
+        if self.temperature is not None:
+            q, k = self.temperature(q, k)
+        y = attend(q, k, v) if self.sink is None else attend(q, k, v, self.sink)
+        y = self.norm(y.transpose(1, 2).flatten(2))
+        return self.o_proj(y if self.gate is None else self.gate(y, x))
 
 
 class MLP(nn.Module):
@@ -108,10 +118,12 @@ class AttentionBlock(nn.Module):
     def __init__(self, config: Llama, norm: Placement, index: int) -> None:
         super().__init__()
         self.attn_residual = norm.wire_attn(build_site(norm, index, config.stack()))
-        self.attn = Attention(config, norm, norm.at(index, config.layers))
+        self.attn = Attention(config, norm, index)
 
-    def forward(self, x: Any, table: Tensor, attend: Attend = causal) -> Any:
-        return self.attn_residual(x, self.attn, table, attend)
+    def forward(self, x: Any, table: Tensor, *carry: Tensor, attend: Attend = causal) -> Any:
+        values = [*carry]
+        x = self.attn_residual(x, self.attn, table, attend, values)
+        return x if len(values) == len(carry) else (x, *values)
 
 
 class Block(nn.Module):
@@ -119,26 +131,29 @@ class Block(nn.Module):
 
     x ──┬── attn ──┐      x ──┬── mlp ──┐
         └─ attn_residual ─►   └─ mlp_residual ─►
+
+    `carry`: the values of the first layer, where later ones use them; the first layer returns them beside x.
     """
 
     def __init__(self, config: Llama, norm: Placement, index: int) -> None:
         super().__init__()
         placed = norm.at(index, config.layers)
         self.attn_residual, self.mlp_residual = norm.wire(build_site(norm, index, config.stack()))
-        self.attn = Attention(config, norm, placed)
+        self.attn = Attention(config, norm, index)
         self.mlp = MLP(config, norm, placed)
 
-    def forward(self, x: Any, table: Tensor, attend: Attend = causal) -> Any:
-        x = self.attn_residual(x, self.attn, table, attend)
+    def forward(self, x: Any, table: Tensor, *carry: Tensor, attend: Attend = causal) -> Any:
+        values = [*carry]
+        x = self.attn_residual(x, self.attn, table, attend, values)
         x = self.mlp_residual(x, self.mlp)
-        return x
+        return x if len(values) == len(carry) else (x, *values)
 
 
 BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
 """Sublayers of a layer -> its module."""
 
-Layer = Callable[[Any, Tensor], Any]
-"""A block or its replacement: what travels between layers, and the rotary table -> the same after it."""
+Layer = Callable[..., Any]
+"""A block or its replacement: called, and returning, as a block does."""
 
 
 class LlamaModel(Model):
@@ -175,8 +190,7 @@ class LlamaModel(Model):
         """Return the head's input for embedded tokens [batch, seq, hidden] at positions [seq] or [batch, seq]."""
         state = self.open(self.embed_norm(self.embed_scale(x)))
         table = self.rotary(position)
-        for layer in layers:
-            state = layer(state, table)
+        state = run_layers(layers, state, table, shares_values=self.config.attention.shares_values)
         return self.output_scale(self.norm(self.close(state)))
 
     def scale_output(self, multiplier: nn.Module) -> None:
@@ -212,3 +226,4 @@ class LlamaModel(Model):
                 yield Projection("down", i, mlp.down_proj.weight)
         if not self.config.tie_embeddings:
             yield Projection("head", None, self.lm_head.weight)
+        yield from list_gates(unwrap(block).attn for block in self.layers)  # type: ignore[misc]

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from ablate.config.bounds import MOST_LAYERS, MOST_VOCABULARY, MOST_WIDTH
 from ablate.config.errors import Problem
-from ablate.models.config import ModelConfig, TensorPlan, models
+from ablate.models.attention_config import AttentionConfig, WithAttention
+from ablate.models.config import TensorPlan, models
 from ablate.norms import ASKS, Initialization, Placement, Stack
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @models.register
-class Llama(ModelConfig):
+class Llama(WithAttention):
     """A LLaMA language model. The default size is the demo's."""
 
     kind: Literal["llama"] = "llama"
@@ -43,6 +44,8 @@ class Llama(ModelConfig):
     """Whether the head uses the embedding's matrix."""
     vocab_size: int | None = Field(None, gt=0, le=MOST_VOCABULARY)
     """Size of the vocabulary. None: the tokenizer's."""
+    attention: AttentionConfig = AttentionConfig()
+    """Options of the attention: a gate, a sink, a value residual, a temperature."""
 
     task: ClassVar[str] = "language_modeling"
     per_token: ClassVar[bool] = True

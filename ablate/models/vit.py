@@ -11,9 +11,12 @@ from functools import partial
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.errors import ConfigError, Problem
+from ablate.models.attention import OptionalAttention, list_gates, run_layers
+from ablate.models.attention_config import AttentionConfig
 from ablate.models.base import (
     Model,
     build_ends,
@@ -44,6 +47,35 @@ class NormedQKV(nn.Module):
         return self.norm(self.projection(x).unflatten(-1, (3 * self.heads, -1))).flatten(-2)
 
 
+class Attention(OptionalAttention):
+    """timm's attention with options: [batch, tokens, dim] -> the same."""
+
+    def __init__(self, timm: Any, config: AttentionConfig, stack: Stack, index: int) -> None:
+        super().__init__(config, stack, index)
+        self.heads = stack.heads
+        self.qkv, self.q_norm, self.k_norm = timm.qkv, timm.q_norm, timm.k_norm
+        self.norm, self.proj = timm.norm, timm.proj
+
+    def forward(self, x: Tensor, carry: list[Tensor] | None = None) -> Tensor:
+        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.unbind(0)  # [batch, heads, tokens, head_dim]
+        q, k = self.q_norm(q), self.k_norm(k)
+        if self.values is not None and carry is not None:
+            v = self.values(v, carry)
+        if self.temperature is not None:
+            q, k = self.temperature(q, k)
+        y = F.scaled_dot_product_attention(q, k, v) if self.sink is None else self.sink(q, k, v)
+        y = self.norm(y.transpose(1, 2).flatten(2))
+        return cast(Tensor, self.proj(y if self.gate is None else self.gate(y, x)))
+
+
+class Layers(nn.Sequential):
+    """Layers that use the values of the first: hidden state -> hidden state."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, run_layers(self, x, shares_values=True))
+
+
 class AttentionBlock(nn.Module):
     """One layer with timm's attention and no MLP, in the placement's wiring. timm calls it like `Block`."""
 
@@ -57,6 +89,7 @@ class AttentionBlock(nn.Module):
         *,
         norm: Placement,
         stack: Stack,
+        attention: AttentionConfig,
         **timm: Any,
     ) -> None:
         from timm.layers import DropPath
@@ -65,16 +98,20 @@ class AttentionBlock(nn.Module):
         self.attn_residual = norm.wire_attn(build_site(norm, depth, stack, partial(DropPath, drop_path)))
         if drop_path:
             check_drop(norm.at(depth, stack.depth), "model.drop_path", DropPath, self.attn_residual)
-        self.attn = _attention(stack, norm, norm.at(depth, stack.depth), timm)
+        self.attn = _attention(stack, norm, attention, depth, timm)
+        self.shares_values = attention.shares_values
 
-    def forward(self, x: Any) -> Any:
-        return self.attn_residual(x, self.attn)
+    def forward(self, x: Any, *carry: Tensor) -> Any:
+        values = [*carry]
+        x = self.attn_residual(x, self.attn, *([values] if self.shares_values else []))
+        return x if len(values) == len(carry) else (x, *values)
 
 
 class Block(nn.Module):
     """One layer: timm's attention and MLP in the placement's wiring.
 
-    timm calls it with the arguments of its own block, of which `depth` is the layer's index.
+    timm calls it with the arguments of its own block, of which `depth` is the layer's index. `carry`: the values of the
+    first layer, where later ones use them; the first layer returns them beside x.
     """
 
     def __init__(
@@ -87,6 +124,7 @@ class Block(nn.Module):
         *,
         norm: Placement,
         stack: Stack,
+        attention: AttentionConfig,
         **timm: Any,
     ) -> None:
         from timm.layers import DropPath, Mlp
@@ -97,28 +135,30 @@ class Block(nn.Module):
         self.attn_residual, self.mlp_residual = norm.wire(build_site(norm, depth, stack, drop))
         if drop_path:
             check_drop(placed, "model.drop_path", DropPath, self.attn_residual, self.mlp_residual)
-        self.attn = _attention(stack, norm, placed, timm)
+        self.attn = _attention(stack, norm, attention, depth, timm)
+        self.shares_values = attention.shares_values
         self.mlp = Mlp(
             dim, stack.mlp, act_layer=timm["act_layer"], norm_layer=timm["norm_layer"] if placed.inner_norm else None
         )
 
-    def forward(self, x: Any) -> Any:
-        x = self.attn_residual(x, self.attn)
+    def forward(self, x: Any, *carry: Tensor) -> Any:
+        values = [*carry]
+        x = self.attn_residual(x, self.attn, *([values] if self.shares_values else []))
         x = self.mlp_residual(x, self.mlp)
-        return x
+        return x if len(values) == len(carry) else (x, *values)
 
 
-def _attention(stack: Stack, norm: Placement, placed: Placement, timm: dict[str, Any]) -> nn.Module:
-    """Return timm's attention, with the norms that the placement and `norm.qk` ask for."""
-    from timm.layers import Attention
+def _attention(stack: Stack, norm: Placement, config: AttentionConfig, index: int, timm: dict[str, Any]) -> nn.Module:
+    """Return timm's attention, with the norms that the placement and `norm.qk` ask for, and the options of `config`."""
+    from timm.layers import Attention as Plain
 
-    dim, heads, new_norm = stack.hidden, stack.heads, timm["norm_layer"]
-    attn: Any = Attention(dim, heads, qkv_bias=timm["qkv_bias"], scale_norm=placed.inner_norm, norm_layer=new_norm)
+    dim, heads, new_norm, placed = stack.hidden, stack.heads, timm["norm_layer"], norm.at(index, stack.depth)
+    attn: Any = Plain(dim, heads, qkv_bias=timm["qkv_bias"], scale_norm=placed.inner_norm, norm_layer=new_norm)
     if norm.has_qk_norm and norm.qk_over == "head":  # timm has a place for these
         attn.q_norm, attn.k_norm = norm.qk.build(stack.head_dim), norm.qk.build(stack.head_dim)
     elif placed.qkv_norm or norm.has_qk_norm:
         attn.qkv = NormedQKV(attn.qkv, heads, build_qkv_norm(norm, placed, stack))
-    return cast(nn.Module, attn)
+    return Attention(attn, config, stack, index) if config.find_set() else cast(nn.Module, attn)
 
 
 BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
@@ -167,8 +207,10 @@ class ViTModel(Model):
             drop_path_rate=config.drop_path,
             final_norm=norm.final_norm,
             norm_layer=new_norm,
-            block_fn=partial(BLOCKS[config.sublayers], norm=norm, stack=config.stack()),
+            block_fn=partial(BLOCKS[config.sublayers], norm=norm, stack=config.stack(), attention=config.attention),
         )
+        if config.attention.shares_values:
+            self.vit.blocks = Layers(*self.vit.blocks)
         place_norm = make_norm_factory(norm, config.hidden)
         if norm.at(0, config.layers).embedding_norm:
             self.vit.norm_pre = place_norm("embedding")
@@ -239,3 +281,4 @@ class ViTModel(Model):
             if hasattr(block, "mlp"):
                 yield Projection("up", i, block.mlp.fc1.weight)
                 yield Projection("down", i, block.mlp.fc2.weight)
+        yield from list_gates(block.attn for block in self.vit.blocks)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from ablate.config.bounds import MOST_LAYERS, MOST_PIXELS, MOST_WIDTH
-from ablate.models.config import ModelConfig, models
+from ablate.models.attention_config import AttentionConfig, WithAttention
+from ablate.models.config import models
 from ablate.norms import ASKS, Initialization, Placement, Stack
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @models.register
-class ViT(ModelConfig):
+class ViT(WithAttention):
     """A Vision Transformer. The default size is for 8 x 8 digits."""
 
     kind: Literal["vit"] = "vit"
@@ -36,6 +37,8 @@ class ViT(ModelConfig):
     """Width of the MLP divided by `hidden`."""
     drop_path: float = Field(0.0, ge=0, lt=1)
     """Stochastic depth: rate of the last layer, rising linearly from 0 at the first."""
+    attention: AttentionConfig = AttentionConfig()
+    """Options of the attention: a gate, a sink, a value residual, a temperature."""
 
     task: ClassVar[str] = "image_classification"
     honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale", "embedding_multiplier"}

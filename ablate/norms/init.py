@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 OUTPUTS = ("o", "down")  # the projections that write to the residual stream
+GATES = ("elementwise_gate", "headwise_gate")
+"""Projections whose sigmoid multiplies the attention's output. They are drawn as `init` draws a matrix, whatever the
+depth; no placement has a gain for them."""
 
 
 @dataclass(frozen=True)
 class Projection:
-    """A weight matrix [out, in], or a part of a fused one, with its `role`: q, k, v, o, gate, up, down in the layer of
-    0-based index `layer`, or embedding and head, whose `layer` is None. A model without residual connections has roles
-    of its own; a convolution's weight is [out, in, height, width]."""
+    """A weight matrix [out, in], or a part of a fused one, with its `role`: q, k, v, o, gate, up, down or one of
+    `GATES` in the layer of 0-based index `layer`, or embedding and head, whose `layer` is None. A model without
+    residual connections has roles of its own; a convolution's weight is [out, in, height, width]."""
 
     role: str
     layer: int | None
@@ -144,7 +147,9 @@ class DepthScaled(Initialization):
 
     def std_of(self, projection: Projection, stack: Stack) -> float:
         std = self.base_std(stack)
-        return std if projection.layer is None else std / (2 * (projection.layer + 1)) ** 0.5
+        if projection.layer is None or projection.role in GATES:
+            return std
+        return std / (2 * (projection.layer + 1)) ** 0.5
 
 
 @initializations.register

@@ -31,8 +31,8 @@ class ByName(OptimizerConfig):
     """Weight decay of matrices, as the optimizer defines it; the library's default is not used. Vectors (norm weights,
     biases), ViT's class token and position embedding never decay."""
     aux_lr: float | None = Field(None, gt=0)
-    """For Muon: peak learning rate of AdamW on the parameters that Muon leaves out: embedding, head and vectors. None:
-    `lr`."""
+    """For Muon: peak learning rate of AdamW on the parameters that Muon leaves out: embedding, head, gates of heads and
+    vectors. None: `lr`."""
 
     def library(self) -> libraries.Library:
         """Import the library and return it."""

@@ -41,12 +41,15 @@ class Groups(Config):
     """The output layer."""
     matrices: Group | None = None
     """The other parameters with two or more dimensions: attention, MLP, recurrence, convolutions, adapters."""
+    gates: Group | None = None
+    """Matrices of gates with one output for each head (model.attention.gate=headwise). Muon leaves them out, as they
+    map the width to few numbers."""
     biases: Group | None = None
     """The biases of linear layers and convolutions."""
     norms: Group | None = None
-    """All others: weights and biases of norm layers, and learned factors of a placement."""
+    """All others: weights and biases of norm layers, and learned factors of a placement or of the attention."""
     readouts: Group | None = None
-    """Matrices from the width to a few numbers for each token, as placements with several streams have them."""
+    """Matrices from the width to the weights of several streams, as placements with such have them."""
 
 
 ROLES = tuple(Groups.model_fields)
@@ -71,8 +74,8 @@ def assign_roles(module: nn.Module) -> dict[str, str]:
             roles[name] = "embedding"
         elif models.is_inside(plain, heads) or (base and not models.is_inside(plain, (base,))):
             roles[name] = "head"
-        elif parameter.ndim >= 2:
-            roles[name] = "matrices"
+        elif parameter.ndim >= 2:  # a module of ours may name another role of its matrix
+            roles[name] = getattr(owner, "optimizer_role", "matrices")
         else:
             of_matrix = getattr(weight, "ndim", 0) >= 2 or isinstance(owner, models.Bias)
             roles[name] = "biases" if last == "bias" and of_matrix else "norms"

@@ -41,6 +41,8 @@ class Multipliers:
 
     hidden_init: float = 1.0
     """Multiplier of the initial weights of the projections of the layers."""
+    gate_init: float = 1.0
+    """The same of gates with one output for each head."""
     output: float = 1.0
     """Multiplier of the input of the head, and so of the logits."""
     queries: float = 1.0
@@ -123,13 +125,22 @@ class Scaled(Parametrization):
         head = self.base.head_dim or stack.head_dim
         vector = Factors(lr, 1.0, eps / m)
         hidden = Factors(lr / m, m, eps / m, orthogonal_lr=lr, orthogonal_rms_lr=lr / m**0.5)
-        outer, readout = Factors(eps=1 / m), Factors(lr / m, m, eps / m)
+        queries = (head / stack.head_dim) ** 0.5
+        # of heads over the base's there are m * queries^2: m if each is as wide as there, where the matrix of their
+        # gates is a hidden one, and 1 if there are as many, where its outputs are of a constant number as the head's
+        # are
+        gates = Factors(lr / m, m, eps / (m * queries**2))
+        outer = Factors(eps=1 / m)
+        readouts = Factors(lr / m, m, eps / m)
         return Multipliers(
             hidden_init=m**-0.5,
+            gate_init=m**-0.5 * min(1.0, queries),
             output=1 / m,
-            queries=(head / stack.head_dim) ** 0.5,
+            queries=queries,
             residual=residual,
-            inside=_drop_ones({"matrices": hidden, "biases": vector, "norms": vector, "readouts": readout}),
+            inside=_drop_ones(
+                {"matrices": hidden, "gates": gates, "readouts": readouts, "biases": vector, "norms": vector}
+            ),
             outside=_drop_ones(dict.fromkeys(("embedding", "head", "biases", "norms", "readouts"), outer)),
             stream=Factors(stream, 1.0, 1 / m),
         )
@@ -147,10 +158,11 @@ class MuP(Scaled):
 
     Hidden matrices: initial standard deviation times 1/sqrt(m), Adam's learning rate times 1/m, and weight decay times
     m, which leaves the decay of an update as it is. Head: its input times 1/m; initial weights and learning rate stay.
-    Attention: its logits are q k / d_head times sqrt(d_head of the base). Adam's eps times 1/m, as gradients fall by
-    1/m. Embedding, norms and biases: as they are. Muon makes an update of which all singular values are equal, and its
-    learning rate stays; where the update is scaled to a root mean square that no shape changes (match_rms_adamw), they
-    grow with sqrt(m), and the rate is times 1/sqrt(m).
+    Attention: its logits are q k / d_head times sqrt(d_head of the base); a gate for each head is hidden as its number
+    of heads grows with m, and where this stays its initial weights are times 1/m. Adam's eps times 1/m, as gradients
+    fall by 1/m. Embedding, norms and biases: as they are. Muon makes an update of which all singular values are equal,
+    and its learning rate stays; where the update is scaled to a root mean square that no shape changes
+    (match_rms_adamw), they grow with sqrt(m), and the rate is times 1/sqrt(m).
 
     Yang et al. 2022, arXiv 2203.03466, table 8; eps: Everett et al. 2024, arXiv 2407.05872, and Dey et al. 2025, arXiv
     2505.01618, table 1.

@@ -21,12 +21,13 @@ def scale_model(model: Model, multipliers: Multipliers, norm: Placement, stack: 
     """
     check_places(model)
     model.multipliers = multipliers
-    if multipliers.hidden_init != 1:
+    if multipliers.hidden_init != 1 or multipliers.gate_init != 1:
         for projection in model.projections():
             if projection.layer is None:
                 continue
             if projection.role not in norm.at(projection.layer, stack.depth).gains(stack.depth):
-                projection.weight.mul_(multipliers.hidden_init)
+                is_gate = projection.role == "headwise_gate"
+                projection.weight.mul_(multipliers.gate_init if is_gate else multipliers.hidden_init)
     if multipliers.output != 1:
         model.scale_output(Multiplier(multipliers.output))
     if multipliers.queries != 1:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ablate.config.errors import Problem
 from ablate.distributed import ranks
 from ablate.models import ModelConfig, models
+from ablate.models.attention_config import WithAttention
 
 if TYPE_CHECKING:
     from ablate.experiment.trainer import TrainerConfig
@@ -36,5 +37,8 @@ def validate_sharing(experiment: Experiment) -> list[Problem]:
         placed = {experiment.norm.at(i, experiment.model.layers) for i in range(experiment.model.layers)}
         if experiment.norm.has_qk_norm or any(one.inner_norm or one.qkv_norm for one in placed):
             text = "the placement or norm.qk normalises tensors that are split over the ranks: remove one of the two"
+            problems.append(Problem("trainer.tensor_parallel", text, size))
+        if isinstance(experiment.model, WithAttention) and (options := experiment.model.attention.find_set()):
+            text = f"does not split model.attention ({', '.join(options)}) over the ranks: remove one of the two"
             problems.append(Problem("trainer.tensor_parallel", text, size))
     return problems

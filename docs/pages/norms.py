@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from ablate.config.formatting import join_words
 from ablate.config.merging import iterate_leaves
+from ablate.models.attention_config import AttentionConfig
 from ablate.models.llama import Block, Llama
 from ablate.norms import Placement, initializations, norm_layers, placements
 
@@ -32,7 +33,23 @@ Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code 
 
 Beside every placement but HybridNorm, `norm.qk` (such as `norm.qk=rmsnorm`) norms queries and keys before any rotary
 embedding: over the features of each head, with gains that all heads share (`norm.qk_over=head`, as in Qwen3), or over
-all queries and all keys of a token (`norm.qk_over=width`, as in OLMo 2).
+all queries and all keys of a token (`norm.qk_over=width`, as in OLMo 2). What else may be inside of the attention is
+[below](#attention).
+"""
+_ATTENTION = """\
+## Attention
+
+Options inside of the attention of LLaMA and ViT, beside every placement, as `norm.qk` is; `ablate list attention` lists
+them. All are off by default, and a sweep may compare them (`factor: model.attention`):
+
+```bash
+ablate train model.attention.gate=headwise model.attention.sink=learned trainer.max_steps=20
+```
+
+Vectors (sinks, temperatures, factors of values) are in the group `norms` and never decay. The matrix of an elementwise
+gate is one of `matrices`, that of a headwise gate has a group of its own, `gates`, which Muon leaves to AdamW. All
+other weights start with the values that they have without an option. Tensor parallelism refuses the options, and
+`ablate export --to hf` writes them as a class with code of its own.
 """
 
 
@@ -44,6 +61,7 @@ def build_page() -> str:
         *(_describe_placement(placements[kind]) for kind in placements),
         _describe_presets(),
     ]
+    parts += [_ATTENTION, *(_describe_option(name, field) for name, field in AttentionConfig.model_fields.items())]
     parts += ["## Norm layers\n", *(_describe_norm_layer(norm_layers[kind]) for kind in norm_layers)]
     parts += ["## Initialisations\n", *(_describe_initialisation(initializations[kind]) for kind in initializations)]
     return "\n".join(parts)
@@ -70,6 +88,11 @@ def _describe_placement(cls: Any) -> str:
         "Caveats": cls.caveats,
     }
     return f"### {kind}\n\n{_read_docstring(cls)}\n\n```text\n{cls.diagram}\n```\n\n{_join_facts(facts)}"
+
+
+def _describe_option(name: str, field: Any) -> str:
+    facts = {"Accepted": join_words(f"`{value}`" for value in get_args(field.annotation) or ("false", "true"))}
+    return f"### model.attention.{name}\n\n{' '.join((field.description or '').split())}\n\n{_join_facts(facts)}"
 
 
 def _describe_norm_layer(cls: Any) -> str:

@@ -71,6 +71,7 @@ def test_without_a_list_it_says_which_there_are(listed):
     for what, path in lists.items():
         assert path or what in ("figures", "metrics", "measurements", "sweeps") or what.startswith("library-")
     assert (lists["norms"], lists["samplers"]) == ("norm.layer", "sampler")
+    assert lists["attention"] == "model.attention"
 
 
 def test_every_registry_is_listed_with_where_its_kinds_come_from(listed):

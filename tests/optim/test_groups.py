@@ -18,7 +18,7 @@ def test_roles_of_a_language_model(tiny):
     _, model, _ = tiny("llama", {"norm": "sandwich"})
     roles = assign_roles(model)
     assert {role: sum(value == role for value in roles.values()) for role in ROLES} == {
-        "embedding": 1, "head": 1, "matrices": 3 * 4, "biases": 0, "norms": 3 * 4 + 1,
+        "embedding": 1, "head": 1, "matrices": 3 * 4, "gates": 0, "biases": 0, "norms": 3 * 4 + 1,
     }  # fmt: skip
     assert roles["embed_tokens.weight"] == "embedding"
     assert roles["lm_head.weight"] == "head"

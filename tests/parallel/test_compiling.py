@@ -127,6 +127,17 @@ def test_layers_of_one_kind_share_a_program_across_placements(programs):
     assert programs() == before
 
 
+@pytest.mark.parametrize("family", ["llama", "vit"])
+def test_what_is_inside_of_attention_costs_a_program_where_the_first_layer_differs(programs, family):
+    """One with the default, and one more for the first layer where all others take its values."""
+    inside = {"gate": "headwise", "sink": "learned", "temperature": True}
+    for options, count in (({}, 1), (inside, 1), (inside | {"value_residual": "learned"}, 2)):
+        before = programs()
+        found = check_one_compilation(build(family, "pre", attention=options), programs) - before
+        head = before == 0 and family == "llama"  # which all models share
+        assert found == count + head, options
+
+
 def test_stochastic_depth_draws_what_it_draws_without_programs(programs):
     check_one_compilation(build("vit", "pre", drop_path=0.3, layers=2), programs)
 

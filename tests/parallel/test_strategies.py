@@ -88,9 +88,10 @@ sys.exit(ending.status)
 
 PLACEMENTS = ("pre", "post", "mix", "deepnorm", "lns", "admin")
 FSDP = {"strategy": "fsdp"}
+ATTENTION = {"gate": "headwise", "sink": "learned", "value_residual": "learned", "temperature": True}
 DAILY = {  # a strategy, a family, a way to sum gradients, a precision: each once; the others by `make chaos`
     "llama pre ddp", "llama lns fsdp", "vit admin fsdp", "padded, accumulated, clipped", "accumulated, summed once",
-    "recomputed", "tied", "halved", "matrices", "convpool",
+    "recomputed", "attention", "tied", "halved", "matrices", "convpool",
 }  # fmt: skip
 
 
@@ -151,6 +152,12 @@ def trees(tiny_settings, vit_settings, tmp_path):
         ),
         "recomputed": build(llama, FSDP, norm="lns", trainer=again),
         "recomputed ddp": build(vit_settings, {"strategy": "ddp"}, **PROFILED["vit"], trainer=again),
+        "attention": build(llama | {"model": {**llama["model"], "attention": ATTENTION}}, FSDP, trainer=again),
+        "attention ddp": build(
+            vit_settings | {"model": {**vit_settings["model"], "attention": ATTENTION}},
+            {"strategy": "ddp"},
+            trainer=again,
+        ),
         "tied": build(llama | {"model": {**llama["model"], "tie_embeddings": True}}, FSDP),
         "mixed": build(llama, FSDP, trainer={"precision": "bf16-mixed"}),
         "halved": build(llama, FSDP, norm="mix", trainer={"precision": "bf16-true"}),

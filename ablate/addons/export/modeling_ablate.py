@@ -148,20 +148,23 @@ def positions(given: Tensor | None, past: int, x: Tensor) -> tuple[Tensor, Tenso
     return position, seen
 
 
-def attend(cache: Any, index: int, mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend(cache: Any, index: int, mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor, sink: Any = None) -> Tensor:
     """The attention of layer `index`, whose keys and values are kept in the `cache`, if there is one."""
     if cache is not None:
         k, v = cache.update(k, v, index)
     if mask is None:
-        return causal(q, k, v)
+        return causal(q, k, v, sink)
+    if sink is not None:
+        attended: Tensor = sink(q, k, v, mask)
+        return attended
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=k.shape[1] != q.shape[1])
 
 
-def step(layer: nn.Module, how: Callable[..., Tensor], states: list[Tensor] | None, x: Tensor, table: Tensor) -> Tensor:
+def step(layer: nn.Module, how: Callable[..., Tensor], states: list[Tensor] | None, x: Tensor, *given: Tensor) -> Any:
     """One layer, attending as `how` says. Its input is kept in `states`, if that is asked for."""
     if states is not None:
         states.append(x)
-    return layer(x, table, how)
+    return layer(x, *given, attend=how)
 
 
 class AblateForCausalLM(AblatePreTrainedModel, GenerationMixin):

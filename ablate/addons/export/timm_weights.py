@@ -41,6 +41,11 @@ def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping
             "timm has no place for a multiplier of normed queries, as parametrization.base.head_dim asks for. "
             "Accepted for it: consolidated, safetensors."
         )
+    if options := config.attention.find_set():
+        raise AblateError(
+            f"timm's ViT has no place for model.attention ({', '.join(options)}). "
+            "Accepted for it: consolidated, safetensors."
+        )
     classes, (channels, height, width) = source.inputs
     arguments = {
         "img_size": [height, width],

@@ -68,7 +68,7 @@ def find_architecture(experiment: Experiment) -> Architecture | None:
     norm, model = experiment.norm, experiment.model
     assert isinstance(model, Llama)
     qk_norm = norm.qk if norm.has_qk_norm else norm.layer
-    if model.sublayers != "both" or not model.layers or not norm.final_norm:
+    if model.sublayers != "both" or not model.layers or not norm.final_norm or model.attention.find_set():
         return None
     if experiment.init.embedding_multiplier(model.stack()) != 1 or experiment.multipliers != Multipliers():
         return None

@@ -39,8 +39,8 @@ class Confound:
 
 def find_factor(sweep: SweepFields) -> tuple[str, ...]:
     """Return the compared factor: the one that the file names, the settings of its components, otherwise the first of
-    placement, norm layer, initialisation, warm start and parametrisation in which the arms differ. Empty for a sweep of
-    one arm. Raises ConfigError if an arm is not a valid experiment."""
+    placement, norm layer, initialisation, attention, warm start and parametrisation in which the arms differ. Empty for
+    a sweep of one arm. Raises ConfigError if an arm is not a valid experiment."""
     return _pick_factor(sweep, _find_differences(sweep))
 
 

@@ -137,7 +137,7 @@ class SweepFields(Config):
     """The arm that the others are compared with once they are confirmed. None: the first."""
     factor: Names = ()
     """The compared factor: the paths, or their first parts, in which arms are meant to differ. Default: the settings of
-    the components; without components the first of placement, norm layer, initialisation, warm start and
+    the components; without components the first of placement, norm layer, initialisation, attention, warm start and
     parametrisation in which arms differ."""
     confounds: Names = ()
     """Further paths or parts in which arms differ on purpose. Any other difference is refused; these are reported."""

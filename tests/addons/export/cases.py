@@ -8,6 +8,7 @@ from ablate.norms import norm_layers, placements
 VOCAB, SEQ = 53, 21
 COMPLETE_P = {"kind": "complete_p", "base": {"hidden": 16, "layers": 2, "head_dim": 4}}
 LLAMA = {"model": {"kind": "llama", "hidden": 32, "mlp": 44, "layers": 4, "heads": 4}, "data.seq_len": SEQ}
+ATTENTION = {"gate": "headwise", "sink": "learned", "value_residual": "learned", "temperature": True}
 WITHOUT_RMSNORM = [layer for layer in norm_layers if layer not in ("rmsnorm", "batchnorm")]
 CASES = [
     *((kind, {}) for kind in placements),
@@ -19,6 +20,8 @@ CASES = [
     ("olmo2", {"norm.qk": "rmsnorm", "norm.qk_over": "width", "model.kv_heads": 2}),
     ("post", {"norm.qk": "layernorm", "norm.qk_over": "width", "model.kv_heads": 2}),
     ("pre", {"norm.qk": {"kind": "rmsnorm", "eps": 1e-3}}),
+    *(("pre", {"model.attention": {name: value}}) for name, value in ATTENTION.items()),
+    ("mix", {"model.attention": ATTENTION, "model.kv_heads": 2}),
     *((kind, {"model.layers": 0}) for kind in ("pre", "peri", "mix", "deepnorm")),
     *((kind, {"model.sublayers": "attn"}) for kind in ("pre", "b2t", "hybrid", "lns")),
     *((kind, {"parametrization": COMPLETE_P}) for kind in ("pre", "lns", "sandwich")),

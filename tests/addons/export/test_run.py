@@ -28,7 +28,14 @@ def loaded(folder):
     return transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
 
 
-UNLIKE_LLAMA = {"norm.layer", "norm.final_norm", "model.layers", "model.sublayers", "parametrization"}
+UNLIKE_LLAMA = {
+    "model.attention",
+    "norm.layer",
+    "norm.final_norm",
+    "model.layers",
+    "model.sublayers",
+    "parametrization",
+}
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def test_timm_gives_our_logits(tmp_path, settings):
         ({"norm.layer.eps": 1e-5}, "eps 1e-6"),
         ({"norm.qk": "rmsnorm"}, "norm.qk=rmsnorm"),
         ({"norm.qk": "layernorm", "norm.qk_over": "width"}, "norm.qk_over=width"),
+        ({"model.attention.gate": "elementwise"}, r"no place for model\.attention \(gate\)"),
         ({"norm.qk": "layernorm", "parametrization": BY_HEAD}, "no place for a multiplier of normed queries"),
     ],
 )

@@ -130,7 +130,7 @@ def test_what_one_arm_alone_searches_or_over_another_range_is_a_confound():
 def test_without_a_norm_that_differs_the_file_has_to_say_what_is_compared():
     arms = {"small": {"model.hidden": 64}, "large": {"model.hidden": 128}}
     (message, *_) = refused(arms=arms)
-    assert "no placement, norm layer, initialisation, warm start or parametrisation" in message
+    assert "no placement, norm layer, initialisation, attention, warm start or parametrisation" in message
     assert message.endswith("compare it with factor: model")
     assert audit.find_confounds(sweep(arms=arms, factor="model")) == []
 
