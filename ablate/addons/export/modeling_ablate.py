@@ -114,8 +114,9 @@ class AblateModel(AblatePreTrainedModel):
         )  # without, nothing attends
 
         states: list[Tensor] | None = [] if output_hidden_states else None
+        note = None if states is None else lambda state: states.append(self.net.placement.show(state))
         layers = [
-            partial(step, layer, partial(attend, cache, index, mask), states)
+            partial(step, layer, partial(attend, cache, index, mask), note)
             for index, layer in enumerate(self.net.layers)
         ]
         if recompute:
@@ -160,10 +161,10 @@ def attend(cache: Any, index: int, mask: Tensor | None, q: Tensor, k: Tensor, v:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=k.shape[1] != q.shape[1])
 
 
-def step(layer: nn.Module, how: Callable[..., Tensor], states: list[Tensor] | None, x: Tensor, *given: Tensor) -> Any:
-    """One layer, attending as `how` says. Its input is kept in `states`, if that is asked for."""
-    if states is not None:
-        states.append(x)
+def step(layer: nn.Module, how: Callable[..., Tensor], note: Callable[[Any], None] | None, x: Any, *given: Any) -> Any:
+    """One layer, attending as `how` says. `note` is called with its input, if that is asked for."""
+    if note is not None:
+        note(x)
     return layer(x, *given, attend=how)
 
 
