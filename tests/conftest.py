@@ -98,6 +98,7 @@ def tiny():
         shape = SHAPES[experiment.model.task]
         torch.manual_seed(seed)
         model = experiment.model.build(experiment.norm, experiment.init, CLASSES, shape).double()
+        experiment.norm.after_update(model, 10**9)  # what grows in training has grown
         generator = torch.Generator().manual_seed(7)
         if experiment.model.task == "language_modeling":
             inputs = torch.randint(CLASSES, (3, *shape), generator=generator)

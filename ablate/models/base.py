@@ -147,9 +147,12 @@ def build_site(norm: Placement, index: int, stack: Stack, drop: Callable[[], nn.
 
 
 def build_ends(norm: Placement, stack: Stack) -> tuple[nn.Module, nn.Module]:
-    """Return what makes the first state of the embedding, and the input of the final norm of the last state."""
+    """Return what makes the first state of the embedding, and the input of the final norm of the last state. Without
+    layers nothing travels between them."""
+    if not stack.depth:
+        return nn.Identity(), nn.Identity()
     site = replace(build_site(norm, stack.depth, stack), place="final")
-    first, last = norm.at(0, stack.depth), norm.at(max(0, stack.depth - 1), stack.depth)
+    first, last = norm.at(0, stack.depth), norm.at(stack.depth - 1, stack.depth)
     return first.open(replace(site, index=0)) or nn.Identity(), _Checked(last.close(site) or nn.Identity(), last.kind)
 
 

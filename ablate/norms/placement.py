@@ -276,7 +276,7 @@ class Placement(Kind):
         problems = [problem.within("layer") for problem in find_problems(self.layer, widths, stack.causal)]
         problems += [problem.within("qk") for problem in find_problems(self.qk, qk_widths, stack.causal)]
         if self.layer.no_gain is None and (placed := next((one for one in layers if one.starts_gains), None)):
-            text = f"placement {placed.kind} sets the start of gains, and norm layer {self.layer.kind} has none"
+            text = f"placement {placed.kind} sets the start of gains, and norm layer {self.layer.kind} has none to set"
             problems.append(Problem("layer", text, self.layer.kind))
         if self.has_qk_norm and (placed := next((one for one in layers if one.qkv_norm), None)):
             text = f"placement {placed.kind} norms queries and keys itself. Accepted with it: none"

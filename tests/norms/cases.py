@@ -4,9 +4,14 @@ import torch
 
 from ablate.models import list_families, models
 from ablate.norms import initializations, norm_layers, placements
+from ablate.norms.placement import STREAM
 
 RESIDUAL = [family for family in list_families() if models[family].has_residuals]
 """The families that take placements; the others norm their summed inputs."""
+
+
+CARRIERS = [kind for kind in placements if placements.parse(kind).carrier != STREAM]
+"""The placements whose layers hand on more than one stream."""
 
 
 def sensible(family, layer):
@@ -21,12 +26,14 @@ def list_placements(family):
     return [*placements] if models[family].has_residuals else ["summed_inputs"]
 
 
+WITHOUT = [("sandwich_scaled", "none"), ("x0", "none")]
+"""Placements without a norm: one is refused, the other begins with a stream so large that it explodes."""
 COMBINATIONS = [
     (family, kind, layer)
     for family in list_families()
     for kind in list_placements(family)
     for layer in norm_layers
-    if sensible(family, layer)
+    if sensible(family, layer) and (kind, layer) not in WITHOUT
 ]
 """(family, placement, norm layer)."""
 
@@ -56,6 +63,8 @@ def settings_of(kind, layer, **more):
         settings["norm.alpha"] = 0.5
     if kind == "by_depth":
         settings["norm.ranges"] = {"shallow": {"until": 0.5, "placement": "post"}, "deep": {"placement": "pre"}}
+    if kind == "attnres":
+        settings["norm.block"] = 1  # which divides every number of sublayers
     if layer == "prmsnorm":
         settings["norm.layer.p"] = 0.5
     if layer == "groupnorm":

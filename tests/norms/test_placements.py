@@ -163,7 +163,8 @@ def test_the_placements_can_be_told_apart(tiny, family):
     """What the test above rests on: no two placements give the same outputs, but for those that are the same."""
     outputs = {}
     for kind in placements:
-        _, model, inputs = tiny(family, {"norm": kind, "model.layers": DEPTH, "init.std": 0.3})
+        experiment, model, inputs = tiny(family, {"norm": kind, "model.layers": DEPTH, "init.std": 0.3})
+        experiment.norm.after_update(model, reference.UPDATES)
         with torch.no_grad():
             for name, p in model.named_parameters():
                 if name.endswith(("scale", "omega")):

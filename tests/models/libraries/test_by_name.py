@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from models.libraries.cases import HF, KNOWN, LLAMA, OTHERS, TIMM, classes_of, inputs_of, shape_of
+from norms.cases import CARRIERS
 
 import ablate
 from ablate.addons.export.run import export
@@ -41,9 +42,10 @@ def test_every_accepted_placement_has_its_norms_and_sees_no_future(case):
         checks.check_counts(subject)
         if settings["kind"] == "hf":
             checks.check_leak(subject)
-    assert accepted >= len(list(placements)) - 1
+    assert accepted >= len(list(placements)) - len(CARRIERS) - 2
     text = (
         rf"placement \w+ asks for .*, which model {settings['kind']} \S+ does not offer\. Accepted with it: pre, post"
+        "|placement sandwich_scaled sets the start of gains, and norm layer library has none to set"
     )
     assert all(re.search(text, message) for message in refused)
 

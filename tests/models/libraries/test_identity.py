@@ -5,7 +5,7 @@ import timm
 import torch
 import transformers
 from models.libraries.cases import CLASSES, IMAGE, KNOWN, OTHERS, SEQ, VOCAB, classes_of, inputs_of, rename, shape_of
-from norms.cases import shaken
+from norms.cases import CARRIERS, shaken
 
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
@@ -72,7 +72,8 @@ def list_cases(layer):
     beside = [
         pytest.param(kind, more, id=f"{kind}-{over}") for kind in ("post", "subln") for over, more in norms.items()
     ]
-    return [*(pytest.param(kind, {}, id=kind) for kind in placements), *beside]
+    plain = [kind for kind in placements if kind not in CARRIERS]
+    return [*(pytest.param(kind, {}, id=kind) for kind in plain), *beside]
 
 
 LLAMA = {"hidden": 16, "layers": 4, "heads": 2, "kv_heads": 1, "mlp": 24}
