@@ -46,7 +46,7 @@ class Modifier(Placement):
         return self.model_copy(update={"base": self.base.at(index, depth)})
 
     @property
-    def carrier(self) -> str:
+    def carrier(self) -> str:  # type: ignore[override]
         return self.base.carrier
 
     @property

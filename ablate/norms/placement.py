@@ -149,10 +149,9 @@ class Placement(Kind):
     """What each sublayer ends with, for a placement that modifies this one: the sum x + ..., or the norm of a sum that
     `residual` builds as PostResidual. '': neither, so that none of them takes it."""
 
-    @property
-    def carrier(self) -> str:
-        """What travels between layers, in words: one stream, [batch, tokens, d]."""
-        return STREAM
+    carrier: ClassVar[str] = STREAM
+    """What travels between layers, in words. One stream is [batch, tokens, d]; any other state is opened, closed and
+    shown by the methods below."""
 
     def open(self, site: Site) -> nn.Module | None:
         """Return the module that makes the first state of the embedding [batch, tokens, d]; None: it is the state."""

@@ -26,7 +26,7 @@ class Streams(Placement):
     """Number of streams. 1 is worse than Pre-LN in the paper of hyper-connections."""
 
     @property
-    def carrier(self) -> str:
+    def carrier(self) -> str:  # type: ignore[override]
         return f"{self.n} streams"
 
     def open(self, site: Site) -> nn.Module | None:
@@ -128,9 +128,7 @@ class SiameseNorm(Placement):
     )
     closing_norms = 2
 
-    @property
-    def carrier(self) -> str:
-        return "a pair of streams"
+    carrier = "a pair of streams"
 
     @property
     def qkv_norm(self) -> bool:  # type: ignore[override]
@@ -181,9 +179,7 @@ class AttentionResiduals(Placement):
 
     spares_layers = False
 
-    @property
-    def carrier(self) -> str:
-        return "the outputs of all blocks"
+    carrier = "the outputs of all blocks"
 
     def residual(self, site: Site) -> nn.Module:
         return stream_residuals.AttentionResidual(site, self.block)
@@ -225,9 +221,7 @@ class X0Lambdas(Placement):
         "1.05, z from 0.20 to 0.05."
     )
 
-    @property
-    def carrier(self) -> str:
-        return "the stream and the embedding"
+    carrier = "the stream and the embedding"
 
     def open(self, site: Site) -> nn.Module | None:
         return stream_residuals.NormedPair()

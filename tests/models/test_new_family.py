@@ -30,8 +30,8 @@ def build(settings, more):
     return experiment, experiment.build_model(VOCAB, (SEQ,))
 
 
-def test_the_example_has_at_most_80_lines_of_code():
-    assert len([line for line in CODE.splitlines() if line.strip()]) <= 80
+def test_the_example_has_at_most_84_lines_of_code():
+    assert len([line for line in CODE.splitlines() if line.strip()]) <= 84
 
 
 def test_it_is_gpt2_of_transformers(gpt2):
