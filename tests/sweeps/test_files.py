@@ -138,7 +138,7 @@ LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
 }  # fmt: skip
 PAPERS = ("mixln", "lns")  # files by the recipe of the papers' pre-training
 LATER = ("reuse", "sft", "rlhf", "lns-table3", "depthbench", "hyper-connections")  # with a recipe of their own
-PRICED = (*PAPERS, *LATER, "dispute", "minimax")  # with a header that says what it costs
+PRICED = (*PAPERS, *LATER, "dispute", "minimax", "derf")  # with a header that says what it costs
 UNSEARCHED = {"llama-7b"}  # at 7B the learning rate is the paper's
 HANDICAPPED = {"init-vision": "deepnorm"}  # an arm with fewer points: its weights have a scale of their own
 
@@ -269,6 +269,9 @@ def test_the_accuracies_of_vision_transformers_are_shares():
     assert values["mixln-table4-small"] == {"pre": 0.7599, "mix": 0.7640}
     (lns,) = load_sweeps(FOLDER / "lns-table5.yaml")
     assert lns.published[0].values == {"pre": 0.6791, "lns": 0.6643, "after-sublayers": 0.6875}
+    derf = find_spec("derf")
+    assert derf.published[0].values == {"layernorm": 0.823, "dyt": 0.825, "derf": 0.828}
+    assert {derf.base(arm).norm.layer.alpha for arm in ("dyt", "derf")} == {0.5}  # of both in their ViTs
 
 
 @pytest.mark.parametrize("name", [name for name, file in SWEEPS.items() if file.stem.startswith(PRICED)])
