@@ -117,7 +117,7 @@ class SiameseNorm(Placement):
     rule = "X <- N1(X); u = f(N_in(X + N2(Y))); X <- X + u / sqrt(2l), Y <- Y + u; ends as N_a(X) + N_b(Y)"
     source = "SiameseNorm 2026, arXiv 2602.08064"
     diagram = (
-        "X ─ N1 ─┬──────────────────── + ─►\n"
+        "X ─ N1 ─┬────────────────────── + ─►\n"
         "        └─ + ─ N_in ─ f ─┬─ / c ┘\n"
         "Y ─┬─ N2 ──┘             │\n"
         "   └──────────────────── + ─────►"

@@ -20,9 +20,9 @@ Load = Callable[[Path, str | None], Sequence[Sweep]]
 _HEAD = """\
 # Papers
 
-Every table and figure of the five documents that Ablate implements: the command that repeats it, its cost, what was
-run of it and at which scale, and what is not covered. `make docs` writes this page from `docs/papers.yaml` and from the
-sweep files.
+Every table and figure of the five documents that Ablate implements, and those of later ones whose figures a sweep
+stands beside: the command that repeats it, its cost, what was run of it and at which scale, and what is not covered.
+`make docs` writes this page from `docs/papers.yaml` and from the sweep files.
 
 Costs are estimates for H100s at the utilisation that `ablate plan` assumes, for the search and the fresh seeds of all
 arms; from the fewest runs to the most, with seeds that are added until a decision and runs of arms at each other's

@@ -117,6 +117,19 @@ ACCURACIES = {
         "lns": (28.69, 61.80, 48.85, 67.92, 33.94, 18.60, 54.30, 44.87),
     },
 }  # fmt: skip
+SCHEMES = ("pre", "sandwich", "lns", "deepnorm", "keel", "hc", "mhc", "attnres", "attnres-block")
+DEPTHS = {  # DepthBench, figure 2 without MoDA: layers -> width, MLP, loss of each of SCHEMES
+    16: (1216, 3248, (2.759, 2.765, 2.749, 2.790, 2.781, 2.729, 2.720, 2.751, 2.734)),
+    20: (1120, 2992, (2.759, 2.754, 2.737, 2.779, 2.768, 2.716, 2.720, 2.728, 2.716)),
+    24: (1024, 2736, (2.765, 2.757, 2.740, 2.796, 2.767, 2.702, 2.710, 2.726, 2.719)),
+    28: (960, 2560, (2.774, 2.757, 2.740, 2.792, 2.771, 2.714, 2.727, 2.722, 2.726)),
+    32: (896, 2400, (2.782, 2.766, 2.739, 2.798, 2.775, 2.700, 2.721, 2.718, 2.730)),
+}
+CONNECTIONS = {  # hyper-connection-factory: size -> M weights without embedding, updates, loss of Pre-LN, differences
+    "38m": (38.5, 3000, 3.4439, {"hc-static": -0.0355, "hc": -0.0699, "mhc": -0.0621, "attnres": -0.0407}),
+    "85m": (85.0, 6500, 3.1993, {"hc-static": -0.0075, "hc": -0.0457, "mhc": -0.0495, "attnres": -0.0130}),
+    "304m": (303.6, 23_000, 2.8405, {"hc-static": -0.0319, "hc": -0.0360, "mhc": -0.0396, "attnres": -0.0318}),
+}
 ACCURACIES["lns-table3-250m"] = {**ACCURACIES["sft-commonsense-250m"], **ACCURACIES["lns-table3-250m"]}
 ACCURACIES["lns-table3-1b"] = {**ACCURACIES["sft-commonsense-1b"], **ACCURACIES["lns-table3-1b"]}
 LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
@@ -124,8 +137,8 @@ LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
     "1b": (100_000, 5e-4), "1b-50k": (50_000, 5e-4),
 }  # fmt: skip
 PAPERS = ("mixln", "lns")  # files by the recipe of the papers' pre-training
-LATER = ("reuse", "sft", "rlhf", "lns-table3")  # with a recipe of their own
-PRICED = (*PAPERS, *LATER, "dispute", "minimax")  # with a header that says what it costs
+LATER = ("reuse", "sft", "rlhf", "lns-table3", "depthbench", "hyper-connections")  # with a recipe of their own
+PRICED = (*PAPERS, *LATER, "dispute", "minimax", "derf")  # with a header that says what it costs
 UNSEARCHED = {"llama-7b"}  # at 7B the learning rate is the paper's
 HANDICAPPED = {"init-vision": "deepnorm"}  # an arm with fewer points: its weights have a scale of their own
 
@@ -256,6 +269,9 @@ def test_the_accuracies_of_vision_transformers_are_shares():
     assert values["mixln-table4-small"] == {"pre": 0.7599, "mix": 0.7640}
     (lns,) = load_sweeps(FOLDER / "lns-table5.yaml")
     assert lns.published[0].values == {"pre": 0.6791, "lns": 0.6643, "after-sublayers": 0.6875}
+    derf = find_spec("derf")
+    assert derf.published[0].values == {"layernorm": 0.823, "dyt": 0.825, "derf": 0.828}
+    assert {derf.base(arm).norm.layer.alpha for arm in ("dyt", "derf")} == {0.5}  # of both in their ViTs
 
 
 @pytest.mark.parametrize("name", [name for name, file in SWEEPS.items() if file.stem.startswith(PRICED)])
@@ -368,6 +384,29 @@ def test_alignment_goes_from_the_pre_training_to_a_policy_with_one_judge_for_all
         assert bases[2].data == bases[3].data  # with the same pairs held out
     assert policy.published[0].values == {"pre": 0.75, "mix": 1.32}  # papers.md, section 4
     assert round(sft.base("pre").trainer.max_steps * 128 / (52_002 * 0.99), 2) == 3.00
+
+
+@pytest.mark.parametrize("layers", DEPTHS)
+def test_each_depth_has_the_shape_and_the_losses_of_depthbench(layers):
+    spec, (hidden, mlp, losses) = find_spec(f"depthbench-l{layers}"), DEPTHS[layers]
+    base, (published,) = spec.base("pre"), spec.published
+    assert (base.model.layers, base.model.hidden, base.model.mlp, base.model.heads) == (layers, hidden, mlp, 16)
+    assert spec.search == {"optimizer.lr": [5e-4, 1e-3, 2e-3, 5e-3]}
+    assert base.trainer.max_steps * base.trainer.batch_size * base.data.seq_len == pytest.approx(8e9, rel=0.005)
+    weights = base.model.layer_parameters() + 2 * 50_280 * hidden
+    assert weights == pytest.approx(405e6, rel=0.03)
+    assert (published.metric, published.values) == ("val/loss", dict(zip(SCHEMES, losses, strict=True)))
+    assert published.tokenizer == base.data.tokenizer  # so that the losses can be compared
+
+
+@pytest.mark.parametrize("size", CONNECTIONS)
+def test_each_size_of_the_connections_has_the_published_weights_tokens_and_losses(size):
+    spec, (millions, updates, pre, differences) = find_spec(f"hyper-connections-{size}"), CONNECTIONS[size]
+    base, (published,) = spec.base("pre"), spec.published
+    assert round(base.model.layer_parameters() / 1e6, 1) == pytest.approx(millions, abs=0.1)  # these have no norms
+    assert base.trainer.max_steps == updates
+    assert updates * base.trainer.batch_size * base.data.seq_len == pytest.approx(20 * millions * 1e6, rel=0.03)
+    assert published.values == {"pre": pre} | {arm: round(pre + less, 4) for arm, less in differences.items()}
 
 
 def test_vision_has_the_recipe_of_convnext():

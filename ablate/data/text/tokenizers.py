@@ -36,7 +36,7 @@ _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 """Files of transformers beside a tokenizer, which name its end of text as `eos_token`."""
 
 
-KNOWN_SIZES = {"bytes": 256, "gpt2": 50_257, "t5-base": 32_000}
+KNOWN_SIZES = {"bytes": 256, "gpt2": 50_257, "t5-base": 32_000, "allenai/gpt-neox-olmo-dolma-v1_5": 50_280}
 """Sizes of known vocabularies, so that a plan does not load them."""
 
 
