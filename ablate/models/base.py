@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.models.config import ALL, ModelConfig
 from ablate.norms import Initialization, Placement, Projection, Site, Stack
-from ablate.norms.residuals import Multiplier
+from ablate.norms.residuals import Multiplier, repeat
 
 _WRAPPED = "_checkpoint_wrapped_module."  # what torch puts into the names of parameters of a checkpointed block
 
@@ -232,7 +232,7 @@ class QKVNorm(nn.Module):
     def __init__(self, heads: int, kv_heads: int, q: nn.Module, k: nn.Module, v: nn.Module) -> None:
         super().__init__()
         self.heads = [heads, kv_heads, kv_heads]
-        self.q, self.k, self.v = q, k, v
+        self.q, self.k, self.v = (repeat(norm, times) for norm, times in zip((q, k, v), self.heads, strict=True))
 
     def forward(self, qkv: Tensor) -> Tensor:
         q, k, v = qkv.split(self.heads, dim=-2)

@@ -28,7 +28,7 @@ from ablate.models.base import (
 )
 from ablate.models.vit_config import ViT
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
-from ablate.norms.residuals import Multiplier
+from ablate.norms.residuals import Multiplier, repeat
 
 
 class NormedQKV(nn.Module):
@@ -155,7 +155,7 @@ def _attention(stack: Stack, norm: Placement, config: AttentionConfig, index: in
     dim, heads, new_norm, placed = stack.hidden, stack.heads, timm["norm_layer"], norm.at(index, stack.depth)
     attn: Any = Plain(dim, heads, qkv_bias=timm["qkv_bias"], scale_norm=placed.inner_norm, norm_layer=new_norm)
     if norm.has_qk_norm and norm.qk_over == "head":  # timm has a place for these
-        attn.q_norm, attn.k_norm = norm.qk.build(stack.head_dim), norm.qk.build(stack.head_dim)
+        attn.q_norm, attn.k_norm = (repeat(norm.qk.build(stack.head_dim), heads) for _ in "qk")
     elif placed.qkv_norm or norm.has_qk_norm:
         attn.qkv = NormedQKV(attn.qkv, heads, build_qkv_norm(norm, placed, stack))
     return Attention(attn, config, stack, index) if config.find_set() else cast(nn.Module, attn)

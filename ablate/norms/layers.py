@@ -181,6 +181,49 @@ class PartialRMSNorm(NormLayer):
 
 
 @norm_layers.register
+class PreAffineRMSNorm(NormLayer):
+    """PreAffine: RMSNorm of features that are scaled before it too, by learnable factors `lambda` from 1, so that the
+    statistic can leave out features with large values. It starts as rmsnorm."""
+
+    kind: Literal["preaffine"] = "preaffine"
+    eps: float = Field(1e-6, gt=0)
+    """Added to the mean square."""
+    formula = "z / sqrt(mean(z^2) + eps) * g, z = lambda x"
+    source = "arXiv 2601.22966"
+    caveats = (
+        "On 2B parameters and 120B tokens the paper reports a loss of 1.954, rmsnorm 1.957, gatednorm 1.951, each with "
+        "a gate on the attention's output (model.attention.gate)."
+    )
+
+    def build(self, dim: int) -> nn.Module:
+        return layer_modules.PreAffineModule(dim, self.eps)
+
+
+@norm_layers.register
+class GatedNorm(NormLayer):
+    """GatedNorm: RMSNorm, and a gate for each feature from all features of the normed token, by two matrices of low
+    rank: 2 d rank more parameters, for which the paper makes the MLP narrower."""
+
+    kind: Literal["gatednorm"] = "gatednorm"
+    eps: float = Field(1e-6, gt=0)
+    """Added to the mean square."""
+    rank: int = Field(16, gt=0, le=MOST_WIDTH)
+    """Number r of values between the two matrices [r, d] and [d, r]."""
+    std: float = Field(0.02, ge=0)
+    """Standard deviation of the initial weights of both; no start is published. Gates then begin near 1/2, and so halve
+    the output."""
+    formula = "y * sigmoid(U silu(V y)), y = x / sqrt(mean(x^2) + eps) * g"
+    source = "arXiv 2601.22966"
+    caveats = (
+        "4 d r FLOPs more for each token and norm; about 5% of the time of 2B parameters in the paper. Not invariant "
+        "to its own gain, as that changes the gates."
+    )
+
+    def build(self, dim: int) -> nn.Module:
+        return layer_modules.GatedNormModule(dim, self.eps, self.rank, self.std)
+
+
+@norm_layers.register
 class GroupNorm(NormLayer):
     """Group normalisation of each token separately: LayerNorm within each of `groups` equal groups of features."""
 
@@ -229,26 +272,62 @@ class BatchNorm(NormLayer):
         return [Problem("kind", text, self.kind)] if causal else []
 
 
+class Elementwise(NormLayer):
+    """The common base of elementwise functions with a learnable slope in place of a normalisation. In a language model
+    a learnable number, initially sqrt(d), multiplies the embedding, as in the papers."""
+
+    alpha: float = Field(0.5, gt=0)
+    """Initial slope. The authors use 0.5 in ViT; in language models 1 at small widths, less at large widths, and more
+    before attention than elsewhere."""
+    attn: float | None = Field(None, gt=0)
+    """Initial slope beside attention. None: `alpha`. DyT in LLaMA: 0.8 with 7B parameters, 0.6 with 13B, 0.2 with 34B
+    and 70B."""
+    mlp: float | None = Field(None, gt=0)
+    """Initial slope beside the MLP. None: `alpha`. DyT in LLaMA: 0.2 with 7B parameters, 0.15 with 13B, 0.05 with 34B
+    and 70B."""
+    final: float | None = Field(None, gt=0)
+    """Initial slope in front of the head. None: `alpha`. DyT in LLaMA: as beside the MLP."""
+    scales_embedding = True
+    per_feature = True
+
+    def at(self, place: str) -> NormLayer:
+        own = {"attn": self.attn, "mlp": self.mlp, "final": self.final}.get(place)
+        return self if own is None else self.model_copy(update={"alpha": own})
+
+
 @norm_layers.register
-class DynamicTanh(NormLayer):
+class DynamicTanh(Elementwise):
     """DyT: an elementwise tanh with a learnable slope in place of a normalisation. In a language model a learnable
     number, initially sqrt(d), multiplies the embedding, as in the paper."""
 
     kind: Literal["dyt"] = "dyt"
-    alpha: float = Field(0.5, gt=0)
-    """Initial slope. The authors use 0.5 in ViT; in language models 1 at small widths, less at large widths, and more
-    before attention than elsewhere."""
     formula = "tanh(alpha x) * g + b"
     source = "Zhu et al. 2025, arXiv 2503.10622"
     caveats = (
         "Uses no statistic of x: large values of the residual stream saturate the tanh, and its gradient vanishes. "
         "Sensitive to alpha, the width and the learning rate."
     )
-    scales_embedding = True
-    per_feature = True
 
     def build(self, dim: int) -> nn.Module:
         return layer_modules.DynamicTanhModule(dim, self.alpha)
+
+
+@norm_layers.register
+class DynamicErf(Elementwise):
+    """Derf: an elementwise error function with a learnable slope and a learnable shift `s` of its input, from 0, in
+    place of a normalisation. In a language model a learnable number, initially sqrt(d), multiplies the embedding."""
+
+    kind: Literal["derf"] = "derf"
+    formula = "erf(alpha x + s) * g + b"
+    source = "arXiv 2512.10938"
+    caveats = (
+        "Uses no statistic of x, as dyt. The paper reports, of LayerNorm, DyT and Derf, 82.3, 82.5 and 82.8% on "
+        "ImageNet with ViT-B, and losses of 2.94, 2.97 and 2.94 with GPT-2 of 124M parameters, whose code has a slope "
+        "of 1."
+    )
+
+    def build(self, dim: int) -> nn.Module:
+        return layer_modules.DynamicErfModule(dim, self.alpha)
 
 
 @norm_layers.register

@@ -6,7 +6,9 @@ learned are Python floats, and None instead of 1: a buffer would be rounded with
 bfloat16. Factors that may differ by layer are named in `factors` (see `lift_factors`). What is learned in a norm on a
 branch changes the stream by as much as the branch counts; a norm that the stream itself passes through is named in
 `on_stream`, since what is learned there adds up over all layers. Parameters of two dimensions that are no matrices of
-the model are named in `mixing`, which never decay, or in `readouts`, which map the width to a few weights.
+the model are named in `mixing`, which never decay, in `readouts`, which map the width to a few numbers, or in
+`expansions`, which map a few numbers to the width. `flops` are those of one token in the forward pass that are not the
+product with a `weight` of a module.
 """
 
 from __future__ import annotations
@@ -59,6 +61,14 @@ def add_branch(x: Tensor, drop: nn.Module, y: Tensor) -> Tensor:
     if type(drop) is Multiplier and not torch.compiler.is_compiling():
         return torch.add(x, y, alpha=drop.factor)
     return x + drop(y)
+
+
+def repeat(norm: nn.Module, times: int) -> nn.Module:
+    """Return `norm`, which is computed so many times for each token, with the FLOPs of all of them."""
+    own: Any = norm
+    if hasattr(own, "flops"):
+        own.flops *= times
+    return norm
 
 
 class PlainResidual(nn.Module):

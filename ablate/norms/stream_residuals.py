@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.norms.layer_modules import widen, without_autocast
 from ablate.norms.placement import Site
-from ablate.norms.residuals import Sublayer, add_branch
+from ablate.norms.residuals import Sublayer, add_branch, repeat
 
 Pair_ = tuple[Tensor, Tensor]
 History_ = tuple[tuple[Tensor, ...], Tensor | None]
@@ -62,7 +63,7 @@ class HyperConnection(nn.Module):
             self.alpha[:, 1:].fill_diagonal_(1.0)
         self.bend = torch.tanh if tanh else nn.Identity()
         if dynamic:
-            self.stream_norm = site.norm()
+            self.stream_norm = repeat(site.norm(), n)
             self.alpha_map = nn.Parameter(torch.zeros(site.dim, 1 + n))
             self.beta_map = nn.Parameter(torch.zeros(site.dim, 1))
             self.alpha_scale = nn.Parameter(torch.full((1,), 0.01))
@@ -116,10 +117,6 @@ class _OfStreams(nn.Module):
         return [part * scale + base for part, base, scale in parts]
 
 
-def _widen(streams: Tensor) -> Tensor:
-    return streams if streams.dtype == torch.float64 else streams.float()
-
-
 class ManifoldHyperConnection(nn.Module):
     """`H <- p u^T + C^T H` with `u = f(N(r H))`: r = sigmoid, p = 2 sigmoid [n], C = `balance` [n, n] of numbers by
     token. starts: of the logits of r, p and C."""
@@ -139,8 +136,8 @@ class ManifoldHyperConnection(nn.Module):
         self.flops = 2 * site.dim * n * (n + 2)
 
     def forward(self, streams: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        with torch.autocast(streams.device.type, enabled=False):
-            wide = _widen(streams)
+        with without_autocast(streams):
+            wide = widen(streams)
             read, write, mix = self.maps(wide)
             x = ((read.sigmoid() + EPS).unsqueeze(-2) @ wide).squeeze(-2).to(streams.dtype)
             mixed = balance(mix.unflatten(-1, (self.n, self.n)), self.iterations).transpose(-1, -2) @ wide
@@ -158,8 +155,8 @@ class LearnedRead(nn.Module):
         self.maps = _OfStreams(n * site.dim, (n,), scale, std)
 
     def forward(self, streams: Tensor) -> Tensor:
-        with torch.autocast(streams.device.type, enabled=False):
-            wide = _widen(streams)
+        with without_autocast(streams):
+            wide = widen(streams)
             (read,) = self.maps(wide)
             return ((read.sigmoid() + EPS).unsqueeze(-2) @ wide).squeeze(-2).to(streams.dtype)
 
@@ -182,7 +179,7 @@ class NormedPair(nn.Module):
     """x -> (x / rms(x), the same)."""
 
     def forward(self, x: Tensor) -> Pair_:
-        x = F.rms_norm(_widen(x), x.shape[-1:], eps=EPS).to(x.dtype)
+        x = F.rms_norm(widen(x), x.shape[-1:], eps=EPS).to(x.dtype)
         return x, x
 
 
@@ -278,7 +275,7 @@ class _Aggregate(nn.Module):
         self.query, self.gain = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.ones(dim))
 
     def forward(self, values: Sequence[Tensor]) -> Tensor:
-        wide = [_widen(v) for v in values]
+        wide = [widen(v) for v in values]
         direction = (self.query * self.gain).to(wide[0].dtype)
         scores = [(v * direction).sum(-1) * torch.rsqrt(v.square().mean(-1) + EPS) for v in wide]
         weights = torch.stack(scores).softmax(0).unsqueeze(-1)

@@ -47,9 +47,11 @@ class Groups(Config):
     biases: Group | None = None
     """The biases of linear layers and convolutions."""
     norms: Group | None = None
-    """All others: weights and biases of norm layers, and learned factors of a placement or of the attention."""
+    """All others: weights and biases of norm layers, and learned factors of a placement or of the attention; the matrix
+    from few numbers to the width of norm.layer=gatednorm."""
     readouts: Group | None = None
-    """Matrices from the width to the weights of several streams, as placements with such have them."""
+    """Matrices from the width to few numbers: to the weights of several streams, as placements with such have them, and
+    of norm.layer=gatednorm. Muon leaves them out."""
 
 
 ROLES = tuple(Groups.model_fields)
@@ -63,13 +65,13 @@ def assign_roles(module: nn.Module) -> dict[str, str]:
     model = module if isinstance(module, models.Model) else None
     embeddings, heads = (model.embeddings(), model.parts().get("head", ())) if model else ((), ())
     base = getattr(module, "base_model_prefix", "")
-    roles, wired = {}, _list_wired(module)
+    roles, wired = {}, list_wired(module)
     for name, parameter in module.named_parameters():
         plain, (path, _, last) = models.strip_wrapper(name), name.rpartition(".")
         owner = module.get_submodule(path)
         weight = getattr(owner, "weight", None)
-        if (own := wired.get(parameter)) is not None:
-            roles[name] = own
+        if parameter in wired:
+            roles[name] = WIRED[wired[parameter]]
         elif models.is_inside(plain, embeddings) or (model is None and isinstance(owner, torch.nn.Embedding)):
             roles[name] = "embedding"
         elif models.is_inside(plain, heads) or (base and not models.is_inside(plain, (base,))):
@@ -82,13 +84,16 @@ def assign_roles(module: nn.Module) -> dict[str, str]:
     return roles
 
 
-def _list_wired(module: nn.Module) -> dict[nn.Parameter, str]:
-    """Return the roles of parameters that the wiring of a placement names (`ablate.norms.residuals`)."""
-    named = {"mixing": "norms", "readouts": "readouts"}
+WIRED = {"mixing": "norms", "readouts": "readouts", "expansions": "norms"}
+"""An attribute of a module that names some of its parameters (`ablate.norms.residuals`) -> their role."""
+
+
+def list_wired(module: nn.Module) -> dict[nn.Parameter, str]:
+    """Return the parameters that an attribute of their module names, with that attribute."""
     return {
-        parameter: role
+        parameter: attribute
         for own in module.modules()
-        for attribute, role in named.items()
+        for attribute in WIRED
         for name in getattr(own, attribute, ())
         if isinstance(parameter := getattr(own, name, None), torch.nn.Parameter)
     }
@@ -97,8 +102,8 @@ def _list_wired(module: nn.Module) -> dict[nn.Parameter, str]:
 def list_exempt(module: nn.Module) -> set[str]:
     """Return the names of parameters of `module` that never decay although they have two or more dimensions."""
     own = module.no_weight_decay() if isinstance(module, models.Model) else set()
-    wired = _list_wired(module)
-    return own | {name for name, p in module.named_parameters() if wired.get(p) == "norms"}
+    wired = list_wired(module)
+    return own | {name for name, p in module.named_parameters() if wired.get(p) == "mixing"}
 
 
 def list_factors(module: nn.Module) -> dict[str, Factors]:

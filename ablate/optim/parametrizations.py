@@ -43,6 +43,8 @@ class Multipliers:
     """Multiplier of the initial weights of the projections of the layers."""
     gate_init: float = 1.0
     """The same of gates with one output for each head."""
+    readout_init: float = 1.0
+    """The same of matrices from the width to few numbers, of norms and placements."""
     output: float = 1.0
     """Multiplier of the input of the head, and so of the logits."""
     queries: float = 1.0
@@ -54,14 +56,13 @@ class Multipliers:
     none."""
     outside: Mapping[str, Factors] = field(default_factory=dict)
     """The same of the embedding, the final norm and the head."""
-    stream: Factors = Factors()
-    """The factors of norms inside the layers that the residual stream itself passes through."""
+    stream: Mapping[str, Factors] = field(default_factory=dict)
+    """The same of norms inside the layers that the residual stream itself passes through."""
 
     def find_factors(self, role: str, is_inside: bool, on_stream: bool = False) -> Factors:
         """Return the factors of the parameters of a role, inside or outside of the layers, or `on_stream`."""
-        if on_stream:
-            return self.stream
-        return (self.inside if is_inside else self.outside).get(role, Factors())
+        factors = self.stream if on_stream else self.inside if is_inside else self.outside
+        return factors.get(role, Factors())
 
 
 class BaseSize(Config):
@@ -135,14 +136,17 @@ class Scaled(Parametrization):
         return Multipliers(
             hidden_init=m**-0.5,
             gate_init=m**-0.5 * min(1.0, queries),
+            readout_init=1 / m,
             output=1 / m,
             queries=queries,
             residual=residual,
             inside=_drop_ones(
                 {"matrices": hidden, "gates": gates, "readouts": readouts, "biases": vector, "norms": vector}
             ),
-            outside=_drop_ones(dict.fromkeys(("embedding", "head", "biases", "norms", "readouts"), outer)),
-            stream=Factors(stream, 1.0, 1 / m),
+            outside=_drop_ones(
+                dict.fromkeys(("embedding", "head", "biases", "norms"), outer) | {"readouts": Factors(1 / m, m, 1 / m)}
+            ),
+            stream=_drop_ones({"norms": Factors(stream, 1.0, 1 / m), "readouts": Factors(stream / m, m, 1 / m)}),
         )
 
 
@@ -159,9 +163,10 @@ class MuP(Scaled):
     Hidden matrices: initial standard deviation times 1/sqrt(m), Adam's learning rate times 1/m, and weight decay times
     m, which leaves the decay of an update as it is. Head: its input times 1/m; initial weights and learning rate stay.
     Attention: its logits are q k / d_head times sqrt(d_head of the base); a gate for each head is hidden as its number
-    of heads grows with m, and where this stays its initial weights are times 1/m. Adam's eps times 1/m, as gradients
-    fall by 1/m. Embedding, norms and biases: as they are. Muon makes an update of which all singular values are equal,
-    and its learning rate stays; where the update is scaled to a root mean square that no shape changes
+    of heads grows with m, and where this stays its initial weights are times 1/m. Other matrices from the width to few
+    numbers (readouts): initial weights and learning rate times 1/m, weight decay times m. Adam's eps times 1/m, as
+    gradients fall by 1/m. Embedding, norms and biases: as they are. Muon makes an update of which all singular values
+    are equal, and its learning rate stays; where the update is scaled to a root mean square that no shape changes
     (match_rms_adamw), they grow with sqrt(m), and the rate is times 1/sqrt(m).
 
     Yang et al. 2022, arXiv 2203.03466, table 8; eps: Everett et al. 2024, arXiv 2407.05872, and Dey et al. 2025, arXiv

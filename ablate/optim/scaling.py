@@ -9,6 +9,7 @@ from ablate.config.errors import ConfigError, Problem
 from ablate.models.base import Model, unwrap
 from ablate.norms import Placement, Stack
 from ablate.norms.residuals import Multiplier
+from ablate.optim.groups import list_wired
 from ablate.optim.parametrizations import Multipliers
 
 
@@ -28,6 +29,10 @@ def scale_model(model: Model, multipliers: Multipliers, norm: Placement, stack: 
             if projection.role not in norm.at(projection.layer, stack.depth).gains(stack.depth):
                 is_gate = projection.role == "headwise_gate"
                 projection.weight.mul_(multipliers.gate_init if is_gate else multipliers.hidden_init)
+    if multipliers.readout_init != 1:
+        for parameter, attribute in list_wired(model).items():
+            if attribute == "readouts":
+                parameter.mul_(multipliers.readout_init)
     if multipliers.output != 1:
         model.scale_output(Multiplier(multipliers.output))
     if multipliers.queries != 1:

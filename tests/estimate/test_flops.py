@@ -62,6 +62,8 @@ def test_a_tied_head_has_no_parameters_and_costs_the_same():
     [
         ({"model.kv_heads": 2, "norm": "hybrid"}, (32,)),
         ({"model": "vit", "model.patch_size": 4, "norm": "subln"}, (3, 16, 16)),
+        ({"model.kv_heads": 2, "norm": "hybrid", "norm.layer": "gatednorm"}, (32,)),
+        ({"model": "vit", "model.patch_size": 4, "norm.layer": "gatednorm", "norm.qk": "gatednorm"}, (3, 16, 16)),
         *(
             pytest.param(*case, marks=pytest.mark.addons)
             for case in (

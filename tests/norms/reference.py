@@ -3,6 +3,7 @@ papers' formulas. Nothing here comes from `ablate`; only the names of the parame
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -52,11 +53,38 @@ def dyt(x, p, c):
     return slope.sign() * (1 - e) / (1 + e) * p["weight"] + p["bias"]
 
 
+def derf(x, p, c):
+    """By quadrature of 2/sqrt(pi) z exp(-(z u)^2) over u from 0 to 1."""
+    z = (p["alpha"] * x + p["shift"]).clamp(-6, 6)
+    erf = 0.0
+    for node, weight in zip(*np.polynomial.legendre.leggauss(48), strict=True):
+        erf = erf + weight / math.sqrt(math.pi) * z * torch.exp(-((z * (1 + node) / 2) ** 2))
+    return erf * p["weight"] + p["bias"]
+
+
+def preaffine(x, p, c):
+    return rmsnorm(p["scale"] * x, p, c)
+
+
+def gatednorm(x, p, c):
+    y = rmsnorm(x, p, c)
+    inner = y @ p["down"].T
+    return y / (1 + torch.exp(-(inner / (1 + torch.exp(-inner))) @ p["up"].T))
+
+
 def none(x, p, c):
     return x
 
 
-NORMS = {f.__name__: f for f in (rmsnorm, rmsnorm1p, layernorm, centernorm, prmsnorm, groupnorm, batchnorm, dyt, none)}
+NORMS = {
+    f.__name__: f
+    for f in (
+        rmsnorm, rmsnorm1p, layernorm, centernorm, prmsnorm, groupnorm, batchnorm, dyt, derf, preaffine, gatednorm,
+        none,
+    )
+}  # fmt: skip
+ELEMENTWISE = ("dyt", "derf")
+"""Those that need a learned factor of the token embedding."""
 
 # --- placements: one layer from x, its sublayers, its norms n, its learned factors s, its number from 1, the depth L
 
@@ -402,7 +430,7 @@ def llama(tokens, w, layers, heads, kinds, rule, embedding_norm, final_norm):
     """Logits. `kinds`: each layer's placement; `rule`: one layer's formula."""
     x = F.one_hot(tokens, w["embed_tokens.weight"].shape[0]).to(w["embed_tokens.weight"].dtype)
     x = x @ w["embed_tokens.weight"]
-    x = w["embed_scale.scale"] * x if w.kind == "dyt" else x
+    x = w["embed_scale.scale"] * x if w.kind in ELEMENTWISE else x
     x = w.norm("embed_norm")(x) if embedding_norm else x
     batch, seq, d = x.shape
     size = d // heads

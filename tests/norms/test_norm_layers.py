@@ -2,6 +2,8 @@
 
 import copy
 import itertools
+import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 
 from ablate.norms import norm_layers
 
+ORACLES = json.loads((Path(__file__).parent / "oracles.json").read_text(encoding="utf-8"))
 DIM = 24
 every_kind = pytest.mark.parametrize("kind", norm_layers)
 WITH_EPS = [kind for kind in norm_layers if "eps" in norm_layers[kind].model_fields]
@@ -69,9 +72,11 @@ def test_eps_is_under_the_root(kind):
 def test_a_fresh_layer_has_neither_gain_nor_shift(kind):
     config = norm_layers[kind]()
     x = tokens()
-    fresh = {"weight": 0.0 if kind == "rmsnorm1p" else 1.0, "bias": 0.0, "alpha": 0.5}
-    ours = config.build(DIM).double()(x)
-    torch.testing.assert_close(ours, reference.NORMS[kind](x, fresh, config.model_dump()), atol=1e-12, rtol=1e-12)
+    fresh = {"weight": 0.0 if kind == "rmsnorm1p" else 1.0, "scale": 1.0, "bias": 0.0, "shift": 0.0, "alpha": 0.5}
+    module = config.build(DIM).double()
+    drawn = {name: p for name, p in module.named_parameters() if p.ndim == 2}
+    formula = reference.NORMS[kind](x, fresh | drawn, config.model_dump())
+    torch.testing.assert_close(module(x), formula, atol=1e-12, rtol=1e-12)
 
 
 def test_layernorm_without_bias():
@@ -223,3 +228,67 @@ def test_layers_that_norm_each_feature_alone_say_so(kind):
     changed = x.clone()
     changed[..., 0] += 1.0
     assert torch.equal(module(changed)[..., 1:], module(x)[..., 1:]) == config.per_feature
+
+
+# ------------------------------------------------------------------------ the numbers of published code (oracles.json)
+
+
+def tensor(numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def near(value, expected):
+    torch.testing.assert_close(value, tensor(expected), rtol=0, atol=1e-10)
+
+
+def filled(kind, dim, values, **fields):
+    """The module in float64 with these weights."""
+    module = norm_layers[kind](**fields).build(dim).double()
+    for name, p in module.named_parameters():
+        p.data = tensor(values[name]).expand(p.shape).clone()
+    return module
+
+
+@pytest.mark.parametrize("kind", reference.ELEMENTWISE)
+def test_elementwise_functions_equal_the_published_code(kind):
+    oracle = ORACLES["derf_dyt"]
+    x, outputs = tensor(oracle["inputs"]["x"]).requires_grad_(), oracle["outputs"][kind]
+    module = filled(kind, x.shape[-1], oracle["weights"])
+    y = module(x)
+    near(y, outputs["y"])
+    y.backward(tensor(oracle["inputs"]["upstream"]))
+    near(x.grad, outputs["grad_x"])
+    for name, p in module.named_parameters():
+        near(p.grad, outputs[f"grad_{name}"])
+
+
+def test_gatednorm_and_preaffine_equal_the_published_code():
+    oracle = ORACLES["gatednorm_preaffine"]
+    x, outputs, weights = tensor(oracle["inputs"]["x"]), oracle["outputs"], oracle["weights"]
+    values = {**weights, "scale": weights["lambda"], "down": weights["W_down"], "up": weights["W_up"]}
+    near(filled("preaffine", x.shape[-1], values)(x), outputs["preaffine"])
+    gated = filled("gatednorm", x.shape[-1], values, rank=2)
+    near(gated(x), outputs["gatednorm"])
+    near(gated(x * tensor(weights["lambda"])), outputs["both"])
+
+
+def test_preaffine_starts_as_rmsnorm():
+    x = tokens(torch.float32)
+    assert torch.equal(norm_layers["preaffine"]().build(DIM)(x), norm_layers["rmsnorm"]().build(DIM)(x))
+
+
+@pytest.mark.parametrize(("std", "most"), [(0.0, 0.0), (0.02, 0.01)])
+def test_gatednorm_starts_with_half_of_rmsnorm(std, most):
+    x = tokens(torch.float32)
+    gated = norm_layers["gatednorm"](std=std).build(DIM)(x)
+    ratio = gated / norm_layers["rmsnorm"]().build(DIM)(x)
+    assert (ratio - 0.5).abs().max() <= most
+    assert norm_layers["gatednorm"](rank=3).build(DIM).down.shape == (3, DIM)
+
+
+@pytest.mark.parametrize("kind", reference.ELEMENTWISE)
+def test_the_slope_may_start_by_place(kind):
+    layer = norm_layers[kind](alpha=0.7, attn=0.8, mlp=0.2, final=0.1)
+    starts = {place: layer.at(place).build(DIM).alpha.item() for place in ("attn", "mlp", "final", "embedding", "")}
+    assert starts == pytest.approx({"attn": 0.8, "mlp": 0.2, "final": 0.1, "embedding": 0.7, "": 0.7})
+    assert norm_layers[kind](alpha=0.7).at("attn").build(DIM).alpha.item() == pytest.approx(0.7)

@@ -19,6 +19,7 @@ def test_roles_of_a_language_model(tiny):
     roles = assign_roles(model)
     assert {role: sum(value == role for value in roles.values()) for role in ROLES} == {
         "embedding": 1, "head": 1, "matrices": 3 * 4, "gates": 0, "biases": 0, "norms": 3 * 4 + 1,
+        "readouts": 0,
     }  # fmt: skip
     assert roles["embed_tokens.weight"] == "embedding"
     assert roles["lm_head.weight"] == "head"
@@ -33,6 +34,17 @@ def test_roles_of_a_vision_transformer(tiny):
     assert roles["vit.blocks.0.attn.qkv.bias"] == roles["vit.blocks.2.mlp.fc1.bias"] == "biases"
     assert sum(role == "matrices" for role in roles.values()) == 3 * 4
     assert {name.rpartition(".")[2] for name, role in roles.items() if role == "norms"} == {"weight", "bias"}
+
+
+def test_the_gates_of_norms_are_no_matrices_for_muon(tiny):
+    _, model, _ = tiny("llama", {"norm.layer": "gatednorm"})
+    roles = assign_roles(model)
+    assert {roles[name] for name in roles if name.endswith(".down")} == {"readouts"}
+    assert {roles[name] for name in roles if name.endswith((".up", "norm.weight"))} == {"norms"}
+    assert sum(role == "matrices" for role in roles.values()) == 3 * 4
+    groups = optimizers["adamw"](weight_decay=0.3).build_groups(model)
+    decaying = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
+    assert decaying == {id(p) for p in model.parameters() if p.ndim == 2}
 
 
 def test_a_tied_head_is_embedding(tiny):
@@ -50,7 +62,7 @@ def test_norms_and_factors_of_every_placement_are_norms(tiny, family, kind):
     _, model, _ = tiny(family, settings)
     for name, role in assign_roles(model).items():
         if "residual" in name:
-            assert role == "norms", name
+            assert role == ("readouts" if name.endswith(("_map", "projection")) else "norms"), name
 
 
 def test_settings_by_role(tiny):

@@ -108,6 +108,26 @@ def test_initial_weights_and_multipliers(kind, family):
     assert factors == [*branches, 1 / M]
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("kind", SCALED)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gates_of_norms_are_a_readout_and_an_embedding(family, kind, norm):
+    """From the width to few numbers: as a head, initial weights and rate times 1/m. Back: as an embedding. Post-LN has
+    them on the stream, where what L layers learn adds up."""
+    own = {"norm": norm, "norm.layer": "gatednorm", "optimizer": {"kind": "adamw", "lr": 1e-3, "weight_decay": 0.1}}
+    (_, standard), (experiment, model) = build(family, own), build(family, own, give_base(kind))
+    groups = build_optimizer(experiment.optimizer, model).param_groups
+    settings = {id(p): (g["lr"], g["lr"] * g["weight_decay"]) for g in groups for p in g["params"]}
+    names = [name for name, _ in model.named_parameters() if name.endswith((".down", ".up"))]
+    assert len(names) == 2 * (2 * 4 + 1)
+    for name in names:
+        weight, on_stream = model.get_parameter(name), norm == "post" and "residual" in name
+        width = M if name.endswith("down") else 1.0
+        depth = K if kind == "complete_p" and on_stream else 1.0
+        torch.testing.assert_close(weight, standard.get_parameter(name) / width)
+        assert settings[id(weight)] == pytest.approx((1e-3 / width / depth, 1e-4 / depth)), name
+
+
 @pytest.mark.parametrize("norm", LISTED)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_branches_are_multiplied_as_a_whole(family, norm):
@@ -145,7 +165,7 @@ def test_norms_on_the_stream_are_those_that_matter_without_branches(family, norm
     arguments = [model.rotary(torch.arange(5))] if family == "llama" else []
     x = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))
     (block(x, *arguments) * torch.linspace(-1, 2, 32)).sum().backward()
-    model.multipliers = Multipliers(stream=Factors(0.25))
+    model.multipliers = Multipliers(stream={"norms": Factors(0.25)})
     factors = list_factors(model)
     for name, parameter in block.named_parameters():
         moves = parameter.grad is not None and bool(parameter.grad.abs().max() > 1e-6)

@@ -10,6 +10,7 @@ from ablate.parallel.deferred import defer_weights, materialize
 MORE = [
     ("vit", {"norm.layer": "batchnorm", "model.drop_path": 0.2}),
     ("llama", {"norm.layer": "dyt", "model.tie_embeddings": True}),
+    ("llama", {"norm.layer": "gatednorm", "parametrization": {"kind": "mup", "base.hidden": 8}}),
     ("llama", {"norm": "mix", "norm.first": "deepnorm", "init": "small_scaled"}),
 ]
 SHAPES = {"llama": (12,), "vit": (1, 8, 8)}

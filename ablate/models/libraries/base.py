@@ -149,7 +149,7 @@ class LibraryModel(Model):
             norm = rewire(net, family, norm, plan.stack)
             stem.add(family.embedding)
         if not norm.layer.of_library:
-            exchange(net, norm.layer)
+            exchange(net, norm.layer, final)
         self._parts = _name_parts(net, self.path, stem - {""}, heads, final)
         initialize(self.projections(), init, norm, plan.stack)
 

@@ -77,11 +77,11 @@ def list_widths(model: nn.Module) -> list[int]:
     return sorted({_width(norm) for _, norm in iterate_norms(model)})
 
 
-def exchange(model: nn.Module, layer: NormLayer) -> None:
-    """Replace all norms of the library in `model` by norms of `layer`."""
+def exchange(model: nn.Module, layer: NormLayer, final: str | None) -> None:
+    """Replace all norms of the library in `model` by norms of `layer`; the one before the head is called `final`."""
     for name, norm in list(iterate_norms(model)):
         parent, _, own = name.rpartition(".")
-        new = layer.build(_width(norm))
+        new = layer.at("final" if name == final else "").build(_width(norm))
         setattr(model.get_submodule(parent), own, ChannelsFirst(new) if type(norm).__name__ in _SECOND else new)
 
 
@@ -165,14 +165,14 @@ def rewire(model: nn.Module, family: Family, norm: Placement, stack: Stack) -> P
         layers[index] = Layer(layer, family, norm, index, stack)
     if norm.at(0, stack.depth).embedding_norm:
         embedding = model.get_submodule(family.embedding)  # it keeps its name: its weight may be tied
-        embedding.add_module("after", norm.layer.build(stack.hidden))
+        embedding.add_module("after", norm.layer.at("embedding").build(stack.hidden))
         embedding.register_forward_hook(lambda module, args, output: module.after(output))
     final = find_norm(model, family.final_norm)
     if final and not norm.final_norm:
         _put(model, final, nn.Identity())
     elif not final and norm.final_norm:
         head = model.get_submodule(family.head)
-        head.add_module("before", norm.layer.build(stack.hidden))
+        head.add_module("before", norm.layer.at("final").build(stack.hidden))
         head.register_forward_pre_hook(lambda module, args: (module.before(args[0]), *args[1:]))
     return norm
 

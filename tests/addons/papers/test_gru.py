@@ -42,7 +42,7 @@ def by_hand(model, tokens, layer, settings):
         return reference.NORMS[layer](x, own, settings)
 
     x = F.one_hot(tokens, 11).double() @ w["embed_tokens.weight"]
-    x = w["embed_scale.scale"] * x if layer == "dyt" else x
+    x = w["embed_scale.scale"] * x if layer in reference.ELEMENTWISE else x
     for i in range(3):
         at, h, states = f"layers.{i}", torch.zeros(len(tokens), 16, dtype=torch.float64), []
         W, U = w[f"{at}.input.weight"], w[f"{at}.recurrent.weight"]
