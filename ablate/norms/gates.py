@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,8 @@ from ablate.norms.residuals import Sublayer
 class Gate(nn.Module):
     """`s - silu(g) sg(s)` with a learned g, [1], from 0: scaled in the forward pass, the identity in the backward pass
     for s."""
+
+    on_stream: ClassVar[tuple[str, ...]] = ("g",)
 
     def __init__(self) -> None:
         super().__init__()

@@ -57,6 +57,7 @@ class HyperConnection(nn.Module):
     def __init__(self, site: Site, n: int, dynamic: bool, tanh: bool) -> None:
         super().__init__()
         self.norm, self.drop, self.dynamic = site.norm(), site.drop(), dynamic
+        self.on_stream = ("alpha", *(("alpha_map", "alpha_scale", "stream_norm") if dynamic else ()))
         self.alpha, self.beta = nn.Parameter(torch.zeros(n, 1 + n)), nn.Parameter(torch.ones(n, 1))
         with torch.no_grad():
             self.alpha[site.sublayer % n, 0].fill_(1.0)
@@ -120,6 +121,8 @@ class _OfStreams(nn.Module):
 class ManifoldHyperConnection(nn.Module):
     """`H <- p u^T + C^T H` with `u = f(N(r H))`: r = sigmoid, p = 2 sigmoid [n], C = `balance` [n, n] of numbers by
     token. starts: of the logits of r, p and C."""
+
+    on_stream: ClassVar[tuple[str, ...]] = ("maps",)
 
     def __init__(
         self, site: Site, n: int, iterations: int, starts: tuple[float, float, float], scale: float, std: float
@@ -186,14 +189,11 @@ class NormedPair(nn.Module):
 class X0Residual(nn.Module):
     """`x + f(N(x))` of a pair (x, x0), after `x <- r x + z x0` where `starts` are given: those of r and z, [1]."""
 
-    on_stream: ClassVar[tuple[str, ...]] = ("stream",)
-
     def __init__(self, site: Site, starts: Sequence[float] | None = None) -> None:
         super().__init__()
         self.norm, self.drop, self.mixes = site.norm(), site.drop(), starts is not None
-        if starts is None:
-            self.on_stream = ()  # type: ignore[misc]
-        else:
+        if starts is not None:
+            self.on_stream = ("stream", "embedding")
             self.stream, self.embedding = (nn.Parameter(torch.full((1,), start)) for start in starts)
 
     def forward(self, pair: Pair_, f: Sublayer, *args: Any) -> Pair_:

@@ -184,6 +184,9 @@ class AttentionResiduals(Placement):
     def residual(self, site: Site) -> nn.Module:
         return stream_residuals.AttentionResidual(site, self.block)
 
+    def scales_by_depth(self) -> bool:
+        return True  # an average has no branches to scale
+
     def open(self, site: Site) -> nn.Module | None:
         return stream_residuals.History()
 

@@ -4,7 +4,7 @@ import itertools
 import os
 from typing import get_args
 
-from norms.cases import list_placements, sensible
+from norms.cases import WITHOUT, list_placements, sensible
 
 from ablate.config import plugins
 from ablate.experiment.trainer import TrainerConfig
@@ -16,13 +16,20 @@ SIZED = [kind for kind in models if not models[kind].of_library]
 PRECISIONS = [name for name in get_args(TrainerConfig.model_fields["precision"].annotation) if name != "auto"]
 
 
+def takes(family, kind):
+    """Whether a family takes a placement: one that norms queries and keys itself is not for one that does, too."""
+    return "norm.qk.kind" not in models[family].defaults or not placements.parse(kind).qkv_norm
+
+
 def each_once():
     """(family, placement, norm layer, precision): every family with every precision, every placement and every norm
     layer that a family can have, once."""
     families, layers = itertools.cycle(kind for kind in SIZED if models[kind].has_residuals), list(norm_layers)
+    wired = [(next(one for one in families if takes(one, kind)), kind) for kind in placements]
     others = [(family, "summed_inputs") for family in SIZED if not models[family].has_residuals]
-    for number, (family, kind) in enumerate([*zip(families, placements, strict=False), *others]):
-        layer = next(layer for layer in layers if sensible(family, layer))  # that which was longest not taken
+    for number, (family, kind) in enumerate([*wired, *others]):
+        fitting = (layer for layer in layers if sensible(family, layer) and (kind, layer) not in WITHOUT)
+        layer = next(fitting)  # that which was longest not taken
         layers.remove(layer)
         layers.append(layer)
         yield family, kind, layer, PRECISIONS[number % len(PRECISIONS)]
@@ -31,7 +38,8 @@ def each_once():
 def all_of_them():
     """The full product of these."""
     for family, layer, precision in itertools.product(SIZED, norm_layers, PRECISIONS):
-        for kind in list_placements(family) if sensible(family, layer) else ():
+        kinds = list_placements(family) if sensible(family, layer) else ()
+        for kind in (kind for kind in kinds if takes(family, kind) and (kind, layer) not in WITHOUT):
             yield family, kind, layer, precision
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
@@ -139,7 +140,7 @@ def test_branches_are_multiplied_as_a_whole(family, norm):
     _, model = build(family, {"norm": norm}, give_base("complete_p", hidden=32))
     (_, plain) = build(family, {"norm": norm})
     block, other = model.blocks()[0], plain.blocks()[0]
-    x = torch.randn(2, 5, 32)
+    x = model.open(torch.randn(2, 5, 32))
     added = []
 
     def halve(module, inputs, output):
@@ -163,9 +164,10 @@ def test_norms_on_the_stream_are_those_that_matter_without_branches(family, norm
     for residual in (block.attn_residual, block.mlp_residual):
         residual.drop = Multiplier(0.0)
     arguments = [model.rotary(torch.arange(5))] if family == "llama" else []
-    x = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))
-    (block(x, *arguments) * torch.linspace(-1, 2, 32)).sum().backward()
-    model.multipliers = Multipliers(stream={"norms": Factors(0.25)})
+    x = model.open(torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1)))
+    after = [part for part in tree_leaves(block(x, *arguments)) if part is not None and part.grad_fn]
+    sum((part * torch.linspace(-1, 2, part.numel()).view_as(part)).sum() for part in after).backward()
+    model.multipliers = Multipliers(stream={"norms": Factors(0.25), "readouts": Factors(0.25)})
     factors = list_factors(model)
     for name, parameter in block.named_parameters():
         moves = parameter.grad is not None and bool(parameter.grad.abs().max() > 1e-6)
