@@ -13,8 +13,10 @@ from typing import Any
 from ablate.addons.judging.rows import NAME, STEP, Rows, collect, parse_cell, read_frame
 from ablate.config.errors import DataError
 from ablate.config.formatting import join_first
-from ablate.data import readers
-from ablate.data.files import explain, find_files
+from ablate.config.lazy import postpone_imports
+
+with postpone_imports():  # half of the time that a verdict on a frame would take
+    from ablate.data import files, readers
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow", ".feather")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -32,13 +34,13 @@ def read_files(patterns: Sequence[str]) -> Rows:
             f"{databases[0]} is a database, not a table. Of Optuna, name its study: optuna:{url}/STUDY; of MLflow, set "
             f"MLFLOW_TRACKING_URI={url} and name the experiment: mlflow:NAME"
         )
-    paths = find_files(patterns, lambda path: _find_suffix(path) in SUFFIXES, ", ".join(SUFFIXES))
+    paths = files.find_files(patterns, lambda path: _find_suffix(path) in SUFFIXES, ", ".join(SUFFIXES))
     tables = []
     for path in paths:
         try:
             tables.append(_read_file(path))
         except OSError as error:
-            raise DataError(f"{path} cannot be read: {explain(error)}") from None
+            raise DataError(f"{path} cannot be read: {files.explain(error)}") from None
     if len(tables) == 1:
         return tables[0]
     rows = (
@@ -102,7 +104,7 @@ def _read_csv(path: Path) -> Rows:
     try:
         header, *rows = (row for row in csv.reader(lines, delimiter=delimiter) if any(cell.strip() for cell in row))
     except (ValueError, csv.Error) as error:
-        raise DataError(f"{path} is not a table: {explain(error)}.") from None
+        raise DataError(f"{path} is not a table: {files.explain(error)}.") from None
     header = [name.strip() or f"column {i}" for i, name in enumerate(header, 1)]
     if twice := [name for name, count in Counter(header).items() if count > 1]:
         raise DataError(f"{path}: the columns {join_first(twice, 5)} stand there twice: rename one of each.")

@@ -15,8 +15,11 @@ from typing import Any
 
 from ablate.config.errors import DataError
 from ablate.config.formatting import count_noun, join_first, join_words
-from ablate.data.files import explain
+from ablate.config.lazy import postpone_imports
 from ablate.verdict.looks import Looks
+
+with postpone_imports():
+    from ablate.data import files
 
 _ABOUT = (
     "ablate judge counts here how often it looked at each comparison of the table beside this file, since every look "
@@ -74,7 +77,7 @@ class Counted:
                 Looks((1,), one["planned"], tuple(Look(**look).seeds for look in one["looks"]))
                 " ".join(look["values"] for look in one["looks"])
         except OSError as error:
-            raise DataError(f"{file} cannot be read: {explain(error)}") from None
+            raise DataError(f"{file} cannot be read: {files.explain(error)}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise DataError(
                 f"{file} does not have the looks that ablate judge wrote: put it back, or judge without it: "
@@ -131,7 +134,7 @@ class Counted:
             part.replace(self.file)
         except OSError as error:
             part.unlink(missing_ok=True)
-            return f"This look could not be counted: {self.file} cannot be written ({explain(error)})."
+            return f"This look could not be counted: {self.file} cannot be written ({files.explain(error)})."
         return ""
 
 
