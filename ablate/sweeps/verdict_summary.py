@@ -56,6 +56,8 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
         if "baseline could not be trained" in kinds:
             return "baseline, could not be trained"
         return "baseline" if record.runs.select(stage=FRESH) else "baseline, could not be trained"
+    if c.kind == "baseline fails on all seeds":
+        return f"trained although {record.spec.baselines[arm]} trained on no seed"
     if c.kind == "cell":
         return "cell of the design"
     return c.name_kind()
