@@ -1,5 +1,6 @@
 """What the tests of norms and models are parametrised over."""
 
+import pytest
 import torch
 
 from ablate.models import list_families, models
@@ -37,9 +38,17 @@ COMBINATIONS = [
 ]
 """(family, placement, norm layer)."""
 
+
+def mark_rest(cases, few):
+    """`cases`, of which all but the `few` are run by `make chaos` alone: a norm layer is computed alike wherever it
+    stands."""
+    return [case if case in few else pytest.param(*case, marks=pytest.mark.chaos) for case in cases]
+
+
 EACH_ONCE = [case for case in COMBINATIONS if case[1] in ("pre", "summed_inputs") or case[2] == "rmsnorm"]
 """Of these every placement and every norm layer, for what costs more: a norm layer is computed again alike wherever it
 stands."""
+DAILY = [case for case in COMBINATIONS if case in EACH_ONCE or case[1] in ("post", "hc")]
 
 INITS = [
     (family, init)
