@@ -43,16 +43,6 @@ class GatedSum(nn.Module):
         """Return the gate of the layer."""
         return self.gate if "gate" in self._modules else self._shared[0]
 
-    @property
-    def drop(self) -> nn.Module:
-        """The stochastic depth of the branch."""
-        drop: nn.Module = self.inner.drop  # type: ignore[assignment]
-        return drop
-
-    @drop.setter
-    def drop(self, value: nn.Module) -> None:
-        self.inner.drop = value
-
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
         return self.find_gate()(self.inner(x, f, *args))
 

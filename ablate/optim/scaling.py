@@ -8,6 +8,7 @@ from torch import nn
 from ablate.config.errors import ConfigError, Problem
 from ablate.models.base import Model, unwrap
 from ablate.norms import Placement, Stack
+from ablate.norms.gates import GatedSum
 from ablate.norms.residuals import Multiplier
 from ablate.optim.groups import list_wired
 from ablate.optim.parametrizations import Multipliers
@@ -57,6 +58,7 @@ def _scale_branches(block: nn.Module, factor: float, norm: Placement) -> None:
         text = "has no place for a multiplier of branches: its layers call neither attn_residual nor mlp_residual"
         raise ConfigError([Problem("model.kind", text)])
     for residual in branches:
+        residual = residual.inner if isinstance(residual, GatedSum) else residual
         drop = getattr(residual, "drop", None)
         if not isinstance(drop, nn.Module):
             text = f"placement {norm.kind} has no place for a multiplier: its wiring does not call site.drop() as drop"
