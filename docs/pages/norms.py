@@ -68,13 +68,13 @@ def build_page() -> str:
 
 
 def _describe_placement(cls: Any) -> str:
-    kind = cls.model_fields["kind"].default
+    kind, own = cls.model_fields["kind"].default, cls()
     also_normed = [
         text
         for is_normed, text in (
-            (cls.embedding_norm, "the embedding"),
-            (cls.inner_norm, "the inputs of both output projections"),
-            (cls.qkv_norm, "each head's queries, keys and values"),
+            (own.embedding_norm, "the embedding"),
+            (own.inner_norm, "the inputs of both output projections"),
+            (own.qkv_norm, "each head's queries, keys and values"),
         )
         if is_normed
     ]
