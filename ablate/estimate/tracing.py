@@ -166,7 +166,7 @@ def _record(model: Model, step: Step, inputs: Any, targets: Any, runs: list[tupl
     backward: list[int] = []  # the same of the backward pass: the event before the last layer, ..., behind the first
     layers = list(model.blocks())
 
-    known: list[Tensor] = []  # of earlier states, parts of which are handed on
+    known: list[weakref.ref[Tensor]] = []  # of earlier states, parts of which are handed on
 
     def enter(block: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         forward.append(len(tracker.events))
@@ -179,8 +179,8 @@ def _record(model: Model, step: Step, inputs: Any, targets: Any, runs: list[tupl
 
     def mark(state: Any) -> None:
         parts = [tensor for tensor in tree_leaves(state) if isinstance(tensor, Tensor)]
-        new = [tensor for tensor in parts if not any(tensor is one for one in known)]
-        known.extend(new)
+        new = [tensor for tensor in parts if not any(tensor is one() for one in known)]
+        known.extend(weakref.ref(tensor) for tensor in new)
         if new[-1].requires_grad:  # it does not where all before it is frozen
             new[-1].register_hook(lambda _: backward.append(len(tracker.events)))
 
