@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 
 from ablate import tracking
 from ablate.config.errors import AblateError, OutOfMemory
@@ -54,7 +55,9 @@ def miscompile(monkeypatch):
         def compile_wrongly(forward):
             def program(part, *inputs, **more):
                 result = forward(part, *inputs, **more)
-                return change(result) if result.dim() == 0 else Distort.apply(result, factor)
+                if isinstance(result, torch.Tensor) and result.dim() == 0:
+                    return change(result)
+                return tree_map(lambda part: part if part is None else Distort.apply(part, factor), result)
 
             return program
 

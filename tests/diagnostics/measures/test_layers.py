@@ -7,6 +7,7 @@ from torch import nn
 from ablate.config.errors import AblateError
 from ablate.diagnostics.measures import Layers
 from ablate.norms import placements
+from ablate.norms.placement import STREAM
 
 FAMILIES = ("llama", "vit")
 CONFIGS = {
@@ -51,13 +52,20 @@ def check(model, inputs, blocks):
         assert torch.equal(logits(model, inputs), whole)
     assert len(states) == len(layers) + 1
     assert all(set(parts) == {"attention", "mlp"} for parts in outputs)
+    assert len({state.shape for state in states}) == 1
+    if layers.placement and not layers.placement.spares_layers:
+        with pytest.raises(AblateError, match="cannot be left out"), layers.skip(0):
+            pass
+        return
     for index in range(len(layers)):
         with layers.skip(index), layers.record_states() as without:
             logits(model, inputs)
         assert torch.equal(without[index + 1], without[index])
         assert torch.equal(without[index], states[index])
         assert not torch.equal(states[index + 1], states[index])
-        for later in range(index + 1, len(layers)):  # the others are what they were, given another input
+        for later in (
+            range(index + 1, len(layers)) if layers.carrier == STREAM else ()
+        ):  # the others are what they were, given another input
             with layers.record_states(), torch.no_grad():
                 again = redone(model, layers, inputs, later, without[later])
             assert torch.equal(again, without[later + 1])
