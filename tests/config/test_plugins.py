@@ -50,7 +50,7 @@ def folder(registries, store, tmp_path, monkeypatch):
     """A folder with the files of the page, the current one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_norm.py").write_text(EXAMPLE)
-    for name in ("my_callbacks", "my_data", "my_training"):
+    for name in ("my_callbacks", "my_data", "my_training", "two_streams"):
         (tmp_path / f"{name}.py").write_text(block("python", name))
     (tmp_path / "own-norms.yaml").write_text(block("yaml"))
     return tmp_path
