@@ -83,7 +83,7 @@ def test_the_commands_of_the_page_do_what_it_says(folder, capsys):
             (folder / file).write_text(out)
     assert [re.sub(r"\d+$", "", name) for name in answers] == [
         "check", "list", "list", "train", "train", "config", "config", "sweep", "report", "check", "train", "plan",
-        "check", "train", "train",
+        "check", "train", "train", "check", "train", "train",
     ]  # fmt: skip
     assert "x + factor f(N(x))" in answers["list1"]
     assert "meanabs" in answers["list2"]
