@@ -27,31 +27,24 @@ class Gate(nn.Module):
 
 
 class GatedSum(nn.Module):
-    """`G(x + ...)` around the wiring `inner` of one sublayer."""
+    """`G(x + ...)` around the wiring `inner` of one sublayer. The gate is a part of the layer's attention, `owns`, and
+    used by its MLP."""
 
-    def __init__(self, inner: nn.Module, gate: Gate) -> None:
+    def __init__(self, inner: nn.Module, gate: Gate, owns: bool) -> None:
         super().__init__()
-        self.inner, self.gate = inner, gate
-
-    def share(self) -> None:
-        """Keep the gate without owning it: it is that of the layer's attention."""
-        gate = self.gate
-        del self.gate
-        self._shared = (gate,)
-
-    def find_gate(self) -> Gate:
-        """Return the gate of the layer."""
-        return self.gate if "gate" in self._modules else self._shared[0]
+        self.inner, self.shared = inner, (gate,)
+        if owns:
+            self.gate = gate
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        return self.find_gate()(self.inner(x, f, *args))
+        return self.shared[0](self.inner(x, f, *args))
 
 
 class GatedInput(GatedSum):
     """`N(alpha G(x) + f(x))` around the wiring `N(alpha x + f(x))`."""
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        y: Tensor = self.inner(self.find_gate()(x), lambda _, *more: f(x, *more), *args)
+        y: Tensor = self.inner(self.shared[0](x), lambda _, *more: f(x, *more), *args)
         return y
 
 

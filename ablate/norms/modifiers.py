@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_serializer, model_validator
@@ -45,41 +46,15 @@ class Modifier(Placement):
     def at(self, index: int, depth: int) -> Placement:
         return self.model_copy(update={"base": self.base.at(index, depth)})
 
-    @property
-    def carrier(self) -> str:  # type: ignore[override]
-        return self.base.carrier
-
-    @property
-    def embedding_norm(self) -> bool:  # type: ignore[override]
-        return self.base.embedding_norm
-
-    @property
-    def inner_norm(self) -> bool:  # type: ignore[override]
-        return self.base.inner_norm
-
-    @property
-    def qkv_norm(self) -> bool:  # type: ignore[override]
-        return self.base.qkv_norm
-
-    @property
-    def of_library(self) -> bool:  # type: ignore[override]
-        return self.base.of_library
-
-    @property
-    def on_summed_inputs(self) -> bool:  # type: ignore[override]
-        return self.base.on_summed_inputs
-
-    @property
-    def starts_gains(self) -> bool:  # type: ignore[override]
-        return self.base.starts_gains
-
-    @property
-    def spares_layers(self) -> bool:  # type: ignore[override]
-        return self.base.spares_layers
-
-    @property
-    def closing_norms(self) -> int:  # type: ignore[override]
-        return self.base.closing_norms
+    carrier = property(attrgetter("base.carrier"))
+    embedding_norm = property(attrgetter("base.embedding_norm"))
+    inner_norm = property(attrgetter("base.inner_norm"))
+    qkv_norm = property(attrgetter("base.qkv_norm"))
+    of_library = property(attrgetter("base.of_library"))
+    on_summed_inputs = property(attrgetter("base.on_summed_inputs"))
+    starts_gains = property(attrgetter("base.starts_gains"))
+    spares_layers = property(attrgetter("base.spares_layers"))
+    closing_norms = property(attrgetter("base.closing_norms"))
 
     def _list_own_asks(self, depth: int) -> dict[str, bool]:
         return self.base._list_own_asks(depth)
@@ -128,18 +103,15 @@ class GPAS(Modifier):
     caveats = "Its gradients are no derivatives of its outputs. Without weight decay on g, as all vectors."
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
-        gate = gates.Gate()
-        attn, mlp = (gates.BY_END[self._end(site)](side, gate) for side in self.base.wire(site))
-        mlp.share()
-        return attn, mlp
+        build, gate = self._find_wiring(site), gates.Gate()
+        attn, mlp = self.base.wire(site)
+        return build(attn, gate, True), build(mlp, gate, False)
 
     def wire_attn(self, site: Site) -> nn.Module:
-        attn: nn.Module = gates.BY_END[self._end(site)](self.base.wire_attn(site), gates.Gate())
-        return attn
+        return self._find_wiring(site)(self.base.wire_attn(site), gates.Gate(), True)
 
-    def _end(self, site: Site) -> str:
-        placed = self.base.at(site.index, site.depth)
-        return next(one.ends_with for one in placed.list_parts() if not isinstance(one, Modifier))
+    def _find_wiring(self, site: Site) -> type[gates.GatedSum]:
+        return gates.BY_END[self.base.at(site.index, site.depth).list_parts()[-1].ends_with]
 
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
         layers = [self.base.at(index, stack.depth).list_parts()[-1] for index in range(stack.depth)]
@@ -152,8 +124,8 @@ class GPAS(Modifier):
 
 SCHEDULES: dict[str, Callable[[float, int, int], float]] = {
     "linear": lambda t, layer, depth: t / layer,
-    "sqrt": lambda t, layer, depth: min(t / layer, 1.0) ** 0.5,
-    "square": lambda t, layer, depth: min(t / layer, 1.0) ** 2,
+    "sqrt": lambda t, layer, depth: (t / layer) ** 0.5,
+    "square": lambda t, layer, depth: (t / layer) ** 2,
     "equal": lambda t, layer, depth: t / depth,
     "reverse": lambda t, layer, depth: t / (depth - layer + 1),
 }

@@ -370,7 +370,7 @@ class Hybrid(Placement):
     rule = "y = x + attn(x) with norms on q, k, v; then h + mlp(h), h = N(y)"
     source = "Zhuo et al. 2025, arXiv 2503.04598"
     diagram = "x ─┬─ attn (N on q, k, v) ─ + ─ N ─┬─ mlp ─ + ─►\n   └────────────────────────┘      └────────┘"
-    caveats = "Its authors' best variant is HybridNorm*: first=pre."
+    caveats = "HybridNorm*, whose first layer is Pre-LN with norms on q, k and v, is first=pre."
     first: Literal["hybrid", "pre"] = "hybrid"
     """The first layer. pre: HybridNorm*, x + attn(N(x)) with norms on q, k, v, then y + mlp(N(y))."""
     qkv_norm = True

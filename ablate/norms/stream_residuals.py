@@ -6,7 +6,7 @@ No parameter has dimension 0, which sharding refuses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -17,34 +17,20 @@ from ablate.norms.layer_modules import widen, without_autocast
 from ablate.norms.placement import Site
 from ablate.norms.residuals import Sublayer, add_branch, repeat
 
-Pair_ = tuple[Tensor, Tensor]
-History_ = tuple[tuple[Tensor, ...], Tensor | None]
+TwoStreams = tuple[Tensor, Tensor]
+History = tuple[tuple[Tensor, ...], Tensor | None]
 EPS = 1e-6
 
 
-class Copies(nn.Module):
-    """x [..., d] -> n streams [..., n, d], all of them x."""
+class Apply(nn.Module):
+    """A function without parameters, of the embedding or of the last state."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()
-        self.n = n
+        self.function = function
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x.unsqueeze(-2).expand(*x.shape[:-1], self.n, x.shape[-1])
-
-
-class Sum(nn.Module):
-    """The sum of streams [..., n, d] -> [..., d]."""
-
-    def forward(self, streams: Tensor) -> Tensor:
-        return streams.sum(-2)
-
-
-class Mean(nn.Module):
-    """The mean of streams [..., n, d] -> [..., d]."""
-
-    def forward(self, streams: Tensor) -> Tensor:
-        return streams.mean(-2)
+    def forward(self, state: Any) -> Any:
+        return self.function(state)
 
 
 class HyperConnection(nn.Module):
@@ -164,26 +150,9 @@ class LearnedRead(nn.Module):
             return ((read.sigmoid() + EPS).unsqueeze(-2) @ wide).squeeze(-2).to(streams.dtype)
 
 
-class Pair(nn.Module):
-    """x -> (x, x)."""
-
-    def forward(self, x: Tensor) -> Pair_:
-        return x, x
-
-
-class First(nn.Module):
-    """(x, y) -> x."""
-
-    def forward(self, pair: Pair_) -> Tensor:
-        return pair[0]
-
-
-class NormedPair(nn.Module):
-    """x -> (x / rms(x), the same)."""
-
-    def forward(self, x: Tensor) -> Pair_:
-        x = F.rms_norm(widen(x), x.shape[-1:], eps=EPS).to(x.dtype)
-        return x, x
+def normalise(x: Tensor) -> Tensor:
+    """Return x / rms(x)."""
+    return F.rms_norm(widen(x), x.shape[-1:], eps=EPS).to(x.dtype)
 
 
 class X0Residual(nn.Module):
@@ -196,7 +165,7 @@ class X0Residual(nn.Module):
             self.on_stream = ("stream", "embedding")
             self.stream, self.embedding = (nn.Parameter(torch.full((1,), start)) for start in starts)
 
-    def forward(self, pair: Pair_, f: Sublayer, *args: Any) -> Pair_:
+    def forward(self, pair: TwoStreams, f: Sublayer, *args: Any) -> TwoStreams:
         x, x0 = pair
         if self.mixes:
             x = (self.stream * x + self.embedding * x0).to(x.dtype)
@@ -214,7 +183,7 @@ class SiameseResidual(nn.Module):
         self.post, self.pre, self.input = site.norm(), site.norm(), site.norm()
         self.drop, self.keeps_x, self.share = site.drop(), keeps_x, (2 * (site.index + 1)) ** -0.5
 
-    def forward(self, pair: Pair_, f: Sublayer, *args: Any) -> Pair_:
+    def forward(self, pair: TwoStreams, f: Sublayer, *args: Any) -> TwoStreams:
         x, y = pair
         normed = self.post(x)
         u = self.drop(f(self.input(normed + self.pre(y)), *args))
@@ -233,7 +202,7 @@ class SiameseAttention(nn.Module):
         self.post = site.norm() if normed else None
         self.scale = None if normed else nn.Parameter(torch.ones(site.dim))
 
-    def forward(self, pair: Pair_, f: Sublayer, *args: Any) -> Pair_:
+    def forward(self, pair: TwoStreams, f: Sublayer, *args: Any) -> TwoStreams:
         x, y = pair
         own = (self.scale * x).to(x.dtype) if self.post is None else self.post(x)  # type: ignore[operator]
         u = self.drop(f(own + self.pre(y), *args))
@@ -247,15 +216,8 @@ class SiameseEnd(nn.Module):
         super().__init__()
         self.post, self.pre = site.norm(), site.norm()
 
-    def forward(self, pair: Pair_) -> Tensor:
+    def forward(self, pair: TwoStreams) -> Tensor:
         return self.post(pair[0]) + self.pre(pair[1])
-
-
-class History(nn.Module):
-    """x -> the history whose one source is x."""
-
-    def forward(self, x: Tensor) -> History_:
-        return (x,), None
 
 
 def average(sources: tuple[Tensor, ...], total: Tensor | None) -> Tensor:
@@ -296,7 +258,7 @@ class AttentionResidual(nn.Module):
         self.aggregate = _Aggregate(site.dim) if site.sublayer else None
         self.flops = 4 * site.dim * (1 + site.sublayer // block + (site.sublayer % block > 0)) * (site.sublayer > 0)
 
-    def forward(self, history: History_, f: Sublayer, *args: Any) -> History_:
+    def forward(self, history: History, f: Sublayer, *args: Any) -> History:
         sources, total = history
         values = sources if total is None else (*sources, total)
         x = values[0] if self.aggregate is None else self.aggregate(values)
@@ -312,7 +274,7 @@ class HistoryEnd(nn.Module):
         super().__init__()
         self.aggregate = _Aggregate(site.dim)
 
-    def forward(self, history: History_) -> Tensor:
+    def forward(self, history: History) -> Tensor:
         sources, total = history
         mean: Tensor = self.aggregate(sources if total is None else (*sources, total))
         return mean

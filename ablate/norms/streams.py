@@ -30,7 +30,7 @@ class Streams(Placement):
         return f"{self.n} streams"
 
     def open(self, site: Site) -> nn.Module | None:
-        return stream_residuals.Copies(self.n)
+        return stream_residuals.Apply(lambda x: x.unsqueeze(-2).expand(*x.shape[:-1], self.n, -1))
 
     def show(self, state: Any) -> Tensor:
         mean: Tensor = state.mean(-2)
@@ -60,7 +60,7 @@ class HyperConnections(Streams):
         return stream_residuals.HyperConnection(site, self.n, self.dynamic, self.tanh)
 
     def close(self, site: Site) -> nn.Module | None:
-        return stream_residuals.Sum()
+        return stream_residuals.Apply(lambda streams: streams.sum(-2))
 
 
 @placements.register
@@ -100,7 +100,7 @@ class ManifoldHyperConnections(Streams):
 
     def close(self, site: Site) -> nn.Module | None:
         if self.ends_as == "mean":
-            return stream_residuals.Mean()
+            return stream_residuals.Apply(self.show)
         return stream_residuals.LearnedRead(site, self.n, self.scale_start, self.projection_std)
 
 
@@ -135,7 +135,7 @@ class SiameseNorm(Placement):
         return self.variant == "hybrid_pre"
 
     def open(self, site: Site) -> nn.Module | None:
-        return stream_residuals.Pair()
+        return stream_residuals.Apply(lambda x: (x, x))
 
     def close(self, site: Site) -> nn.Module | None:
         return stream_residuals.SiameseEnd(site)
@@ -188,7 +188,7 @@ class AttentionResiduals(Placement):
         return True  # an average has no branches to scale
 
     def open(self, site: Site) -> nn.Module | None:
-        return stream_residuals.History()
+        return stream_residuals.Apply(lambda x: ((x,), None))
 
     def close(self, site: Site) -> nn.Module | None:
         return stream_residuals.HistoryEnd(site)
@@ -227,10 +227,10 @@ class X0Lambdas(Placement):
     carrier = "the stream and the embedding"
 
     def open(self, site: Site) -> nn.Module | None:
-        return stream_residuals.NormedPair()
+        return stream_residuals.Apply(lambda x: (stream_residuals.normalise(x),) * 2)
 
     def close(self, site: Site) -> nn.Module | None:
-        return stream_residuals.First()
+        return stream_residuals.Apply(self.show)
 
     def show(self, state: Any) -> Tensor:
         stream: Tensor = state[0]

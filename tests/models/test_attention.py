@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from norms import cases
 from norms.cases import RESIDUAL
-from torch.utils.checkpoint import checkpoint
 
 from ablate.config.errors import ConfigError
 from ablate.diagnostics.checks.models import check_leak, check_plan, check_updates
@@ -65,13 +64,6 @@ def shaken(model):
             if p.ndim == 1:
                 p.add_(0.3 * torch.randn(p.shape, generator=generator, dtype=p.dtype))
     return model
-
-
-def gradients(model, logits):
-    model.zero_grad()
-    weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1), dtype=logits.dtype)
-    (logits * weight).sum().backward()
-    return [p.grad.clone() for p in model.parameters()]
 
 
 # ------------------------------------------------------------------------------------------------ published code
@@ -200,7 +192,7 @@ def test_outputs_and_gradients_equal_the_formulas(tiny, family, more, options):
     expected, found = reference(inputs), model(inputs)
     assert expected.std() > 0.1
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
-    for a, b in zip(gradients(model, found), gradients(reference, expected), strict=True):
+    for a, b in zip(cases.gradients(model, found), cases.gradients(reference, expected), strict=True):
         assert b.abs().max() > 0
         torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-9)
 
@@ -300,15 +292,7 @@ def test_compiled_it_is_one_graph_of_the_same_numbers(tiny, family, more, option
 @all_at_once
 def test_layers_that_are_computed_again_give_the_same_gradients(tiny, family, more, options):
     _, model, inputs = tiny(family, settings(options, **more))
-    plain = shaken(model)(inputs)
-    expected = gradients(model, plain)
-    for block in model.blocks():
-        forward = block.forward
-        block.forward = lambda *args, f=forward: checkpoint(f, *args, use_reentrant=False)
-    again = model(inputs)
-    torch.testing.assert_close(again, plain, atol=1e-12, rtol=1e-12)
-    for a, b in zip(gradients(model, again), expected, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
+    cases.check_recomputed(shaken(model), inputs)
 
 
 @all_at_once
@@ -327,7 +311,7 @@ def test_autocast_stays_near(tiny, family, more, options):
 def test_it_stands_beside_every_placement(tiny, family, placement):
     options = ALL | {"temperature": placement != "hybrid"}  # which norms queries and keys itself
     _, model, inputs = tiny(family, settings(options) | {"norm": placement})
-    assert all(gradient.abs().max() > 0 for gradient in gradients(model, cases.shaken(model, 0.1)(inputs)))
+    assert all(gradient.abs().max() > 0 for gradient in cases.gradients(model, cases.shaken(model, 0.1)(inputs)))
 
 
 @every_family

@@ -5,8 +5,17 @@ import copy
 
 import pytest
 import torch
-from norms.cases import COMBINATIONS, DAILY, EACH_ONCE, INITS, RESIDUAL, mark_rest, settings_of, shaken
-from torch.utils.checkpoint import checkpoint
+from norms.cases import (
+    COMBINATIONS,
+    DAILY,
+    EACH_ONCE,
+    INITS,
+    RESIDUAL,
+    check_recomputed,
+    mark_rest,
+    settings_of,
+    shaken,
+)
 
 from ablate.config.errors import Problem
 from ablate.experiment.tree import Experiment
@@ -66,13 +75,6 @@ def test_state_dict_round_trip_and_autocast(tiny, family, kind, layer):
     assert 0 < (rough - exact).abs().mean() < 0.1 * exact.abs().mean()
 
 
-def gradients(model, logits):
-    model.zero_grad()
-    weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1), dtype=logits.dtype)
-    (logits * weight).sum().backward()
-    return [p.grad.clone() for p in model.parameters()]
-
-
 @every_family
 def test_compiled_it_is_the_same(tiny, family):
     """torch.compile takes the whole model as one graph; `ablate check` compiles the layers of every placement."""
@@ -87,15 +89,7 @@ def test_compiled_it_is_the_same(tiny, family):
 def test_a_layer_that_is_computed_again_gives_the_same_gradients(tiny, family, kind, layer):
     shallow = {"model.layers": 2} if "layers" in models[family].model_fields else {}
     _, model, inputs = tiny(family, settings_of(kind, layer, **shallow))
-    plain = model(inputs)
-    expected = gradients(model, plain)
-    for block in model.blocks():
-        forward = block.forward
-        block.forward = lambda *args, f=forward: checkpoint(f, *args, use_reentrant=False)
-    again = model(inputs)
-    torch.testing.assert_close(again, plain, atol=1e-12, rtol=1e-12)
-    for a, b in zip(gradients(model, again), expected, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
+    check_recomputed(model, inputs)
 
 
 @every_family

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from ablate.models import list_families, models
 from ablate.norms import initializations, norm_layers, placements
@@ -88,3 +89,24 @@ def shaken(model, by):
         for p in model.parameters():
             p.add_(by * torch.randn(p.shape, generator=generator, dtype=p.dtype))
     return model
+
+
+def gradients(model, logits):
+    """The gradient of each parameter by a random sum of the logits."""
+    model.zero_grad()
+    weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1), dtype=logits.dtype)
+    (logits * weight).sum().backward()
+    return [p.grad.clone() for p in model.parameters()]
+
+
+def check_recomputed(model, inputs):
+    """Layers that are computed again in the backward pass give the same outputs and gradients."""
+    plain = model(inputs)
+    expected = gradients(model, plain)
+    for block in model.blocks():
+        forward = block.forward
+        block.forward = lambda *args, f=forward: checkpoint(f, *args, use_reentrant=False)
+    again = model(inputs)
+    torch.testing.assert_close(again, plain, atol=1e-12, rtol=1e-12)
+    for a, b in zip(gradients(model, again), expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)

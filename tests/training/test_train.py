@@ -144,6 +144,20 @@ def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(store, family_settin
         assert history(rest.run_id, key) == history(whole.run_id, key)
 
 
+def test_what_grows_with_the_updates_counts_them_also_in_a_resumed_run(store, tiny_settings):
+    """ProRes: t updates after the start the branches of layer l count min(t / (T l), 1), with several batches each."""
+    run = experiment(tiny_settings, norm={"kind": "prores", "updates": 10}, trainer__accumulate=2)
+    part = train(run, hooks=Hooks(asked_to_stop=stop_at(5)))
+
+    def factors():
+        state = weights(store, part.run_id)["state_dict"]
+        return [state[f"model.layers.{layer}.attn_residual.drop.factor"].item() for layer in (0, 1)]
+
+    assert factors() == pytest.approx([0.5, 0.25])
+    train(load_experiment(part.run_id, {}), Place(run_id=part.run_id))
+    assert factors() == pytest.approx([1, 0.6])
+
+
 def test_a_run_killed_after_a_checkpoint_goes_on_from_it_without_logging_a_step_twice(store, tiny_settings):
     run = experiment(tiny_settings)
     whole = train(run)

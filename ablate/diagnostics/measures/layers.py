@@ -51,7 +51,7 @@ class Layers:
 
     def show(self, state: Any) -> Tensor:
         """Return the hidden state [batch, tokens, d] of what travels between the layers."""
-        return self.placement.show(state) if self.placement else take_first(state)
+        return take_first(state) if not self.placement or self.carrier == STREAM else self.placement.show(state)
 
     @property
     def keeps_shape(self) -> bool:
@@ -116,11 +116,7 @@ class Layers:
         with ExitStack() as stack:
             for block in self.blocks:
                 stack.callback(block.register_forward_pre_hook(before, with_kwargs=True).remove)
-            last = self.blocks[-1].register_forward_hook(
-                lambda module, args, output: states.append(
-                    take_first(output) if self.carrier == STREAM else self.show(output)
-                )
-            )
+            last = self.blocks[-1].register_forward_hook(lambda module, args, output: states.append(self.show(output)))
             stack.callback(last.remove)
             yield states
         if len(states) not in (0, len(self) + 1):
