@@ -5,7 +5,7 @@ class of our own that `transformers` finds by a file beside the weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def find_architecture(experiment: Experiment) -> Architecture | None:
     norm, model = experiment.norm, experiment.model
     assert isinstance(model, Llama)
     qk_norm = norm.qk if norm.has_qk_norm else norm.layer
-    if model.sublayers != "both" or not model.layers or not norm.final_norm or model.attention.find_set():
+    if model.sublayers != "both" or not model.layers or not norm.final_norm or model.attention.after_training.find_set():
         return None
     if experiment.init.embedding_multiplier(model.stack()) != 1 or experiment.multipliers != Multipliers():
         return None
@@ -168,6 +168,9 @@ def restore_weights(source: TrainedModel, weights: Mapping[str, Tensor]) -> dict
 
 def describe_own(source: TrainedModel) -> Files:
     """Return the files of a model that transformers does not have: its experiment, and the code that builds it."""
+    model: Any = source.experiment.model
+    model = model.model_copy(update={"attention": model.attention.after_training})
+    source = replace(source, experiment=source.experiment.model_copy(update={"model": model}))
     for module in source.blank().modules():  # transformers builds without values, and fills in what the files have
         tensors = [name for name, value in vars(module).items() if isinstance(value, Tensor)]
         if computed := sorted({*tensors, *module._non_persistent_buffers_set}):

@@ -67,7 +67,7 @@ class Subject:
         with torch.no_grad():
             for p in model.parameters():
                 p.add_(0.05 * torch.randn(p.shape, dtype=torch.float64).to(dtype))
-        self.experiment.norm.after_update(model, LATE)
+        self.experiment.after_update(model, LATE)
         return model
 
     def read_batch(self, size: int = BATCH, first: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
@@ -100,7 +100,7 @@ class Subject:
             step_by_closure(progress.optimizer, lambda: self.compute_loss(progress.model, next(batches)))
             progress.schedule.step()
             progress.step += 1
-            self.experiment.norm.after_update(progress.model, progress.step)
+            self.experiment.after_update(progress.model, progress.step)
 
 
 @dataclass

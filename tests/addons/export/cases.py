@@ -21,6 +21,7 @@ CASES = [
     ("post", {"norm.qk": "layernorm", "norm.qk_over": "width", "model.kv_heads": 2}),
     ("pre", {"norm.qk": {"kind": "rmsnorm", "eps": 1e-3}}),
     *(("pre", {"model.attention": {name: value}}) for name, value in ATTENTION.items()),
+    *((kind, {"model.attention.qk_clip": 1.0}) for kind in ("pre", "post")),
     ("mix", {"model.attention": ATTENTION, "model.kv_heads": 2}),
     *((kind, {"model.layers": 0}) for kind in ("pre", "peri", "mix", "deepnorm")),
     *((kind, {"model.sublayers": "attn"}) for kind in ("pre", "b2t", "hybrid", "lns")),
