@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -39,9 +39,9 @@ class AttentionConfig(Config):
     @classmethod
     def list_accepted(cls, name: str) -> tuple[str, ...]:
         """Return the values that an option accepts, in words."""
-        annotation = cls.model_fields[name].annotation
+        annotation: Any = cls.model_fields[name].annotation
         own = {bool: ("false", "true"), float | None: ("null", "a number above 0")}
-        return own.get(annotation) or get_args(annotation)
+        return own[annotation] if annotation in own else get_args(annotation)
 
     @property
     def shares_values(self) -> bool:

@@ -149,8 +149,8 @@ class ProRes(Modifier):
     initialisation = "that of its base; the branches are 0 before the first update"
     caveats = (
         "The branches are 0 at first, so that the first update changes embedding, head and outer norms alone. A run "
-        "that ends before L T updates ends with smaller branches in its deep layers. Where a trained model is trained on, "
-        "its factors stay until those of the new run have grown beyond them."
+        "that ends before L T updates ends with smaller branches in its deep layers. Where a trained model is trained "
+        "on, its factors stay until those of the new run have grown beyond them."
     )
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:

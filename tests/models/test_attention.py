@@ -214,7 +214,11 @@ def test_all_other_weights_start_as_without(tiny, family, more, options):
     own = model.state_dict()
     for name, value in plain.state_dict().items():
         assert torch.equal(own[name], value), name
-    assert len(own) > len(plain.state_dict()) or options in ({"sink": "one"}, {"value_residual": "fixed"}, {"qk_clip": 1e3})
+    assert len(own) > len(plain.state_dict()) or options in (
+        {"sink": "one"},
+        {"value_residual": "fixed"},
+        {"qk_clip": 1e3},
+    )
     assert all(p.ndim > 0 for p in model.parameters())  # a scalar of no dimension cannot be sharded
 
 

@@ -187,7 +187,7 @@ def test_a_factor_of_the_queries_counts(clipped, family):
     """A parametrisation's, which scales the logits."""
     model, inputs = clipped(family, 1e3)
     model(inputs)
-    plain = [block.attn.clip.largest.clone() for block in model.blocks()][0]
+    plain = model.blocks()[0].attn.clip.largest.clone()
     model.after_update()
     model.scale_queries(3.0)
     model(inputs)

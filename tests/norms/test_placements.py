@@ -167,7 +167,7 @@ def test_the_placements_can_be_told_apart(tiny, family):
     outputs = {}
     for kind in placements:
         given = {"norm": kind, "model.layers": DEPTH, "init.std": 0.3}
-        experiment, model, inputs = tiny(family, given, updates=reference.UPDATES)
+        _, model, inputs = tiny(family, given, updates=reference.UPDATES)
         with torch.no_grad():
             for name, p in model.named_parameters():
                 if name.endswith(("scale", "omega")):

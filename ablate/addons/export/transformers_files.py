@@ -106,7 +106,11 @@ _ARCHITECTURES = {  # placement, norm layer, and the range of the QK-norm, None 
     ),
     ("olmo2", "rmsnorm", "width"): Architecture("Olmo2ForCausalLM", "olmo2", _OUTPUT | _QK),
     ("olmo2", "rmsnorm", "head"): Architecture(
-        "Exaone4ForCausalLM", "exaone4", _OUTPUT | _QK, {"sliding_window": None}, by_layer={"layer_types": "full_attention"}
+        "Exaone4ForCausalLM",
+        "exaone4",
+        _OUTPUT | _QK,
+        {"sliding_window": None},
+        by_layer={"layer_types": "full_attention"},
     ),
     ("sandwich", "rmsnorm", None): _GLM4,
     ("sandwich_scaled", "rmsnorm", None): _GLM4,  # gains only start elsewhere
@@ -118,7 +122,12 @@ def find_architecture(experiment: Experiment) -> Architecture | None:
     norm, model = experiment.norm, experiment.model
     assert isinstance(model, Llama)
     qk_norm, stack = norm.qk if norm.has_qk_norm else norm.layer, model.stack()
-    if model.sublayers != "both" or not model.layers or not norm.final_norm or model.attention.after_training.find_set():
+    if (
+        model.sublayers != "both"
+        or not model.layers
+        or not norm.final_norm
+        or model.attention.after_training.find_set()
+    ):
         return None
     if experiment.init.embedding_multiplier(stack) != 1 or experiment.multipliers != Multipliers():
         return None

@@ -104,7 +104,10 @@ def test_adapters_alone_learn_and_are_merged_into_what_the_formula_says(tiny, fa
     stored = {name.replace(".base_layer", ""): value for name, value in model.state_dict().items()}
     assert all(torch.equal(stored[name], p) for name, p in plain.named_parameters())
     after = model.eval()(inputs)
-    for merged in (by_hand(model.state_dict(), 12 / 3), EXTENSION.merge(lambda: tiny(family, settings)[1], run, model.state_dict())):
+    for merged in (
+        by_hand(model.state_dict(), 12 / 3),
+        EXTENSION.merge(lambda: tiny(family, settings)[1], run, model.state_dict()),
+    ):
         plain.load_state_dict(merged)
         torch.testing.assert_close(plain(inputs), after)
     assert not torch.allclose(before, after)
