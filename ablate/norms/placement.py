@@ -99,6 +99,7 @@ ASKS = {
     "embedding_scale": "a learnable factor of the embedding",
     "embedding_multiplier": "a constant factor of the embedding",
     "carrier": "another state between its layers than one stream",
+    "sphere": "weights, queries and keys of length 1, and learned factors in the place of norms",
 }
 """Requests that a placement, a norm layer or an initialisation can make of a model besides the wiring of its residual
 connections -> in words."""
@@ -143,6 +144,9 @@ class Placement(Kind):
     """Whether a norm precedes the output projections of attention and MLP."""
     qkv_norm: ClassVar[bool] = False
     """Whether norms follow the query, key and value projections, on each head."""
+    on_sphere: ClassVar[bool] = False
+    """Whether hidden states, weights, queries and keys have length 1, with learned factors in the place of norms: of
+    queries and keys, inside of the MLP and of the logits."""
     starts_gains: ClassVar[bool] = False
     """Whether some gains of its norms start at another value than 1."""
     ends_with: ClassVar[Literal["sum", "norm", ""]] = ""
@@ -262,6 +266,7 @@ class Placement(Kind):
             "gains": bool(self.gains(max(1, depth))),
             "calibration": type(self).prepare is not Placement.prepare,
             "carrier": self.carrier != STREAM,
+            "sphere": self.on_sphere,
         }
 
     def validate_layer(self, stack: Stack) -> list[Problem]:

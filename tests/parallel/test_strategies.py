@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 import torch
-from norms.cases import PROFILED, RESIDUAL
+from norms.cases import PROFILED, WIRED
 from torch import nn
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
@@ -325,8 +325,7 @@ def looked_at(run, family="llama"):
     return leaves_unused(model, run.task, 11, SHAPES[family])
 
 
-@pytest.mark.parametrize("family", RESIDUAL)
-@pytest.mark.parametrize("kind", placements)
+@pytest.mark.parametrize(("family", "kind"), WIRED)
 def test_every_parameter_of_ours_has_a_gradient(family, kind):
     assert not looked_at(experiment(family, norm=kind), family)
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from norms.cases import PROFILED, RESIDUAL
+from norms.cases import NORMED, PROFILED, WIRED
 
 from ablate import tracking
 from ablate.addons.post_training.lora import adapt, validate_targets
@@ -15,7 +15,6 @@ from ablate.config.errors import AblateError, ConfigError
 from ablate.data import IGNORED
 from ablate.experiment.parts import Lora
 from ablate.experiment.tree import Experiment
-from ablate.norms import placements
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -28,7 +27,7 @@ NAMES = {
     "vit": ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"],
     "gru": ["input", "recurrent"],
 }
-CASES = [*((family, kind) for family in RESIDUAL for kind in placements), ("gru", "summed_inputs")]
+CASES = [*((family, kind) for family, kind in WIRED if kind in NORMED), ("gru", "summed_inputs")]
 
 
 def experiment(settings, **more):

@@ -14,7 +14,7 @@ FAMILIES = {
     "llama": {"model": {"kind": "llama", "hidden": 64, "heads": 4, "mlp": 128}, "data": TEXT},
     "vit": {"model": {"kind": "vit", "hidden": 64, "heads": 4, "mlp_ratio": 2}, "data": "digits"},
 }
-LISTED = [kind for kind in placements if placements[kind].listed and kind != "by_depth"]  # which is mix by default
+LISTED = [kind for kind in NORMED if placements[kind].listed and kind != "by_depth"]  # which is mix by default
 BY_DEPTH = [kind for kind in LISTED if not placements.parse(kind).scales_by_depth() and kind != "lns"]
 UPDATES, LR = 3, 3e-3
 
