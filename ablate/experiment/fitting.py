@@ -9,7 +9,6 @@ from ablate.config.formatting import join_words
 from ablate.data import DataConfig, data_kinds
 from ablate.models import ModelConfig, models
 from ablate.models.attention_config import AttentionConfig, WithAttention
-from ablate.models.attention_config import AttentionConfig, WithAttention
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig
 from ablate.optim.parametrizations import BaseSize, Parametrization, Scaled
@@ -108,9 +107,11 @@ def fit_sphere(
             lengths.format("a parametrisation", "standard"),
         ),
     ]
-    text = "sets all weights to length 1 after each update, and {} trains without that: remove it"
-    refused += [(name, None, part is not None, text.format(name)) for name, part in parts.items()]
-    return [Problem(path, f"placement {kinds[-1]} {text}", value) for path, value, is_given, text in refused if is_given]
+    kept = "keeps the weights at length 1, which {} does not: remove it"
+    refused += [(name, None, part is not None, kept.format(name)) for name, part in parts.items()]
+    return [
+        Problem(path, f"placement {kinds[-1]} {text}", value) for path, value, is_given, text in refused if is_given
+    ]
 
 
 def _validate_model(

@@ -19,7 +19,7 @@ with postpone_imports():
 @placements.register
 class NGPT(Placement):
     """nGPT: the hidden state is a point on the unit sphere that each sublayer moves a little towards its own output.
-    There are no norm layers: `norm.layer` and `norm.final_norm` are not used."""
+    There are no norms: `norm.layer` stays the default, which is not built, and `norm.final_norm` changes nothing."""
 
     kind: Literal["ngpt"] = "ngpt"
     rate_start: float = Field(0.05, gt=0)
@@ -28,16 +28,16 @@ class NGPT(Placement):
     source = "Loshchilov et al. 2024, arXiv 2410.01131, and its code"
     diagram = "x ─ u ─┬─ f ─ u ─ * |a| ─── + ─ u ─►\n       └─ * (1 - |a|) ─────┘"
     initialisation = (
-        "set by `init`, then vectors of length 1 (rows; columns of o and down), whatever init.std is; a 0.05, other "
-        "factors 1. A factor is stored divided by a constant, which sets its rate under Adam: a by 0.05 sqrt(d), those "
-        "of queries, keys and logits by sqrt(d)"
+        "set by `init`, then vectors of length 1 (rows; columns of o and down), whatever init.std is; a 0.05, s 1. "
+        "A factor is a stored number times a constant, so that Adam moves it by this times the learning rate: 0.05 "
+        "sqrt(d) for a, sqrt(d) for queries, keys and logits, 1 in the MLP"
     )
     caveats = (
-        "For LLaMA with an untied head. Attention: s u(q) and s u(k) after the rotation, as in NVIDIA's code (OLMo-core "
-        "scales before it), softmax scale sqrt(k); MLP: s sqrt(d) on gate and up; logits: s. All s are learned, by "
-        "feature. Matrices have length 1 again after each update: weight decay shrinks what is then stretched, and acts "
-        "as a slightly larger learning rate. The paper trains without decay and without warm-up. In bf16-true lengths "
-        "are 1 up to rounding alone, and an average of weights (trainer.ema_decay) has shorter ones."
+        "For LLaMA with an untied head. All s are learned, by feature. Attention: s u(q), s u(k) after the rotation, as "
+        "in NVIDIA's code (OLMo-core scales before it), softmax scale sqrt(k); MLP: s sqrt(d) on gate and up; logits: s. "
+        "Weights have length 1 again after each update: weight decay shrinks only what is then stretched, and acts as a "
+        "slightly larger learning rate. The paper trains without decay and without warm-up. In bf16-true lengths are 1 "
+        "up to rounding alone, and an average of weights (trainer.ema_decay) has shorter ones."
     )
     on_sphere = True
 

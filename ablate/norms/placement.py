@@ -116,7 +116,7 @@ class Placement(Kind):
     """The norm layer. Default: the model's own, RMSNorm for LLaMA and LayerNorm for ViT."""
     final_norm: bool = True
     """Whether one norm closes the stack before the head. On for every placement, as in the papers' experiments;
-    Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none)."""
+    Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none). nGPT has no such norm."""
     qk: Annotated[NormLayer, norm_layers] = NoNorm()
     """QK-norm: the norm layer on queries and keys, in front of the rotary embedding; beside every placement. none:
     there is none."""

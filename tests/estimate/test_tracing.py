@@ -84,9 +84,9 @@ def test_what_is_kept_for_the_backward_pass_is_what_autograd_saves(family, kind,
             kept[storage.data_ptr()] = (tensor, storage.nbytes())  # held, so that no address is used twice
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
-            loss = TASKS[family].compute_loss(model, inputs, targets)
+    saving = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with saving, torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
+        loss = TASKS[family].compute_loss(model, inputs, targets)
     timeline = traced(family, kind, precision)
     inputs_too = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in (inputs, targets)}
     extra = sum(size for key, size in inputs_too.items() if key not in kept)  # batches live outside of the graph

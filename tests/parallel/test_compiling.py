@@ -76,9 +76,7 @@ def check_one_compilation(experiment, programs):
     return counted[0]
 
 
-@pytest.mark.parametrize(
-    ("family", "kind"), mark_rest(WIRED, [("llama", kind) for kind in ("deepnorm", "lns")])
-)
+@pytest.mark.parametrize(("family", "kind"), mark_rest(WIRED, [("llama", kind) for kind in ("deepnorm", "lns")]))
 def test_a_second_model_of_one_shape_compiles_nothing(programs, family, kind):
     """Also where a factor differs by layer: one program for the kinds of layers, of which the first of lns is another
     for it has no factor, and one for head and loss."""

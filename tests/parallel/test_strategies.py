@@ -150,7 +150,7 @@ def trees(tiny_settings, vit_settings, tmp_path):
         "halved, summed once": build(
             llama, FSDP, trainer={"accumulate": 2, "gradient_sync": "update", "precision": "bf16-true"}
         ),
-        "recomputed": build(llama, FSDP, norm="lns", trainer=again),
+        "recomputed": build(llama, FSDP, norm="ngpt", trainer=again),
         "recomputed ddp": build(vit_settings, {"strategy": "ddp"}, **PROFILED["vit"], trainer=again),
         "attention": build(llama | {"model": {**llama["model"], "attention": ATTENTION}}, FSDP, trainer=again),
         "attention ddp": build(

@@ -83,7 +83,9 @@ def test_what_is_set_is_done(cpu):
 def test_every_placement_gets_the_same(monkeypatch, family, gpu):
     set_device(monkeypatch, gpu)
     settings = {"model": family, "trainer.max_steps": 3000, "model.hidden": 256}
-    found = {precision.choose_speed(Experiment.from_mapping(settings, {"norm": kind})) for kind in list_placements(family)}
+    found = {
+        precision.choose_speed(Experiment.from_mapping(settings, {"norm": kind})) for kind in list_placements(family)
+    }
     assert len(found) == 1
 
 

@@ -3,6 +3,7 @@ each and by `make chaos` in both."""
 
 import pytest
 import torch
+from norms.cases import NORMED
 
 from ablate.diagnostics.coordinates.check import LAYERS, average, judge, list_batches, train_and_record
 from ablate.diagnostics.coordinates.recipes import Sizes, resize
