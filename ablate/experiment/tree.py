@@ -298,6 +298,11 @@ class Experiment(Trainable):
         self.task.adapt(model, classes, shape)
         return model
 
+    def after_update(self, model: Model, updates: int) -> None:
+        """Do to `model` what its placement and its own options ask for after so many updates, and before the first."""
+        self.norm.after_update(model, updates)
+        model.after_update()
+
     @classmethod
     def load(cls, file: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Experiment:
         """Return the experiment of a YAML file (none: all defaults) under `overrides`, a mapping of dotted paths."""

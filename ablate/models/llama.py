@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.models.attention import OptionalAttention, Sink, list_gates, run_layers
+from ablate.models.attention import OptionalAttention, Sink, clip_logits, list_gates, run_layers
 from ablate.models.base import (
     Model,
     build_embedding_scale,
@@ -86,6 +86,9 @@ class Attention(OptionalAttention):
         self.norm = norm.layer.build(width) if placed.inner_norm else nn.Identity()
         self.o_proj = Linear(width, config.hidden)
 
+    def find_projection(self) -> nn.Linear:
+        return self.qkv_proj
+
     def forward(self, x: Tensor, table: Tensor, attend: Attend, carry: list[Tensor]) -> Tensor:
         batch, seq, _ = x.shape
         qkv = self.qkv_norm(self.qkv_proj(x).view(batch, seq, -1, self.head_dim))
@@ -99,6 +102,8 @@ class Attention(OptionalAttention):
             q, k = self.temperature(q, k)
         if self.unit is not None:
             q, k = self.unit(q, k)
+        if self.clip is not None and self.training:
+            self.clip(q, k)
         y = attend(q, k, v) if self.sink is None else attend(q, k, v, self.sink)
         y = self.norm(y.transpose(1, 2).flatten(2))
         return self.o_proj(y if self.gate is None else self.gate(y, x))
@@ -212,6 +217,9 @@ class LlamaModel(Model):
     def scale_queries(self, factor: float) -> None:
         for block in self.layers:
             unwrap(block).attn.query_scale = Multiplier(factor)  # type: ignore[union-attr]
+
+    def after_update(self) -> None:
+        clip_logits(self)
 
     def heads(self) -> Iterable[nn.Module]:
         return [self.criterion]

@@ -38,7 +38,7 @@ class ViT(WithAttention):
     drop_path: float = Field(0.0, ge=0, lt=1)
     """Stochastic depth: rate of the last layer, rising linearly from 0 at the first."""
     attention: AttentionConfig = AttentionConfig()
-    """Options of the attention: a gate, a sink, a value residual, a temperature."""
+    """Options of the attention: a gate, a sink, a value residual, a temperature, QK-clip."""
 
     task: ClassVar[str] = "image_classification"
     honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale", "embedding_multiplier", "sphere"}

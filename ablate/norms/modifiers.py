@@ -150,7 +150,8 @@ class ProRes(Modifier):
     initialisation = "that of its base; the branches are 0 before the first update"
     caveats = (
         "The branches are 0 at first, so that the first update changes embedding, head and outer norms alone. A run "
-        "that ends before L T updates ends with smaller branches in its deep layers."
+        "that ends before L T updates ends with smaller branches in its deep layers. Where a trained model is trained "
+        "on, its factors stay until those of the new run have grown beyond them."
     )
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
@@ -171,4 +172,4 @@ class ProRes(Modifier):
         super().after_update(model, updates)
         for module in model.modules():
             if isinstance(module, gates.Growing):
-                module.factor.fill_(module.find(updates))
+                module.factor.clamp_(min=module.find(updates))  # one of a trained model that is trained on stays

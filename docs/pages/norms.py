@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
@@ -47,10 +47,14 @@ model.attention`):
 ablate train model.attention.gate=headwise model.attention.sink=learned trainer.max_steps=20
 ```
 
+QK-clip acts after each update of training: it adds nothing to the model, and needs the logits of a head at a time once
+more. `ablate plan` counts both, a third more FLOPs of a causal attention and the memory of that one head. Padding
+counts as any token does, validation does not. What TRL trains (`ablate align`) is not clipped.
+
 Vectors (sinks, temperatures, factors of values) are in the group `norms` and never decay. The matrix of an elementwise
 gate is one of `matrices`, that of a headwise gate has a group of its own, `gates`, which Muon leaves to AdamW. All
 other weights start with the values that they have without an option. Tensor parallelism refuses the options, and
-`ablate export --to hf` writes them as a class with code of its own.
+`ablate export --to hf` writes all but QK-clip as a class with code of its own.
 """
 
 
@@ -92,7 +96,7 @@ def _describe_placement(cls: Any) -> str:
 
 
 def _describe_option(name: str, field: Any) -> str:
-    facts = {"Accepted": join_words(f"`{value}`" for value in get_args(field.annotation) or ("false", "true"))}
+    facts = {"Accepted": join_words(f"`{value}`" for value in AttentionConfig.list_accepted(name))}
     return f"### model.attention.{name}\n\n{' '.join((field.description or '').split())}\n\n{_join_facts(facts)}"
 
 

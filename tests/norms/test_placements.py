@@ -126,9 +126,10 @@ def test_outputs_and_gradients_equal_the_formula(tiny, family, scheme, layer):
     if scheme != "group":
         half = {"norm.layer.p": 0.5} if layer == "prmsnorm" else {}  # a sixteenth of these few features would be one
         settings = {**settings, "norm.layer": layer, **half}
-    experiment, model, inputs = tiny(family, {**settings, "model.layers": DEPTH, "model.heads": HEADS})
+    experiment, model, inputs = tiny(
+        family, {**settings, "model.layers": DEPTH, "model.heads": HEADS}, updates=reference.UPDATES
+    )
     shaken(model, 0.1)
-    experiment.norm.after_update(model, reference.UPDATES)
     outputs = model(inputs), expected(experiment, model, inputs, kinds)
     assert distance(*outputs) < 1e-10
     weight = torch.randn(outputs[0].shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -153,9 +154,10 @@ def test_the_norm_of_queries_and_keys_equals_the_formula(tiny, family, scheme, l
         pytest.skip("refused by the configuration, see test_combinations_without_sense_are_refused")
     own = {"p": 0.5} if layer == "prmsnorm" else {"groups": 2} if layer == "groupnorm" else {}
     settings = {**settings, "norm.qk": {"kind": layer, **own}, "norm.qk_over": over}
-    experiment, model, inputs = tiny(family, {**settings, "model.layers": DEPTH, "model.heads": HEADS})
+    experiment, model, inputs = tiny(
+        family, {**settings, "model.layers": DEPTH, "model.heads": HEADS}, updates=reference.UPDATES
+    )
     shaken(model, 0.1)
-    experiment.norm.after_update(model, reference.UPDATES)
     with torch.no_grad():
         outputs = model(inputs), expected(experiment, model, inputs, kinds)
     assert distance(*outputs) < 1e-10
@@ -166,8 +168,8 @@ def test_the_placements_can_be_told_apart(tiny, family):
     """What the test above rests on: no two placements give the same outputs, but for those that are the same."""
     outputs = {}
     for kind in list_placements(family):
-        experiment, model, inputs = tiny(family, {"norm": kind, "model.layers": DEPTH, "init.std": 0.3})
-        experiment.norm.after_update(model, reference.UPDATES)
+        given = {"norm": kind, "model.layers": DEPTH, "init.std": 0.3}
+        _, model, inputs = tiny(family, given, updates=reference.UPDATES)
         with torch.no_grad():
             for name, p in model.named_parameters():
                 if name.endswith(("scale", "omega")):

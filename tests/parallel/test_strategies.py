@@ -89,6 +89,7 @@ sys.exit(ending.status)
 PLACEMENTS = ("pre", "post", "mix", "deepnorm", "lns", "admin")
 FSDP = {"strategy": "fsdp"}
 ATTENTION = {"gate": "headwise", "sink": "learned", "value_residual": "learned", "temperature": True}
+CLIPPED = {"gate": "headwise", "sink": "learned", "value_residual": "learned", "qk_clip": 1e-3}
 DAILY = {  # a strategy, a family, a way to sum gradients, a precision: each once; the others by `make chaos`
     "llama pre ddp", "llama lns fsdp", "vit admin fsdp", "padded, accumulated, clipped", "accumulated, summed once",
     "recomputed", "attention", "tied", "halved", "matrices", "convpool",
@@ -152,7 +153,12 @@ def trees(tiny_settings, vit_settings, tmp_path):
         ),
         "recomputed": build(llama, FSDP, norm="ngpt", trainer=again),
         "recomputed ddp": build(vit_settings, {"strategy": "ddp"}, **PROFILED["vit"], trainer=again),
-        "attention": build(llama | {"model": {**llama["model"], "attention": ATTENTION}}, FSDP, trainer=again),
+        "attention": build(llama | {"model": {**llama["model"], "attention": CLIPPED}}, FSDP, trainer=again),
+        "clipped ddp": build(
+            vit_settings | {"model": {**vit_settings["model"], "attention": CLIPPED}},
+            {"strategy": "ddp"},
+            trainer=small,
+        ),
         "attention ddp": build(
             vit_settings | {"model": {**vit_settings["model"], "attention": ATTENTION}},
             {"strategy": "ddp"},
