@@ -6,7 +6,7 @@
     python benchmarks/step.py --device cuda                                # the named sizes on a GPU
     python benchmarks/step.py --device cuda --sizes llama-71m --seq 256 --placements
     python benchmarks/step.py --sizes llama-9m --seq 64 --tokens 256 --pairs 2 --eager --precision 32-true
-    python benchmarks/step.py --schemes --pairs 5 --threads 1              # every scheme against Pre-LN, eager
+    python benchmarks/step.py --schemes --modes eager --pairs 5 --threads 1                   # all against Pre-LN
     python benchmarks/step.py --schemes hc mhc --modes eager compiled --pairs 5 --threads 1
 
 LLaMA against `transformers`' LlamaForCausalLM and ViT against timm's, both in a plain loop with fused AdamW. After
@@ -24,10 +24,10 @@ step of each, and beside each a step of Pre-LN; LLaMA 256 wide, 8 layers, vocabu
 loop, in float32. What is timed is the time of the processor that the process takes, so that other programs count less;
 compiled as a run compiles, layer by layer, and the first step, which compiles, is timed alone.
 
-With `--sizes` or a GPU, the named sizes: ours compiled, in Lightning, with the callbacks of a trial but without MLflow; the peer's
-model plain and compiled; all in `--precision`, bf16-mixed unless said otherwise. Reported are tokens or images a
-second, the share of the GPU's peak (FLOPs as `ablate plan` counts them) and the most memory that each has had, what
-the others hold left out. `--placements` adds each placement (those given, or all) against `pre`, both in a plain
+With `--sizes` or a GPU, the named sizes: ours compiled, in Lightning, with the callbacks of a trial but without MLflow;
+the peer's model plain and compiled; all in `--precision`, bf16-mixed unless said otherwise. Reported are tokens or
+images a second, the share of the GPU's peak (FLOPs as `ablate plan` counts them) and the most memory that each has had,
+what the others hold left out. `--placements` adds each placement (those given, or all) against `pre`, both in a plain
 loop. A batch that does not fit is halved, for all sides.
 
 Of what Ablate depends on, the named sizes need torch, lightning, timm, transformers, pydantic and pyarrow: no MLflow

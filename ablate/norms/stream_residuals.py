@@ -81,7 +81,7 @@ class HyperConnection(nn.Module):
 
 
 class _Balance(torch.autograd.Function):
-    """Sinkhorn's iteration on logits [n, n, tokens], with a backward pass of its own: autograd's has three times as many
+    """Sinkhorn's iteration on logits [n, n, tokens], with a backward pass of its own: autograd's has twice as many
     kernels, and keeps the matrices of all steps where their divisors suffice."""
 
     @staticmethod
