@@ -107,7 +107,7 @@ class Experiment(Trainable):
             text = f"the warm-up ({warmup}) must be below trainer.max_steps ({trainer.max_steps})"
             problems.append(Problem(f"schedule.{field}", text, getattr(self.schedule, field)))
         problems += [problem.within("trainer") for problem in trainer.validate()]
-        unmeasured = trainer.diagnose.validate_shapes(self.model.keeps_shape, self.model.title)
+        unmeasured = trainer.diagnose.validate_model(self.model.keeps_shape, self.norm.at(0, stack.depth))
         problems += [problem.within("trainer.diagnose") for problem in unmeasured]
         problems += [problem.within("optimizer") for problem in self.optimizer.validate(trainer.strategy == "fsdp")]
         if self.model.of_library and trainer.strategy == "fsdp":

@@ -69,6 +69,9 @@ class Modifier(Placement):
     def show(self, state: Any) -> Tensor:
         return self.base.show(state)
 
+    def streams(self, state: Any) -> Tensor:
+        return self.base.streams(state)
+
     def after_update(self, model: nn.Module, updates: int) -> None:
         self.base.after_update(model, updates)
 

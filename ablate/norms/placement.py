@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
-from ablate.config.lazy import torch
+from ablate.config.lazy import pytree, torch
 from ablate.config.registry import Registry
 from ablate.norms.layers import NoNorm, NormLayer, RMSNorm, norm_layers
 
@@ -169,12 +169,20 @@ class Placement(Kind):
     closing_norms: ClassVar[int] = 0
     """Number of norms in what `close` returns."""
     spares_layers: ClassVar[bool] = True
-    """Whether a layer can be left out, and its input handed on in its place."""
+    """Whether a layer can be left out by handing on its input in its place. If not, its attention and MLP return 0
+    instead, so that it still hands on what the next ones take."""
 
     def show(self, state: Any) -> Tensor:
         """Return what diagnostics take for the hidden state, [batch, tokens, d], of what travels between layers."""
         shown: Tensor = state
         return shown
+
+    def streams(self, state: Any) -> Tensor:
+        """Return the streams [batch, tokens, n, d] of what travels between layers, whose effective rank diagnostics
+        measure. Default: the state itself, or all tensors of a tuple side by side."""
+        if isinstance(state, torch.Tensor):
+            return state
+        return torch.stack([part for part in pytree.tree_leaves(state) if isinstance(part, torch.Tensor)], -2)
 
     def after_update(self, model: nn.Module, updates: int) -> None:
         """Change the model after so many updates, and before the first: weights that are normalised, factors that
