@@ -1,4 +1,5 @@
-"""What our steps are compared with: transformers' LLaMA and timm's ViT in plain loops, and random data for all."""
+"""What our steps are compared with: transformers' LLaMA and timm's ViT in plain loops, and random data for all; and the
+schemes of our own that are compared with Pre-LN."""
 
 from __future__ import annotations
 
@@ -12,8 +13,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.data import BatchDataset, Corpus, DataConfig, data_kinds
+from ablate.norms import placements
 
 PIXELS, CLASSES = 224, 1000
+SCHEMES: dict[str, dict[str, Any]] = {name: {"norm": name} for name in placements} | {
+    "hc static": {"norm": {"kind": "hc", "dynamic": False}},
+    "siamese hybrid_pre": {"norm": {"kind": "siamese", "variant": "hybrid_pre"}},
+    "attnres full": {"norm": {"kind": "attnres", "block": 1}},
+    "attnres block 4": {"norm": {"kind": "attnres", "block": 4}},
+    "gpas on post": {"norm": {"kind": "gpas", "base": "post"}},
+    "derf": {"norm.layer": "derf"},
+    "gatednorm": {"norm.layer": "gatednorm"},
+    "preaffine": {"norm.layer": "preaffine"},
+    "gate": {"model.attention.gate": "elementwise"},
+    "gate headwise": {"model.attention.gate": "headwise"},
+    "sink": {"model.attention.sink": "learned"},
+    "sink one": {"model.attention.sink": "one"},
+    "value residual": {"model.attention.value_residual": "learned"},
+    "temperature": {"model.attention.temperature": True},
+}
+"""Name -> settings of a LLaMA: each placement, and what else is compared with `pre`."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -6,6 +6,8 @@
     python benchmarks/step.py --device cuda                                # the named sizes on a GPU
     python benchmarks/step.py --device cuda --sizes llama-71m --seq 256 --placements
     python benchmarks/step.py --sizes llama-9m --seq 64 --tokens 256 --pairs 2 --eager --precision 32-true
+    python benchmarks/step.py --schemes --modes eager --pairs 5 --threads 1                   # all against Pre-LN
+    python benchmarks/step.py --schemes hc mhc --modes eager compiled --pairs 5 --threads 1
 
 LLaMA against `transformers`' LlamaForCausalLM and ViT against timm's, both in a plain loop with fused AdamW. After
 every few of our updates the peer makes as many; a ratio is the peer's time over ours, so above 1 is faster than the
@@ -17,10 +19,15 @@ builds the residual connections: our LLaMA of width 256, or 64 as in the demo, a
 which Pre-LN is hard-coded. Both run in the same plain loop, from the same weights, in turns; the placement is always
 `pre`, and mode auto is eager.
 
-With them, the named sizes: ours compiled, in Lightning, with the callbacks of a trial but without MLflow; the peer's
-model plain and compiled; all in `--precision`, bf16-mixed unless said otherwise. Reported are tokens or images a
-second, the share of the GPU's peak (FLOPs as `ablate plan` counts them) and the most memory that each has had, what
-the others hold left out. `--placements` adds each placement (those given, or all) against `pre`, both in a plain
+`--schemes` (those given, or all placements, norm layers and options of the attention that `peers.SCHEMES` names): a
+step of each, and beside each a step of Pre-LN; LLaMA 256 wide, 8 layers, vocabulary 512, batches of 4 x 256, in a plain
+loop, in float32. What is timed is the time of the processor that the process takes, so that other programs count less;
+compiled as a run compiles, layer by layer, and the first step, which compiles, is timed alone.
+
+With `--sizes` or a GPU, the named sizes: ours compiled, in Lightning, with the callbacks of a trial but without MLflow;
+the peer's model plain and compiled; all in `--precision`, bf16-mixed unless said otherwise. Reported are tokens or
+images a second, the share of the GPU's peak (FLOPs as `ablate plan` counts them) and the most memory that each has had,
+what the others hold left out. `--placements` adds each placement (those given, or all) against `pre`, both in a plain
 loop. A batch that does not fit is halved, for all sides.
 
 Of what Ablate depends on, the named sizes need torch, lightning, timm, transformers, pydantic and pyarrow: no MLflow
@@ -34,10 +41,12 @@ and no Optuna. To a machine without a network that has the first four, carry the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 
 import peers
@@ -45,18 +54,20 @@ import sized
 import torch
 import torch.nn.functional as F
 from peers import Images, Tokens, plain_step
-from timing import Pairs, Turns, alternating, between, positive
+from timing import Pairs, Run, Turns, alternating, between, positive, seconds
 from torch import Tensor, nn
 
 from ablate import Experiment
 from ablate.models.llama import Block, LlamaModel
 from ablate.norms import placements
 from ablate.norms.layer_modules import RMSNormModule
+from ablate.parallel.compiling import CompiledParts, allow_programs, forget_programs
 
 SEQ, BATCH = 256, 8
 IMAGES = 16  # in a batch of 224 x 224
 SIZE = {"hidden": 256, "mlp": 688, "layers": 6, "heads": 4}
 DEMO = {"hidden": 64, "mlp": 172, "layers": 6, "heads": 2}
+SCHEME = {"hidden": 256, "mlp": 688, "layers": 8, "heads": 4}
 SKIP = 3  # updates of each side that are not timed: warm-up, compilation
 
 
@@ -143,6 +154,41 @@ def measure(case: str, mode: str, pairs: int, segment: int, norm: str) -> Pairs:
     return turns.pairs("peer")
 
 
+def scheme_step(name: str, mode: str) -> Run:
+    """One update of a scheme in a plain loop."""
+    experiment = Experiment.from_mapping({"model": {"kind": "llama", **SCHEME}, **peers.SCHEMES[name]})
+    torch.manual_seed(0)
+    model = experiment.model.build(experiment.norm, experiment.init, 512, (SEQ,))
+    parts = CompiledParts(model).run if MODES[mode].get("compile") else contextlib.nullcontext
+
+    def loss(tokens: Tensor, targets: Tensor) -> Tensor:
+        found: Tensor = model(tokens, targets)
+        return found
+
+    step = plain_step(model, loss, Tokens(512, SEQ).__getitems__(range(4)))
+
+    def run() -> None:
+        with parts():
+            step()
+
+    return run
+
+
+def compare_schemes(names: list[str], modes: list[str], pairs: int) -> None:
+    """The table of the schemes, in turns with Pre-LN."""
+    print("| scheme | mode | its time / that of Pre-LN | quartiles | first step, s |\n|---|---|---|---|---|")
+    for mode in modes:
+        forget_programs()
+        allow_programs(1000)
+        pre = scheme_step("pre", mode)
+        pre()
+        for name in names:
+            ours = scheme_step(name, mode)
+            first = seconds(ours, 1, clock=time.process_time)
+            found = alternating(pre, ours, pairs, 1, skip=1, clock=time.process_time).spread()
+            print(f"| {name} | {mode} | {found.median:.2f} | {between(found.quartiles)} | {first:.1f} |", flush=True)
+
+
 CASES = ("llama-512", "llama-32000", "vit-tiny", "wiring-256", "wiring-64")
 MODES: dict[str, dict[str, object]] = {
     "eager": {"precision": "32-true", "compile": False},
@@ -184,8 +230,12 @@ def main() -> int:
     named.add_argument("--precision", choices=("bf16-mixed", "bf16-true", "32-true"), default="bf16-mixed")
     named.add_argument("--eager", action="store_true", help="compile nothing, and leave the compiled peer out")
     named.add_argument("--placements", nargs="*", help="these, or all, against pre")
+    top.add_argument("--schemes", nargs="*", choices=list(peers.SCHEMES), metavar="SCHEME", help="against Pre-LN")
     given = top.parse_args()
     torch.set_num_threads(given.threads)
+    if given.schemes is not None:
+        compare_schemes(given.schemes or list(peers.SCHEMES), given.modes, given.pairs)
+        return 0
     if given.device == "cuda" or given.sizes:
         return named_sizes(given)
     print(f"threads {given.threads}; {given.pairs} pairs of {given.segment} updates; ratio = peer's time / ours")

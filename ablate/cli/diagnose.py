@@ -54,7 +54,8 @@ ablate diagnose sweep:demo/pre sweep:demo/mix sweep:demo/deepnorm
   ablate diagnose sweep:depth/pre sweep:depth/mix --what figure:spectral
   ablate diagnose RUN_ID sweep:reuse-570m/baseline --what word_similarity --pairs SimLex-999.txt"""
 _WHAT = (  # a test compares them with the registry, whose import would take a second of each `ablate --help`
-    "comma-separated list of angular, pruning, gradients, jacobian, spectral, block_jacobian, variance (default: all); "
+    "comma-separated list of angular, pruning, gradients, jacobian, spectral, block_jacobian, variance, streams "
+    "(default: all); "
     "or coordinates, which trains small models by the recipe of each MODEL, for which it may also be the file of an "
     "experiment or a sweep; or figure:NAME alone, a figure of the papers by its name or number, such as mixln-3 "
     "(ablate list figures has them all), of models or the fresh seeds of a sweep, whose name is then a MODEL; or "

@@ -52,8 +52,14 @@ class LayerDiagnostics(RunCallback):
         )
         trainer = module.experiment.trainer
         self.updates, self.accumulate = trainer.max_steps, trainer.accumulate
-        part, depth = self.subject.items / trainer.batch_size, len(self.subject.layers)
-        self.every = {name: self.config.every(name, self.updates, depth, part) for name in self.config.names}
+        part = self.subject.items / trainer.batch_size
+        layers = self.subject.layers
+        fitting = [
+            name
+            for name in self.config.names
+            if not measurements[name].find_obstacle(layers.keeps_shape, layers.placement)
+        ]
+        self.every = self.config.every(fitting, self.updates, len(layers), part)
         self.history: dict[str, dict[int, list[float]]] = {}
         """Column -> tokens or images seen -> the number of each layer."""
         self.last: dict[str, Result] = {}

@@ -181,9 +181,8 @@ def _find_obstacle(kind: type[Measurement], opened: Opened) -> str:
     """Return why a measurement of the model cannot be taken; '' if it can be."""
     if kind.needs_targets and not opened.has_targets:
         return "the model's classes are not the data's"
-    if kind.needs_same_shape and not opened.subject.layers.keeps_shape:
-        return "its layers change the shape of the hidden state"
-    return ""
+    layers = opened.subject.layers
+    return kind.find_obstacle(layers.keeps_shape, layers.placement)
 
 
 def _note_tasks(subject: Subject, own: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from ablate.data.text.tokenizers import KNOWN_SIZES
 from ablate.estimate.gpus import GPU, GPUS, assume_utilisation
 from ablate.estimate.inputs import CLASSES, build_skeleton
+from ablate.estimate.tracing import count_recomputed
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
@@ -150,8 +151,7 @@ def collect_facts(model: Model, experiment: Experiment, shape: tuple[int, ...]) 
 
 _COUNTED = {"model", "norm", "task", "lora", "warm_start", "plugins"}
 _counted: dict[str, Counts] = {}  # by these parts: the cells of a sweep, which differ in rates and seeds, share them
-RECOMPUTED = 4 / 3
-"""Factor of activation checkpointing on the FLOPs of a step: the forward pass is computed twice."""
+_slowed: dict[str, float] = {}  # by the same, where it is asked for
 
 
 @dataclass(frozen=True)
@@ -198,13 +198,25 @@ def estimate_work(
         _counted[key] = count(build_skeleton(experiment, *inputs), inputs[1], passes)
     counts = _counted[key]
     flops = experiment.items * counts.training_flops
-    flops *= RECOMPUTED if experiment.trainer.activation_checkpointing else 1
+    if experiment.trainer.activation_checkpointing:
+        if key not in _slowed:
+            _slowed[key] = find_slowdown(build_skeleton(experiment, *inputs), counts, experiment, inputs)
+        flops *= _slowed[key]
     return Work(
         experiment.items,
         flops,
         gpu.flops(choose_precision(experiment.trainer)),
         utilisation or assume_utilisation(counts.rest),
     )
+
+
+def find_slowdown(model: Model, counts: Counts, experiment: Experiment, inputs: tuple[int, tuple[int, ...]]) -> float:
+    """Return the factor of activation checkpointing on the FLOPs of a step of `model`, which computes its layers
+    twice."""
+    (classes, shape), task = inputs, experiment.task
+    attention = task.count_passes(experiment.model, shape) * model.config.attention_flops(shape)
+    products = count_recomputed(model, task, shape, classes) / task.count_items(shape)
+    return 1 + (products + attention) / counts.training_flops
 
 
 def guess_inputs(experiment: Experiment) -> tuple[int, tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import logging
 import math
@@ -18,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ablate.config.errors import AblateError, ConfigError, Problem
-from ablate.estimate.flops import choose_precision, count
+from ablate.estimate.flops import choose_precision, count, find_slowdown
 from ablate.estimate.inputs import build_skeleton
 from ablate.estimate.tracing import LABELS, Step, shorten_layers, trace
 from ablate.experiment.tree import Experiment
@@ -196,7 +197,7 @@ class Meter:
 
     def __init__(self, experiment: Experiment, classes: int, shape: tuple[int, ...], gpu: bool = True) -> None:
         self.model, self.optimizer = build_skeleton(experiment, classes, shape), experiment.optimizer
-        self.task = experiment.task
+        self.experiment, self.task = experiment, experiment.task
         self.shape, self.classes, self.gpu = shape, classes, gpu
         self.counts = count(self.model, shape, self.task.count_passes(experiment.model, shape))
         self.positions = shape[0] if self.model.config.per_token else 0
@@ -204,6 +205,11 @@ class Meter:
         self._prime = _find_prime(self.model, shape, classes, self.positions)
         self._moments: dict[bool, float] = {}
         self._courses: dict[tuple[str, bool, bool], _Course] = {}
+
+    @functools.cached_property
+    def slowdown(self) -> float:
+        """Factor of activation checkpointing on the FLOPs of a step."""
+        return find_slowdown(self.model, self.counts, self.experiment, (self.classes, self.shape))
 
     def memory(self, setup: Setup) -> Memory:
         """Return the memory of the most loaded device in a steady state: after the first update."""

@@ -15,7 +15,7 @@ from typing import Any
 from ablate.config.errors import ConfigError, DataError, Problem
 from ablate.config.formatting import format_bytes, format_count
 from ablate.data import BatchDataset, Corpus
-from ablate.estimate.flops import RECOMPUTED, Counts, Work, estimate_work
+from ablate.estimate.flops import Counts, Work, estimate_work
 from ablate.estimate.gpus import GIB, GPU, GPUS
 from ablate.estimate.inputs import find_inputs
 from ablate.estimate.memory import PARTS, RESERVE, Memory, Meter, Setup, resolve_setup, subtract_reserve
@@ -287,7 +287,7 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     meter = Meter(experiment, inputs.classes, inputs.shape)
     memory = meter.memory(setup)
     fitting = () if memory.fits(assumed.gpu.memory) else find_fitting(setup, meter, assumed.gpu.memory)
-    hours = work.gpu_hours / (RECOMPUTED if setup.checkpointing else 1)
+    hours = work.gpu_hours / (meter.slowdown if setup.checkpointing else 1)
     validation = experiment.validation
     data, corpus = experiment.data, inputs.corpus
     sizes = [*corpus.count_validation_items()] if corpus else data.most_val_sizes
@@ -324,7 +324,7 @@ def list_ways(setups: Sequence[Setup], meter: Meter, assumed: Assumed, hours: fl
         fewer = [replace(first, accumulate=n) for n in parts]
         others += [way for way in fewer if meter.memory(way).fits(assumed.gpu.memory)][:1]
     for setup in dict.fromkeys([*setups, *(others if first.devices > 1 else ())]):
-        factor = RECOMPUTED if setup.checkpointing else 1
+        factor = meter.slowdown if setup.checkpointing else 1
         computes = hours * factor * 3600 / setup.devices / updates
         forward = counts.forward_flops / counts.training_flops / factor
         sent = plan_transfers(setup, counts, network, computes, forward)
@@ -345,7 +345,7 @@ def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, 
             continue
         memory = meter.memory(other)
         if memory.fits(capacity):
-            slower = RECOMPUTED if other.checkpointing and not setup.checkpointing else 1.0
+            slower = meter.slowdown if other.checkpointing and not setup.checkpointing else 1.0
             fitting[kind] = Fitting(tuple(setup.words(other)), other, memory, slower)
     return tuple(sorted(fitting.values(), key=lambda f: (f.slower, len(f.words)))[:ALTERNATIVES])
 

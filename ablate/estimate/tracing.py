@@ -14,7 +14,8 @@ import contextlib
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -28,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.models import Model, head
 from ablate.tasks import Task
@@ -288,20 +290,43 @@ def _describe_module(module: nn.Module) -> Any:
 
 
 @contextlib.contextmanager
-def checkpoint_layers(layers: list[nn.Module], gpu: bool = False) -> Iterator[None]:
+def checkpoint_layers(
+    layers: list[nn.Module], gpu: bool = False, counters: Sequence[AbstractContextManager[Any]] = ()
+) -> Iterator[None]:
     """Let each layer keep only its inputs and compute the rest again in the backward pass, where torch does not apply
-    function modes."""
+    function modes; within the `counters`, one for each layer, if there are any."""
 
-    def again(forward: Callable[..., Any]) -> Callable[..., Any]:
-        settings: Any = {"context_fn": lambda: (contextlib.nullcontext(), _Kernels(gpu))}
+    def again(forward: Callable[..., Any], counter: AbstractContextManager[Any]) -> Callable[..., Any]:
+        @contextlib.contextmanager
+        def recompute() -> Iterator[None]:
+            with _Kernels(gpu), counter:
+                yield
+
+        settings: Any = {"context_fn": lambda: (contextlib.nullcontext(), recompute())}
         return lambda *args, **more: checkpoint(
             functools.partial(forward, **more), *args, use_reentrant=False, preserve_rng_state=False, **settings
         )
 
-    for layer in layers:
-        vars(layer)["forward"] = again(layer.forward)
+    for layer, counter in zip(layers, counters or [contextlib.nullcontext()] * len(layers), strict=True):
+        vars(layer)["forward"] = again(layer.forward, counter)
     try:
         yield
     finally:
         for layer in layers:
             del vars(layer)["forward"]
+
+
+def count_recomputed(model: Model, task: Task, shape: tuple[int, ...], classes: int) -> float:
+    """Return the FLOPs of matrix products, but for those within attention, that activation checkpointing computes again
+    for one input of `shape`: torch ends at the last tensor that a layer keeps, in Pre-LN before its last product."""
+    without: Any = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda *args, **more: 0}
+    with torch.device("meta"), shorten_layers(model, "32-true") as runs:
+        layers = list(model.blocks())
+        counters = [FlopCounterMode(display=False, custom_mapping=without) for _ in layers]
+        inputs, targets = task.build_batch(1, shape, classes)
+        with checkpoint_layers(layers, counters=counters), _Kernels(gpu=False):
+            task.compute_loss(model, inputs, targets).backward()
+        for parameter in model.parameters():
+            parameter.grad = None
+    more = dict(runs)
+    return float(sum(counter.get_total_flops() * (1 + more.get(i, 0)) for i, counter in enumerate(counters)))

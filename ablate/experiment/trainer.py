@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -12,8 +12,8 @@ from pydantic_core import PydanticCustomError
 from ablate.config.base import Config, Names
 from ablate.config.bounds import MOST_BATCH, MOST_ITEMS, MOST_LOADERS, MOST_PROCESSES, MOST_STEPS
 from ablate.config.errors import Problem, did_you_mean
-from ablate.config.formatting import join_words
 from ablate.diagnostics.measures import measurements
+from ablate.norms.placement import Placement
 
 ALL = "all"
 POINTS = 50
@@ -28,7 +28,8 @@ class DiagnoseConfig(Config):
     """Measurements on the layers during training. They do not change any number of the training."""
 
     what: Names = ()
-    """Any of angular, pruning, gradients, jacobian and variance, or all. Empty: no measurements."""
+    """Any of angular, pruning, gradients, jacobian, variance and streams, or all that the model can have. Empty: no
+    measurements."""
     interval: int | None = Field(None, gt=0, le=MOST_STEPS)
     """Updates between two measurements. None: chosen for each measurement so that it stays within its part of `share`,
     with at most fifty in a run; at the start, at the end and between, or only at the end."""
@@ -39,26 +40,30 @@ class DiagnoseConfig(Config):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The measurements, in order; empty if there are none."""
+        """The measurements, in order; empty if there are none. Of `all`, the model may not have some."""
         return tuple(name for name in _list_names() if name in self.what or ALL in self.what)
 
-    def every(self, name: str, updates: int, layers: int, part: float) -> int:
-        """Return the number of updates between two measurements `name` in a run of `updates`, with a model of so many
-        layers and `part` of a batch; more than `updates` means only at the end."""
+    def every(self, names: Collection[str], updates: int, layers: int, part: float) -> dict[str, int]:
+        """Return, for each of the measurements `names`, the number of updates between two of it in a run of `updates`,
+        with a model of so many layers and `part` of a batch; more than `updates` means only at the end."""
         if self.interval is not None:
-            return self.interval
-        cost = GRADIENTS if name == "gradients" else measurements[name].cost(layers) * max(part, OVERHEAD)
-        points = math.floor(self.share / len(self.names) * updates / cost)
-        return updates + 1 if points < 2 else max(1, -(-updates // min(max(1, points - 2), POINTS)))
+            return dict.fromkeys(names, self.interval)
+        found = {}
+        for name in names:
+            cost = GRADIENTS if name == "gradients" else measurements[name].cost(layers) * max(part, OVERHEAD)
+            points = math.floor(self.share / len(names) * updates / cost)
+            found[name] = updates + 1 if points < 2 else max(1, -(-updates // min(max(1, points - 2), POINTS)))
+        return found
 
-    def validate_shapes(self, keeps_shape: bool, title: str) -> list[Problem]:
-        """Return the problems with the layers of model `title`, which may change the shape of the hidden state."""
-        unfit = [name for name in self.names if measurements[name].needs_same_shape and not keeps_shape]
-        if not unfit:
-            return []
-        fitting = ", ".join(name for name in _list_names() if not measurements[name].needs_same_shape)
-        text = f"the layers of model {title} change the shape of the hidden state, which {join_words(unfit)} compare"
-        return [Problem("what", f"{text}. Accepted: {fitting}", self.what)]
+    def validate_model(self, keeps_shape: bool, placement: Placement) -> list[Problem]:
+        """Return the problems of the measurements that are named with a model: `Measurement.find_obstacle`."""
+        obstacles = {name: measurements[name].find_obstacle(keeps_shape, placement) for name in _list_names()}
+        fitting = ", ".join(name for name, reason in obstacles.items() if not reason)
+        return [
+            Problem("what", f"{name} cannot be measured of this model: {reason}. Accepted: {ALL}, {fitting}", self.what)
+            for name, reason in obstacles.items()
+            if reason and name in self.what
+        ]
 
     def validate(self, fsdp: bool) -> list[Problem]:  # type: ignore[override]
         """Return the problems. With sharded models, gradients cannot be computed at arbitrary times."""

@@ -18,7 +18,7 @@ from ablate.config.lazy import postpone_imports
 from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.config.yaml import read_yaml
 from ablate.data import DataConfig, data_kinds
-from ablate.experiment.fitting import fit_parametrization, fit_task
+from ablate.experiment.fitting import fit_parametrization, fit_sphere, fit_task
 from ablate.experiment.parts import AlignConfig, EvaluationConfig, Lora, WarmStart
 from ablate.experiment.trainable import Trainable, experiments
 from ablate.experiment.trainer import TrainerConfig
@@ -98,6 +98,7 @@ class Experiment(Trainable):
         if not unfit:
             later = {"lora": self.lora, "align": self.align}
             problems += fit_parametrization(self.parametrization, self.model, *chosen, self.optimizer, self.task, later)
+            problems += fit_sphere(self.norm, self.model, self.init, self.parametrization, later)
         unfit_task = fit_task(self.task, self.model, self.data)
         problems += unfit_task or self._resolve_length()
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
@@ -106,7 +107,7 @@ class Experiment(Trainable):
             text = f"the warm-up ({warmup}) must be below trainer.max_steps ({trainer.max_steps})"
             problems.append(Problem(f"schedule.{field}", text, getattr(self.schedule, field)))
         problems += [problem.within("trainer") for problem in trainer.validate()]
-        unmeasured = trainer.diagnose.validate_shapes(self.model.keeps_shape, self.model.title)
+        unmeasured = trainer.diagnose.validate_model(self.model.keeps_shape, self.norm.at(0, stack.depth))
         problems += [problem.within("trainer.diagnose") for problem in unmeasured]
         problems += [problem.within("optimizer") for problem in self.optimizer.validate(trainer.strategy == "fsdp")]
         if self.model.of_library and trainer.strategy == "fsdp":

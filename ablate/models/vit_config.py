@@ -41,7 +41,7 @@ class ViT(WithAttention):
     """Options of the attention: a gate, a sink, a value residual, a temperature, QK-clip."""
 
     task: ClassVar[str] = "image_classification"
-    honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale", "embedding_multiplier"}
+    honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale", "embedding_multiplier", "sphere"}
     takes_head: ClassVar[bool] = True
     scales: ClassVar[bool] = True
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "digits", "norm.layer.kind": "layernorm"}

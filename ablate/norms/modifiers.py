@@ -52,6 +52,7 @@ class Modifier(Placement):
     qkv_norm = property(attrgetter("base.qkv_norm"))
     of_library = property(attrgetter("base.of_library"))
     on_summed_inputs = property(attrgetter("base.on_summed_inputs"))
+    on_sphere = property(attrgetter("base.on_sphere"))
     starts_gains = property(attrgetter("base.starts_gains"))
     spares_layers = property(attrgetter("base.spares_layers"))
     closing_norms = property(attrgetter("base.closing_norms"))
@@ -67,6 +68,9 @@ class Modifier(Placement):
 
     def show(self, state: Any) -> Tensor:
         return self.base.show(state)
+
+    def streams(self, state: Any) -> Tensor:
+        return self.base.streams(state)
 
     def after_update(self, model: nn.Module, updates: int) -> None:
         self.base.after_update(model, updates)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
-from ablate.config.lazy import torch
+from ablate.config.lazy import pytree, torch
 from ablate.config.registry import Registry
 from ablate.norms.layers import NoNorm, NormLayer, RMSNorm, norm_layers
 
@@ -99,6 +99,7 @@ ASKS = {
     "embedding_scale": "a learnable factor of the embedding",
     "embedding_multiplier": "a constant factor of the embedding",
     "carrier": "another state between its layers than one stream",
+    "sphere": "weights, queries and keys of length 1, and learned factors in the place of norms",
 }
 """Requests that a placement, a norm layer or an initialisation can make of a model besides the wiring of its residual
 connections -> in words."""
@@ -115,7 +116,7 @@ class Placement(Kind):
     """The norm layer. Default: the model's own, RMSNorm for LLaMA and LayerNorm for ViT."""
     final_norm: bool = True
     """Whether one norm closes the stack before the head. On for every placement, as in the papers' experiments;
-    Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none)."""
+    Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none). nGPT has no such norm."""
     qk: Annotated[NormLayer, norm_layers] = NoNorm()
     """QK-norm: the norm layer on queries and keys, in front of the rotary embedding; beside every placement. none:
     there is none."""
@@ -143,6 +144,9 @@ class Placement(Kind):
     """Whether a norm precedes the output projections of attention and MLP."""
     qkv_norm: ClassVar[bool] = False
     """Whether norms follow the query, key and value projections, on each head."""
+    on_sphere: ClassVar[bool] = False
+    """Whether hidden states, weights, queries and keys have length 1, with learned factors in the place of norms: of
+    queries and keys, inside of the MLP and of the logits."""
     starts_gains: ClassVar[bool] = False
     """Whether some gains of its norms start at another value than 1."""
     ends_with: ClassVar[Literal["sum", "norm", ""]] = ""
@@ -165,12 +169,20 @@ class Placement(Kind):
     closing_norms: ClassVar[int] = 0
     """Number of norms in what `close` returns."""
     spares_layers: ClassVar[bool] = True
-    """Whether a layer can be left out, and its input handed on in its place."""
+    """Whether a layer can be left out by handing on its input in its place. If not, its attention and MLP return 0
+    instead, so that it still hands on what the next ones take."""
 
     def show(self, state: Any) -> Tensor:
         """Return what diagnostics take for the hidden state, [batch, tokens, d], of what travels between layers."""
         shown: Tensor = state
         return shown
+
+    def streams(self, state: Any) -> Tensor:
+        """Return the streams [batch, tokens, n, d] of what travels between layers, whose effective rank diagnostics
+        measure. Default: the state itself, or all tensors of a tuple side by side."""
+        if isinstance(state, torch.Tensor):
+            return state
+        return torch.stack([part for part in pytree.tree_leaves(state) if isinstance(part, torch.Tensor)], -2)
 
     def after_update(self, model: nn.Module, updates: int) -> None:
         """Change the model after so many updates, and before the first: weights that are normalised, factors that
@@ -262,6 +274,7 @@ class Placement(Kind):
             "gains": bool(self.gains(max(1, depth))),
             "calibration": type(self).prepare is not Placement.prepare,
             "carrier": self.carrier != STREAM,
+            "sphere": self.on_sphere,
         }
 
     def validate_layer(self, stack: Stack) -> list[Problem]:

@@ -1,7 +1,8 @@
 """The wiring of placements whose layers hand on more than one stream: modules called with (state, f, *arguments of f).
 
 Streams are [batch, tokens, n, d], a pair is a tuple of two streams, a history a tuple of (sources, sum so far or None).
-No parameter has dimension 0, which sharding refuses.
+No parameter has dimension 0, which sharding refuses. A module whose output is `M H + ...` of its streams H [n, d] has a
+method `mixing_map(state)` that returns M [..., n, n]: diagnostics multiply these over the layers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ablate.norms.layer_modules import widen, without_autocast
 from ablate.norms.placement import Site
@@ -58,26 +60,55 @@ class HyperConnection(nn.Module):
         by_token = n * (n + 2) if dynamic else 0
         self.flops = 2 * site.dim * (n * (n + 1) + by_token + n)  # of one token, in the forward pass
 
-    def forward(self, streams: Tensor, f: Sublayer, *args: Any) -> Tensor:
+    def weigh(self, streams: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (A_m | A_r)^T [..., 1 + n, n] and beta [..., n, 1]."""
         alpha: Tensor = self.alpha
         beta: Tensor = self.beta
         if self.dynamic:
             normed = self.stream_norm(streams)
             alpha = alpha + self.alpha_scale * self.bend(normed @ self.alpha_map)
             beta = beta + self.beta_scale * self.bend(normed @ self.beta_map)
-        mixed = alpha.transpose(-1, -2).to(streams.dtype) @ streams  # [..., 1 + n, d]
+        return alpha.transpose(-1, -2).to(streams.dtype), beta.to(streams.dtype)
+
+    def mixing_map(self, streams: Tensor) -> Tensor:
+        return self.weigh(streams)[0][..., 1:, :]
+
+    def forward(self, streams: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        weights, beta = self.weigh(streams)
+        mixed = weights @ streams  # [..., 1 + n, d]
         u = self.drop(f(self.norm(mixed[..., 0, :]), *args))
-        return torch.addcmul(mixed[..., 1:, :], beta.to(streams.dtype), u.unsqueeze(-2))
+        return torch.addcmul(mixed[..., 1:, :], beta, u.unsqueeze(-2))
+
+
+class _Balance(torch.autograd.Function):
+    """Sinkhorn's iteration on logits [n, n, tokens], with a backward pass of its own: autograd's has twice as many
+    kernels, and keeps the matrices of all steps where their divisors suffice."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, iterations: int) -> Tensor:
+        shares, divisors = logits.softmax(1), []
+        weights = shares + EPS
+        for step in range(2 * iterations - 1):  # columns first, since the rows of a softmax sum to 1
+            divisors.append(weights.sum(step % 2, keepdim=True) + EPS)
+            weights = weights / divisors[-1]
+        ctx.save_for_backward(shares, weights, *divisors)
+        return weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (shares, weights, *divisors), gradient = ctx.saved_tensors, gradient.contiguous()
+        for step in reversed(range(len(divisors))):
+            gradient = (gradient - (gradient * weights).sum(step % 2, keepdim=True)) / divisors[step]
+            weights = weights * divisors[step]  # those before the step
+        return shares * (gradient - (gradient * shares).sum(1, keepdim=True)), None
 
 
 def balance(logits: Tensor, iterations: int) -> Tensor:
     """Return the nearly doubly stochastic matrices [..., n, n] of `logits` by Sinkhorn's iteration."""
-    weights = logits.softmax(-1) + EPS
-    weights = weights / (weights.sum(-2, keepdim=True) + EPS)
-    for _ in range(iterations - 1):
-        weights = weights / (weights.sum(-1, keepdim=True) + EPS)
-        weights = weights / (weights.sum(-2, keepdim=True) + EPS)
-    return weights
+    tokens_last = logits.flatten(0, -3).permute(1, 2, 0).contiguous()  # sums of n numbers are then sums of vectors
+    balanced: Tensor = _Balance.apply(tokens_last, iterations)
+    return balanced.permute(2, 0, 1).contiguous().view(logits.shape)
 
 
 class _OfStreams(nn.Module):
@@ -124,16 +155,23 @@ class ManifoldHyperConnection(nn.Module):
             own[2].fill_(-mix)[:: n + 1].fill_(mix)  # the diagonal, row by row
         self.flops = 2 * site.dim * n * (n + 2)
 
+    def weigh(self, wide: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return r [..., 1, n], p [..., n, 1] and C^T [..., n, n] for streams in float32."""
+        read, write, mix = self.maps(wide)
+        balanced = balance(mix.unflatten(-1, (self.n, self.n)), self.iterations)
+        return (read.sigmoid() + EPS).unsqueeze(-2), 2 * write.sigmoid().unsqueeze(-1), balanced.transpose(-1, -2)
+
+    def mixing_map(self, streams: Tensor) -> Tensor:
+        with without_autocast(streams):
+            return self.weigh(widen(streams))[2]
+
     def forward(self, streams: Tensor, f: Sublayer, *args: Any) -> Tensor:
         with without_autocast(streams):
             wide = widen(streams)
-            read, write, mix = self.maps(wide)
-            x = ((read.sigmoid() + EPS).unsqueeze(-2) @ wide).squeeze(-2).to(streams.dtype)
-            mixed = balance(mix.unflatten(-1, (self.n, self.n)), self.iterations).transpose(-1, -2) @ wide
+            read, write, mix = self.weigh(wide)
+            x, mixed = (read @ wide).squeeze(-2).to(streams.dtype), mix @ wide
         u = self.drop(f(self.norm(x), *args))
-        return torch.addcmul(mixed, 2 * write.sigmoid().unsqueeze(-1), u.unsqueeze(-2).to(mixed.dtype)).to(
-            streams.dtype
-        )
+        return torch.addcmul(mixed, write, u.unsqueeze(-2).to(mixed.dtype)).to(streams.dtype)
 
 
 class LearnedRead(nn.Module):

@@ -22,25 +22,26 @@ In formulas `N` is the norm layer (`norm.layer`), `f` a sublayer (attention, the
 `l` a layer's number from 1, `d` the width of the hidden state,
 `m` the width of the MLP, `k` the width of one attention head.
 Every formula is tested against a second implementation written from it, in `tests/norms/reference.py`: outputs and
-gradients of whole models of both families, with every norm layer, in float64 to 1e-10.
+gradients of whole models of both families (nGPT: of LLaMA), with every norm layer, in float64 to 1e-10.
 
 Placements wire residual connections. A GRU and a ConvPool-CNN-C have none: `model=gru` and `model=convpool` take the
 norm layers alone, on the summed inputs of each layer
 ([Models](models.md#norm-layers-in-a-gru-and-in-a-convolutional-network)).
 
-With every placement, `norm.final_norm` (on by default, as in the papers' experiments) adds one norm before the head.
-Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code has none.
+With every placement but nGPT, `norm.final_norm` (on by default, as in the papers' experiments) adds one norm before the
+head. Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code has none.
 
-Beside every placement but HybridNorm, `norm.qk` (such as `norm.qk=rmsnorm`) norms queries and keys before any rotary
-embedding: over the features of each head, with gains that all heads share (`norm.qk_over=head`, as in Qwen3), or over
-all queries and all keys of a token (`norm.qk_over=width`, as in OLMo 2). What else may be inside of the attention is
-[below](#attention).
+Beside every placement but HybridNorm and nGPT, `norm.qk` (such as `norm.qk=rmsnorm`) norms queries and keys before any
+rotary embedding: over the features of each head, with gains that all heads share (`norm.qk_over=head`, as in Qwen3), or
+over all queries and all keys of a token (`norm.qk_over=width`, as in OLMo 2). What else may be inside of the attention
+is [below](#attention).
 """
 _ATTENTION = """\
 ## Attention
 
-Options inside of the attention of LLaMA and ViT, beside every placement, as `norm.qk` is; `ablate list attention` lists
-them. All are off by default, and a sweep may compare them (`factor: model.attention`):
+Options inside of the attention of LLaMA and ViT, beside every placement, as `norm.qk` is (nGPT takes sinks and value
+residuals alone); `ablate list attention` lists them. All are off by default, and a sweep may compare them (`factor:
+model.attention`):
 
 ```bash
 ablate train model.attention.gate=headwise model.attention.sink=learned trainer.max_steps=20

@@ -110,12 +110,12 @@ def test_off_by_default(trained):
 
 def test_what_is_expensive_is_measured_seldom():
     config = DiagnoseConfig(what=("all",))
-    every = {name: config.every(name, 1000, layers=24, part=0.1) for name in config.names}
+    every = config.every(config.names, 1000, layers=24, part=0.1)
     assert every["gradients"] == 20  # fifty points
     assert every["angular"] == every["variance"] < every["jacobian"] < every["pruning"] == 1001  # at the end alone
     taken = {name: measurements[name].cost(24) * 0.25 / steps for name, steps in every.items() if name != "gradients"}
     assert sum(taken.values()) < 0.02
-    assert DiagnoseConfig(what=("pruning",), interval=7).every("pruning", 100, layers=24, part=1.0) == 7
+    assert DiagnoseConfig(what=("pruning",), interval=7).every(["pruning"], 100, layers=24, part=1.0) == {"pruning": 7}
 
 
 def test_mistakes_are_told(tiny_settings):

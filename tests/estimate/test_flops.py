@@ -1,5 +1,7 @@
 """Parameters and FLOPs, against formulas and torch's own counter."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ablate.estimate.flops import count
 from ablate.estimate.inputs import build_skeleton
 from ablate.estimate.memory import measure_states
+from ablate.estimate.tracing import checkpoint_layers, count_recomputed
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 
@@ -85,6 +88,25 @@ def test_flops_are_those_that_torch_counts(settings, shape):
         attention = 2 * experiment.model.layers * experiment.model.hidden * shape[0] if experiment.model.heads else 0
         total = total / shape[0] - attention
     assert counts.forward_flops == total
+
+
+@pytest.mark.parametrize(
+    ("family", "shape", "kind"), [("llama", (8,), "pre"), ("llama", (8,), "hc"), ("vit", (1, 8, 8), "post")]
+)
+def test_what_checkpointing_computes_again_is_what_torch_counts(family, shape, kind):
+    """Six layers, of which four are traced."""
+    model = {"kind": family, "hidden": 8, "layers": 6, "heads": 2}
+    experiment, skeleton, _ = counted({"model": model, "norm": kind}, 11, shape)
+    real = experiment.model.build(experiment.norm, experiment.init, 11, shape)
+    inputs, targets = torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64)
+    if family == "llama":
+        inputs, targets = (torch.zeros(1, *shape, dtype=torch.int64) for _ in range(2))
+    totals = []
+    for again in (contextlib.nullcontext(), checkpoint_layers(list(real.blocks()))):
+        with FlopCounterMode(display=False) as counter, again:
+            experiment.task.compute_loss(real, inputs, targets).backward()
+        totals.append(counter.get_total_flops())
+    assert count_recomputed(skeleton, experiment.task, shape, 11) == totals[1] - totals[0] > 0
 
 
 @pytest.mark.addons

@@ -12,7 +12,7 @@ from torch import nn
 
 from ablate.config.errors import ConfigError
 from ablate.models.base import build_ends, make_norm_factory
-from ablate.norms import Site, Stack, norm_layers, placements
+from ablate.norms import Site, Stack, norm_layers, placements, stream_residuals
 
 ORACLES = json.loads((Path(__file__).parent / "oracles.json").read_text(encoding="utf-8"))
 TINY = norm_layers["rmsnorm"](eps=1e-30)
@@ -91,6 +91,27 @@ def test_mhc():
     head = weights["head"]
     fill(closing.close.maps, projection=head["hc_fn"], base=head["hc_base"], scale=head["hc_scale"])
     near(closing(state), outputs["head"])
+
+
+def test_the_balance_has_the_gradients_of_its_steps():
+    """Those of autograd through the formula, and differences; logits apart by 16, as at the default start, too."""
+    logits = torch.randn(2, 3, 4, 4, dtype=torch.float64) * torch.tensor([[[[0.5]]], [[[8.0]]]])
+
+    def written_out(logits, iterations):
+        weights = logits.exp() / logits.exp().sum(-1, keepdim=True) + 1e-6
+        for axis in [-2, *[-1, -2] * (iterations - 1)]:
+            weights = weights / (weights.sum(axis, keepdim=True) + 1e-6)
+        return weights
+
+    seen = []
+    for function in (stream_residuals.balance, written_out):
+        given = logits.clone().requires_grad_()
+        balanced = function(given, 20)
+        (balanced * torch.linspace(0, 1, 96).view(2, 3, 4, 4)).sum().backward()
+        seen.append((balanced.detach(), given.grad))
+    for ours, expected in zip(*seen, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
+    assert torch.autograd.gradcheck(lambda x: stream_residuals.balance(x, 3), logits[:1].clone().requires_grad_())
 
 
 @pytest.mark.parametrize("variant", ["post_pre", "hybrid_pre"])

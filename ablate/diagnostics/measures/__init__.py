@@ -16,6 +16,9 @@ from ablate.diagnostics.measures.block_jacobian import BlockJacobian
 from ablate.diagnostics.measures.variance import Variance
 
 # isort: split
+from ablate.diagnostics.measures.streams import Streams
+
+# isort: split
 from ablate.diagnostics.measures.base import Measurement, Metric, Options, Result, measurements, register, select
 from ablate.diagnostics.measures.layers import Layers
 from ablate.diagnostics.measures.subject import Batch, Subject
@@ -33,6 +36,7 @@ __all__ = [
     "Pruning",
     "Result",
     "Spectral",
+    "Streams",
     "Subject",
     "Variance",
     "angular_distance",

@@ -9,12 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from ablate import tracking
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.config.registry import Catalogue
 from ablate.diagnostics.measures.subject import Batch, Subject
+from ablate.norms.placement import STREAM, Placement
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -103,6 +104,8 @@ class Measurement(ABC):
     """Whether it needs the targets."""
     needs_same_shape: ClassVar[bool] = False
     """Whether it needs layers that return a hidden state of the shape of their input."""
+    carriers: ClassVar[Literal["any", "one", "several"]] = "any"
+    """The streams between layers that it needs: one, several, or any number."""
     uses_scores: ClassVar[bool] = False
     """Whether its numbers depend on `Options.metrics`."""
     is_positive: ClassVar[bool] = False
@@ -113,6 +116,17 @@ class Measurement(ABC):
     def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
         self.subject, self.options = subject, options
         self.sums: dict[str, Tensor] = {}
+
+    @classmethod
+    def find_obstacle(cls, keeps_shape: bool, placement: Placement | None) -> str:
+        """Return why it cannot be taken of layers in a `placement` (None: of another library) that keep the shape of
+        the hidden state or do not; '' if it can be."""
+        if cls.needs_same_shape and not keeps_shape:
+            return "its layers change the shape of the hidden state"
+        carrier = placement.carrier if placement else STREAM
+        if cls.carriers == ("several" if carrier == STREAM else "one"):
+            return f"its layers hand on {carrier}"
+        return ""
 
     @abstractmethod
     def update(self, batch: Batch, number: int) -> None:

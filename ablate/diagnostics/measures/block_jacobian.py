@@ -40,6 +40,7 @@ class BlockJacobian(Measurement):
         "identity_distance": "|J - I| / |I| of the layer (identity: 0)",
     }
     needs_same_shape: ClassVar[bool] = True
+    carriers = "one"
     during_training: ClassVar[bool] = False
 
     def update(self, batch: Batch, number: int) -> None:

@@ -30,6 +30,7 @@ class Jacobian(Measurement):
     name = "jacobian"
     title = "Norm of the Jacobian from the input of a layer to the output of the last"
     is_positive = True
+    carriers = "one"
     columns = {"jacobian_gain": "norm of d y_L / d x_l over the root of its size (identity: 1)"}
 
     def update(self, batch: Batch, number: int) -> None:

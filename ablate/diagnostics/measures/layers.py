@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 with postpone_imports():
+    from ablate.models import attention_config
     from ablate.models import base as models
 
 ATTENTION = ("attn", "self_attn", "attention", "self_attention")
@@ -53,6 +54,13 @@ class Layers:
         """Return the hidden state [batch, tokens, d] of what travels between the layers."""
         return take_first(state) if not self.placement or self.carrier == STREAM else self.placement.show(state)
 
+    def strip(self, block: nn.Module, output: Any) -> Any:
+        """Return the state in what a layer returns: the first one of a model whose layers share values returns these
+        beside it."""
+        config = self.model.config if isinstance(self.model, models.Model) else None
+        shares = isinstance(config, attention_config.WithAttention) and config.attention.shares_values
+        return output[0] if shares and block is self.blocks[0] else output
+
     @property
     def keeps_shape(self) -> bool:
         """Whether the model says that each layer returns a hidden state of the shape of its input."""
@@ -72,33 +80,35 @@ class Layers:
 
     @contextmanager
     def skip(self, index: int) -> Iterator[None]:
-        """Let layer `index` (from 0) return its input in this context. All others keep their index, and with it their
-        placement and scale."""
-
-        if self.placement and not self.placement.spares_layers:
-            raise AblateError(
-                f"A layer of placement {self.placement.kind} cannot be left out: it would not hand on what the next "
-                "ones take. Leave out what removes layers."
-            )
+        """Let layer `index` (from 0) return its input in this context; in a placement that does not spare layers, let
+        its attention and MLP return 0. All others keep their index, and with it their placement and scale."""
 
         def unchanged(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
             if self.carrier != STREAM:
-                return args[0]
+                return args[0] if self.strip(module, output) is output else (args[0], *output[1:])
             x = find_hidden_state(args, kwargs)
             self.require_same_shape((x, take_first(output)))
             return (x, *output[1:]) if isinstance(output, tuple) else x
 
-        handle = self.blocks[index].register_forward_hook(unchanged, with_kwargs=True)
-        try:
+        with ExitStack() as stack:
+            if self.placement and not self.placement.spares_layers:
+                for sublayer in _find_sublayers(self.blocks[index]).values():
+                    hook = sublayer.register_forward_hook(lambda module, args, output: torch.zeros_like(output))
+                    stack.callback(hook.remove)
+            else:
+                hook = self.blocks[index].register_forward_hook(unchanged, with_kwargs=True)
+                stack.callback(hook.remove)
             yield
-        finally:
-            handle.remove()
 
     @contextmanager
-    def record_states(self, change: Callable[[Tensor], Tensor] | None = None) -> Iterator[list[Tensor]]:
+    def record_states(
+        self, change: Callable[[Tensor], Tensor] | None = None, show: Callable[[Any], Tensor] | None = None
+    ) -> Iterator[list[Tensor]]:
         """Yield a list that contains, after one pass, the input of each layer and the output of the last: L + 1 hidden
-        states. `change` is applied to the input of the first layer."""
+        states. `change` is applied to the input of the first layer; `show` returns what is kept of a state of a
+        placement with another carrier than one stream, by default its hidden state."""
         states: list[Tensor] = []
+        show = show or self.show
 
         if change and self.carrier != STREAM:
             raise AblateError(
@@ -106,7 +116,7 @@ class Layers:
             )
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            x = find_hidden_state(args, kwargs) if self.carrier == STREAM else self.show(args[0])
+            x = find_hidden_state(args, kwargs) if self.carrier == STREAM else show(args[0])
             if change and module is self.blocks[0]:
                 x = change(x)
                 args, kwargs = _replace_hidden_state(x, args, kwargs)
@@ -116,7 +126,9 @@ class Layers:
         with ExitStack() as stack:
             for block in self.blocks:
                 stack.callback(block.register_forward_pre_hook(before, with_kwargs=True).remove)
-            last = self.blocks[-1].register_forward_hook(lambda module, args, output: states.append(self.show(output)))
+            last = self.blocks[-1].register_forward_hook(
+                lambda module, args, output: states.append(show(self.strip(module, output)))
+            )
             stack.callback(last.remove)
             yield states
         if len(states) not in (0, len(self) + 1):
@@ -124,6 +136,22 @@ class Layers:
                 f"{type(self.model).__name__} does not run each of its {len(self)} layers exactly once: a model that "
                 "uses a layer twice, or skips one, cannot be measured."
             )
+
+    @contextmanager
+    def record_mixing(self) -> Iterator[list[list[Tensor]]]:
+        """Yield a list that contains, after a pass, the matrices by which the wiring of each layer mixes the streams
+        (its `mixing_map`), in their order; empty for a wiring without one."""
+        maps: list[list[Tensor]] = [[] for _ in self.blocks]
+        with ExitStack() as stack:
+            for block, own in zip(self.blocks, maps, strict=True):
+                for module in block.modules():
+                    if hasattr(module, "mixing_map"):
+
+                        def before(module: Any, args: Any, own: list[Tensor] = own) -> None:
+                            own.append(module.mixing_map(args[0]))
+
+                        stack.callback(module.register_forward_pre_hook(before).remove)
+            yield maps
 
     @contextmanager
     def record_outputs(self) -> Iterator[list[dict[str, Tensor]]]:

@@ -37,6 +37,7 @@ class Spectral(Measurement):
     is_positive = True
     columns = {"spectral_norm": "largest singular value of d y_L / d x_l (identity: 1)"}
     needs_same_shape: ClassVar[bool] = True
+    carriers = "one"
     during_training: ClassVar[bool] = False
 
     def update(self, batch: Batch, number: int) -> None:

@@ -193,8 +193,8 @@ def test_roles_of_its_parameters():
         ({"init": "small_scaled"}, r"init\.kind: differs from normal"),
         ({"init.embedding_std": 1.0}, r"init\.embedding_std: the model has no token embedding"),
         (
-            {"trainer.diagnose.what": "all"},
-            r"diagnose\.what: the layers of model convpool change .* Accepted: gradients",
+            {"trainer.diagnose.what": "pruning"},
+            r"diagnose\.what: pruning cannot be measured of this model: its layers change .* Accepted: all, gradients",
         ),
         ({"data": "topics"}, r"data\.kind: "),
         ({"data": {"kind": "glyphs", "targets": "mask"}}, "takes no head of another task"),

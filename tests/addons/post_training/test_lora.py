@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from norms.cases import PROFILED, RESIDUAL, sensible
+from norms.cases import NORMED, PROFILED, RESIDUAL, WIRED, sensible
 
 from ablate import tracking
 from ablate.addons.post_training.lora import EXTENSION, adapt, validate_targets
@@ -15,7 +15,7 @@ from ablate.config.errors import AblateError, ConfigError
 from ablate.data import IGNORED
 from ablate.experiment.parts import Lora
 from ablate.experiment.tree import Experiment
-from ablate.norms import norm_layers, placements
+from ablate.norms import norm_layers
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -30,7 +30,7 @@ NAMES = {
 }
 INSIDE = [{"gate": "headwise"}, {"sink": "learned"}, {"value_residual": "learned"}, {"temperature": True}]
 CASES = [
-    *((family, {"norm": kind}) for family in RESIDUAL for kind in placements),
+    *((family, {"norm": kind}) for family, kind in WIRED if kind in NORMED),
     *((family, {"norm.layer": layer}) for family in RESIDUAL for layer in norm_layers if sensible(family, layer)),
     *((family, {"model.attention": options}) for family in RESIDUAL for options in [*INSIDE, {"qk_clip": 1e-3}]),
     ("gru", {"norm": "summed_inputs"}),

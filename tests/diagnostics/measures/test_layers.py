@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from norms.cases import WIRED
 from torch import nn
 
 from ablate.config.errors import AblateError
 from ablate.diagnostics.measures import Layers
-from ablate.norms import placements
 from ablate.norms.placement import STREAM
 
 FAMILIES = ("llama", "vit")
@@ -18,7 +18,7 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(params=[(family, kind) for family in FAMILIES for kind in placements], ids="-".join)
+@pytest.fixture(params=WIRED, ids="-".join)
 def ours(request, tiny):
     family, kind = request.param
     _, model, inputs = tiny(family, {"norm": kind})
@@ -54,8 +54,7 @@ def check(model, inputs, blocks):
     assert all(set(parts) == {"attention", "mlp"} for parts in outputs)
     assert len({state.shape for state in states}) == 1
     if layers.placement and not layers.placement.spares_layers:
-        with pytest.raises(AblateError, match="cannot be left out"), layers.skip(0):
-            pass
+        check_silenced(model, inputs, layers)
         return
     for index in range(len(layers)):
         with layers.skip(index), layers.record_states() as without:
@@ -70,6 +69,22 @@ def check(model, inputs, blocks):
                 again = redone(model, layers, inputs, later, without[later])
             assert torch.equal(again, without[later + 1])
     assert torch.equal(logits(model, inputs), whole)
+
+
+def check_silenced(model, inputs, layers):
+    """A layer is left out as if the last matrices of its attention and MLP were 0."""
+    for index, block in enumerate(layers.blocks):
+        with layers.skip(index):
+            without = logits(model, inputs)
+        assert not torch.equal(without, logits(model, inputs))
+        last = [[m for m in part.modules() if isinstance(m, nn.Linear)][-1] for part in (block.attn, block.mlp)]
+        kept = [{name: p.clone() for name, p in part.named_parameters()} for part in last]
+        for part in last:
+            for p in part.parameters():
+                p.zero_()
+        assert torch.equal(without, logits(model, inputs))
+        for part, before in zip(last, kept, strict=True):
+            part.load_state_dict(before)
 
 
 def redone(model, layers, inputs, index, x):
