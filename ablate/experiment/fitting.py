@@ -89,7 +89,7 @@ def fit_sphere(
         return []
     layers = [norm.at(index, model.layers) for index in range(max(1, model.layers))]
     attention = model.attention if isinstance(model, WithAttention) else AttentionConfig()
-    gate, layer = attention.gate, norm.layer.kind
+    gate, clip, layer = attention.gate, attention.qk_clip, norm.layer.kind
     lengths = "sets all weights to length 1, whatever size {} gives them. Accepted with it: {}"
     queries = "sets queries and keys to length 1 and has factors of its own for them. Accepted with it: {}"
     refused = [
@@ -97,6 +97,7 @@ def fit_sphere(
         ("norm.layer.kind", layer, layer not in ("rmsnorm", "none"), "has no norm layers. Accepted with it: none"),
         ("norm.qk", norm.qk.kind, norm.has_qk_norm, queries.format("none")),
         ("model.attention.temperature", True, attention.temperature, queries.format("false")),
+        ("model.attention.qk_clip", clip, clip is not None, queries.format("none")),
         ("model.attention.gate", gate, gate != "none", "has no rule for the weights of a gate. Accepted with it: none"),
         ("model.tie_embeddings", True, model.tied_weights(), "has a head of its own. Accepted with it: false"),
         ("init.kind", init.kind, init.kind != "normal", lengths.format("an initialisation", "normal")),
