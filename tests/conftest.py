@@ -90,15 +90,16 @@ def registries(monkeypatch):
 
 @pytest.fixture
 def tiny():
-    """tiny(family, {dotted path: value}, seed) -> (experiment, model in float64, a batch of 3 inputs)."""
+    """tiny(family, {dotted path: value}, seed, updates) -> (experiment, model in float64 whose branches have grown for
+    so many updates, a batch of 3 inputs)."""
 
-    def build(family, settings=None, seed=0):
+    def build(family, settings=None, seed=0, updates=10**9):
         sizes = SIZES.get(family, {"hidden": 16, "layers": 3, "heads": 2})
         experiment = Experiment.from_mapping({"model": {"kind": family, **sizes}}, settings or {})
         shape = SHAPES[experiment.model.task]
         torch.manual_seed(seed)
         model = experiment.model.build(experiment.norm, experiment.init, CLASSES, shape).double()
-        experiment.norm.after_update(model, 10**9)  # what grows in training has grown
+        experiment.after_update(model, updates)
         generator = torch.Generator().manual_seed(7)
         if experiment.model.task == "language_modeling":
             inputs = torch.randint(CLASSES, (3, *shape), generator=generator)

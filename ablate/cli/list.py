@@ -6,7 +6,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import ablate
 from ablate.cli.arguments import PLUGINS, Verbs, add_json, add_verb, build_error, parse_plugins
@@ -201,12 +201,12 @@ def _yes(value: bool) -> str:
 
 
 def _attention() -> list[Row]:
-    """Options inside of the attention, beside any placement: gate, sink, value residual, temperature. Of LLaMA and
-    ViT."""
+    """Options inside of the attention, beside any placement: gate, sink, value residual, temperature, QK-clip. Of LLaMA
+    and ViT."""
     return [
         {
             "option": f"model.attention.{name}",
-            "accepted": ", ".join(get_args(field.annotation) or ("false", "true")),
+            "accepted": ", ".join(attention_config.AttentionConfig.list_accepted(name)),
             "what it is": _first_sentence(field.description or ""),
             "from": plugins.describe_origin(attention_config.AttentionConfig.__module__),
         }

@@ -49,6 +49,8 @@ class Counts:
     """Parameters that are not trained."""
     frozen_flops: float = 0.0
     """FLOPs of one token, or one image, in the forward pass, with matrices that are frozen."""
+    extra_flops: float = 0.0
+    """FLOPs of one token, or one image, that training needs beside the two passes."""
 
     @property
     def rest(self) -> int:
@@ -59,7 +61,7 @@ class Counts:
     def training_flops(self) -> float:
         """FLOPs of one token, or one image, forward and backward: the backward pass costs two forward passes, one for
         the gradient of a matrix's input and one for the gradient of the matrix, if it is trained."""
-        return 3 * self.forward_flops - self.frozen_flops
+        return 3 * self.forward_flops - self.frozen_flops + self.extra_flops
 
 
 def count(model: Model, shape: tuple[int, ...], passes: float = 1.0) -> Counts:
@@ -89,6 +91,7 @@ def count(model: Model, shape: tuple[int, ...], passes: float = 1.0) -> Counts:
         * (2 * sum(uses * weight.numel() for uses, weight in used) + of_wiring + model.config.attention_flops(shape)),
         frozen=sum(p.numel() for p in model.parameters() if not p.requires_grad),
         frozen_flops=passes * 2 * sum(uses * weight.numel() for uses, weight in used if not weight.requires_grad),
+        extra_flops=passes * model.config.extra_training_flops(shape),
     )
 
 

@@ -8,6 +8,7 @@ from ablate.config.errors import Problem
 from ablate.config.formatting import join_words
 from ablate.data import DataConfig, data_kinds
 from ablate.models import ModelConfig, models
+from ablate.models.attention_config import AttentionConfig, WithAttention
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig
 from ablate.optim.parametrizations import BaseSize, Parametrization, Scaled
@@ -72,6 +73,45 @@ def fit_parametrization(
             text = f"trains a model whose size has been chosen, and {chosen.kind} is for training from the beginning"
             problems.append(Problem(name, f"{text}. Remove parametrization or {name}"))
     return problems
+
+
+def fit_sphere(
+    norm: Placement,
+    model: ModelConfig,
+    init: Initialization,
+    parametrization: Parametrization,
+    parts: Mapping[str, object],
+) -> list[Problem]:
+    """Return what does not fit a placement by which all weights have length 1. `parts`: lora and align, None if not
+    set."""
+    kinds = [one.kind for one in norm.list_parts() if one.on_sphere]
+    if not kinds or "sphere" not in model.honours:  # which is a problem of its own
+        return []
+    layers = [norm.at(index, model.layers) for index in range(max(1, model.layers))]
+    attention = model.attention if isinstance(model, WithAttention) else AttentionConfig()
+    gate, layer = attention.gate, norm.layer.kind
+    lengths = "sets all weights to length 1, whatever size {} gives them. Accepted with it: {}"
+    queries = "sets queries and keys to length 1 and has factors of its own for them. Accepted with it: {}"
+    refused = [
+        ("norm.kind", norm.kind, not all(one.on_sphere for one in layers), "is for all layers or for none"),
+        ("norm.layer.kind", layer, layer not in ("rmsnorm", "none"), "has no norm layers. Accepted with it: none"),
+        ("norm.qk", norm.qk.kind, norm.has_qk_norm, queries.format("none")),
+        ("model.attention.temperature", True, attention.temperature, queries.format("false")),
+        ("model.attention.gate", gate, gate != "none", "has no rule for the weights of a gate. Accepted with it: none"),
+        ("model.tie_embeddings", True, model.tied_weights(), "has a head of its own. Accepted with it: false"),
+        ("init.kind", init.kind, init.kind != "normal", lengths.format("an initialisation", "normal")),
+        (
+            "parametrization.kind",
+            parametrization.kind,
+            isinstance(parametrization, Scaled),
+            lengths.format("a parametrisation", "standard"),
+        ),
+    ]
+    kept = "keeps the weights at length 1, which {} does not: remove it"
+    refused += [(name, None, part is not None, kept.format(name)) for name, part in parts.items()]
+    return [
+        Problem(path, f"placement {kinds[-1]} {text}", value) for path, value, is_given, text in refused if is_given
+    ]
 
 
 def _validate_model(

@@ -18,7 +18,7 @@ from ablate.config.lazy import postpone_imports
 from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.config.yaml import read_yaml
 from ablate.data import DataConfig, data_kinds
-from ablate.experiment.fitting import fit_parametrization, fit_task
+from ablate.experiment.fitting import fit_parametrization, fit_sphere, fit_task
 from ablate.experiment.parts import AlignConfig, EvaluationConfig, Lora, WarmStart
 from ablate.experiment.trainable import Trainable, experiments
 from ablate.experiment.trainer import TrainerConfig
@@ -98,6 +98,7 @@ class Experiment(Trainable):
         if not unfit:
             later = {"lora": self.lora, "align": self.align}
             problems += fit_parametrization(self.parametrization, self.model, *chosen, self.optimizer, self.task, later)
+            problems += fit_sphere(self.norm, self.model, self.init, self.parametrization, later)
         unfit_task = fit_task(self.task, self.model, self.data)
         problems += unfit_task or self._resolve_length()
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
@@ -296,6 +297,11 @@ class Experiment(Trainable):
             scaling.scale_model(model, multipliers, self.norm, self.model.stack())
         self.task.adapt(model, classes, shape)
         return model
+
+    def after_update(self, model: Model, updates: int) -> None:
+        """Do to `model` what its placement and its own options ask for after so many updates, and before the first."""
+        self.norm.after_update(model, updates)
+        model.after_update()
 
     @classmethod
     def load(cls, file: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Experiment:

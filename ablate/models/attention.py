@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.distributed import ranks
 from ablate.models.attention_config import AttentionConfig
 from ablate.norms import Projection, Stack
 
@@ -111,6 +112,41 @@ class Temperature(nn.Module):
         return q * factor.to(q.dtype).view(-1, 1, 1), k
 
 
+class QKClip(nn.Module):
+    """The largest logit of each head in training since the last update, and what that makes of the weights.
+
+    The logits are computed a second time, one head after another, as torch's kernels do not return them: the memory of
+    one head's logits of the batch, and a third more FLOPs of a causal attention in training. They are rounded as
+    queries and keys are. A layer that is computed again in the backward pass finds the same maximum again.
+    """
+
+    largest: Tensor
+
+    def __init__(self, limit: float, stack: Stack) -> None:
+        super().__init__()
+        self.limit, self.kv_heads, self.causal = limit, stack.kv_heads, stack.causal
+        # it is 0 between two updates, and therefore in no checkpoint; one that is below 0 is of no interest
+        self.register_buffer("largest", torch.zeros(stack.heads), persistent=False)
+
+    @torch.no_grad()
+    def forward(self, q: Tensor, k: Tensor) -> None:
+        """Queries [batch, heads, seq, head_dim], keys [batch, kv_heads, seq, head_dim]."""
+        group, found = q.shape[1] // k.shape[1], []
+        for head in range(q.shape[1]):
+            logits = q[:, head] @ k[:, head // group].mT
+            found.append((logits.tril_() if self.causal else logits).amax())
+        logits = torch.stack(found).to(self.largest.dtype) / q.shape[-1] ** 0.5
+        self.largest.copy_(torch.maximum(self.largest, logits))
+
+    def find_factors(self, largest: Tensor) -> Tensor:
+        """Return the factors of the weights by the largest logit of each head of the queries: those of all heads of the
+        queries, then of the keys, then of the values, which are 1."""
+        wanted = (self.limit / largest).clamp(max=1)
+        keys = wanted.view(self.kv_heads, -1).amin(1).sqrt()
+        queries = (wanted / keys.repeat_interleave(len(wanted) // self.kv_heads)).clamp(max=1)
+        return torch.cat([queries, keys, torch.ones_like(keys)])
+
+
 class OptionalAttention(nn.Module):
     """The base of an attention with options; each of its modules is None where the option is not set."""
 
@@ -120,6 +156,11 @@ class OptionalAttention(nn.Module):
         self.sink = None if config.sink == "none" else Sink(config, stack.heads)
         self.values = ValueResidual(config, index) if config.shares_values else None
         self.temperature = Temperature(stack.heads) if config.temperature else None
+        self.clip = None if config.qk_clip is None else QKClip(config.qk_clip, stack)
+
+    def find_projection(self) -> nn.Linear:
+        """Return the layer whose outputs are the queries of all heads, then their keys, then their values."""
+        raise NotImplementedError
 
 
 def list_gates(attentions: Iterable[nn.Module]) -> Iterator[Projection]:
@@ -128,6 +169,29 @@ def list_gates(attentions: Iterable[nn.Module]) -> Iterator[Projection]:
     for index, attention in enumerate(attentions):
         if isinstance(attention, OptionalAttention) and attention.gate is not None:
             yield Projection(attention.gate.role, index, attention.gate.weight)
+
+
+@torch.no_grad()
+def clip_logits(model: nn.Module) -> None:
+    """Scale the weights of queries and keys of each head whose largest logit since the last call was above the limit,
+    on any rank (`QKClip`)."""
+    attentions = [(part, part.clip) for part in model.modules() if isinstance(part, OptionalAttention) and part.clip]
+    if not attentions:
+        return
+    found = ranks.gather(torch.stack([clip.largest for _, clip in attentions]).float()).amax(0)
+    for (attention, clip), largest in zip(attentions, found, strict=True):
+        clip.largest.zero_()
+        linear, factors = attention.find_projection(), clip.find_factors(largest)
+        for parameter in (linear.weight, linear.bias):
+            if parameter is None or not parameter.requires_grad:
+                continue
+            by_row = factors.repeat_interleave(len(parameter) // len(factors)).to(parameter.device)
+            by_row = by_row.view(-1, *[1] * (parameter.ndim - 1))
+            if mesh := getattr(parameter, "device_mesh", None):  # a shard
+                from torch.distributed.tensor import DTensor, Replicate
+
+                by_row = DTensor.from_local(by_row, mesh, [Replicate()] * mesh.ndim)
+            parameter.mul_(by_row)
 
 
 def run_layers(layers: Iterable[Callable[..., Any]], x: Any, *given: Any, shares_values: bool) -> Any:

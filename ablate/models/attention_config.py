@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from pydantic import Field
 
 from ablate.config.base import Config
 from ablate.config.errors import Problem
@@ -27,11 +29,29 @@ class AttentionConfig(Config):
     temperature: bool = False
     """Cosine attention: logits exp(min(t, ln 100)) cos(q, k). There is one learned t for each head of the queries, from
     ln 10, and no norm.qk beside it. Liu et al. 2021, arXiv 2111.09883."""
+    qk_clip: float | None = Field(None, gt=0)
+    """QK-clip: the largest logit q k / sqrt(head width) that a head may have in training, 100 in the paper. After an
+    update, the weights and biases of queries and keys of each head whose largest logit S in the batch was above it are
+    scaled by sqrt(qk_clip / S) each. Where several heads of queries share keys, the keys are scaled by the largest S of
+    these, and each head's queries by what its own then still needs, which is at most 1. Frozen weights, and what the
+    optimizer keeps, stay. None: nothing is clipped. Kimi Team 2025, arXiv 2507.20534."""
+
+    @classmethod
+    def list_accepted(cls, name: str) -> tuple[str, ...]:
+        """Return the values that an option accepts, in words."""
+        annotation: Any = cls.model_fields[name].annotation
+        own = {bool: ("false", "true"), float | None: ("null", "a number above 0")}
+        return own[annotation] if annotation in own else get_args(annotation)
 
     @property
     def shares_values(self) -> bool:
         """Whether layers use the values of the first."""
         return self.value_residual != "none"
+
+    @property
+    def after_training(self) -> AttentionConfig:
+        """The options of a model that is no longer trained: all that change what it computes."""
+        return self.model_copy(update={"qk_clip": None})
 
     def count_gates(self, stack: Stack) -> int:
         """Return the number of gates of a layer, each of which has one weight for each feature of the hidden state."""
@@ -75,18 +95,28 @@ class WithAttention(ModelConfig):
         pairs = (length + 1) ** 2 / 2 if stack.causal else length * (length + 1)
         return round(stack.depth * 4 * width * pairs * self.tokens_per_item(shape) / length)
 
+    def extra_training_flops(self, shape: tuple[int, ...]) -> int:
+        """QK-clip computes the logits of all pairs of tokens once more, of which a causal model uses half."""
+        if self.attention.qk_clip is None:
+            return 0
+        stack, length = self.stack(), self.sequence_length(shape)
+        return stack.depth * 2 * stack.heads * stack.head_dim * length * self.tokens_per_item(shape)
+
     def validate(self) -> list[Problem]:  # type: ignore[override]
         problems = super().validate()
         return problems or [problem.within("attention") for problem in self.attention.validate(self.stack())]
 
     def validate_choices(self, norm: Placement, init: Initialization) -> list[Problem]:
         problems = super().validate_choices(norm, init)
-        if not self.attention.temperature:
-            return problems
-        text = "norms queries and keys itself, and {} does so too. Remove one of the two"
         placed = next((one for i in range(self.layers) if (one := norm.at(i, self.layers)).qkv_norm), None)
-        if norm.has_qk_norm:
-            problems.append(Problem("model.attention.temperature", text.format(f"norm.qk={norm.qk.kind}"), True))
-        if placed:
-            problems.append(Problem("model.attention.temperature", text.format(f"placement {placed.kind}"), True))
+        norming = [f"norm.qk={norm.qk.kind}"] * norm.has_qk_norm + ([f"placement {placed.kind}"] if placed else [])
+        texts = {
+            "temperature": "norms queries and keys itself, and {} does so too. Remove one of the two",
+            "qk_clip": "scales the weights of queries and keys, and {} norms what these give, so that it would change "
+            "nothing. Remove one of the two",
+        }
+        for name, text in texts.items():
+            if value := getattr(self.attention, name):
+                also = ["model.attention.temperature=true"] * (name == "qk_clip" and self.attention.temperature)
+                problems += [Problem(f"model.attention.{name}", text.format(who), value) for who in norming + also]
         return problems

@@ -88,6 +88,10 @@ class Model(nn.Module):
         placement names."""
         return set()
 
+    def after_update(self) -> None:
+        """Change the weights after an update, and before the first, as an option of the model asks for; a placement has
+        `Placement.after_update`. Here: nothing."""
+
     def parameter_count(self) -> int:
         """The number of trainable parameters."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)

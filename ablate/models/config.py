@@ -118,6 +118,10 @@ class ModelConfig(Kind):
         each = (2 if stack.causal else 4) * stack.heads * stack.head_dim * self.sequence_length(shape)
         return self.layers * each * self.tokens_per_item(shape)
 
+    def extra_training_flops(self, shape: tuple[int, ...]) -> int:
+        """Return the FLOPs of one item that training needs beside the forward and backward pass. Here: none."""
+        return 0
+
     def vocabulary(self, classes: int) -> int:
         """Return the number of output classes of the model for data with `classes` classes."""
         return classes

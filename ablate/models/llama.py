@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.models.attention import OptionalAttention, Sink, list_gates, run_layers
+from ablate.models.attention import OptionalAttention, Sink, clip_logits, list_gates, run_layers
 from ablate.models.base import (
     Model,
     build_embedding_scale,
@@ -28,6 +28,7 @@ from ablate.models.base import (
 from ablate.models.head import CrossEntropy
 from ablate.models.llama_config import Llama
 from ablate.norms import Initialization, Placement, Projection, initialize
+from ablate.norms.ngpt_modules import Scale, UnitQueries
 from ablate.norms.residuals import Multiplier
 
 Linear = partial(nn.Linear, bias=False)
@@ -71,6 +72,8 @@ def causal(q: Tensor, k: Tensor, v: Tensor, sink: Sink | None = None) -> Tensor:
 class Attention(OptionalAttention):
     """Self-attention, causal unless another `attend` is given. [batch, seq, hidden] -> the same."""
 
+    writes: ClassVar[tuple[str, ...]] = ("o_proj",)
+
     def __init__(self, config: Llama, norm: Placement, index: int) -> None:
         stack, placed = config.stack(), norm.at(index, config.layers)
         super().__init__(config.attention, stack, index)
@@ -79,8 +82,12 @@ class Attention(OptionalAttention):
         self.qkv_proj = Linear(config.hidden, width + 2 * self.kv_heads * self.head_dim)
         self.qkv_norm = build_qkv_norm(norm, placed, stack)
         self.query_scale: nn.Module = nn.Identity()
+        self.unit = UnitQueries(self.heads, self.head_dim, config.hidden) if placed.on_sphere else None
         self.norm = norm.layer.build(width) if placed.inner_norm else nn.Identity()
         self.o_proj = Linear(width, config.hidden)
+
+    def find_projection(self) -> nn.Linear:
+        return self.qkv_proj
 
     def forward(self, x: Tensor, table: Tensor, attend: Attend, carry: list[Tensor]) -> Tensor:
         batch, seq, _ = x.shape
@@ -93,6 +100,10 @@ class Attention(OptionalAttention):
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # [batch, heads, seq, head_dim]
         if self.temperature is not None:
             q, k = self.temperature(q, k)
+        if self.unit is not None:
+            q, k = self.unit(q, k)
+        if self.clip is not None and self.training:
+            self.clip(q, k)
         y = attend(q, k, v) if self.sink is None else attend(q, k, v, self.sink)
         y = self.norm(y.transpose(1, 2).flatten(2))
         return self.o_proj(y if self.gate is None else self.gate(y, x))
@@ -101,14 +112,17 @@ class Attention(OptionalAttention):
 class MLP(nn.Module):
     """SwiGLU: `down(silu(gate(x)) * up(x))`. [batch, seq, hidden] -> the same."""
 
+    writes: ClassVar[tuple[str, ...]] = ("down_proj",)
+
     def __init__(self, config: Llama, norm: Placement, placed: Placement) -> None:
         super().__init__()
         self.gate_up_proj = Linear(config.hidden, 2 * config.mlp)
+        self.scale = Scale(2 * config.mlp, config.hidden**0.5, 1.0) if placed.on_sphere else nn.Identity()
         self.norm = norm.layer.build(config.mlp) if placed.inner_norm else nn.Identity()
         self.down_proj = Linear(config.mlp, config.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        gate, up = self.scale(self.gate_up_proj(x)).chunk(2, dim=-1)
         return self.down_proj(self.norm(F.silu(gate) * up))
 
 
@@ -173,9 +187,11 @@ class LlamaModel(Model):
         self.placement = norm.at(0, config.layers)
         self.rotary = Rotary(config.stack().head_dim, config.rope_base)
         self.layers = nn.ModuleList(BLOCKS[config.sublayers](config, norm, i) for i in range(config.layers))
-        self.norm = new_norm("final") if norm.final_norm else nn.Identity()
+        on_sphere = self.placement.on_sphere
+        self.norm = new_norm("final") if norm.final_norm and not on_sphere else nn.Identity()
         self.output_scale: nn.Module = nn.Identity()
         self.lm_head = Linear(config.hidden, vocab_size)
+        self.logit_scale = Scale(vocab_size, 1.0, config.hidden**-0.5) if on_sphere else nn.Identity()
         self.criterion = CrossEntropy()
         if config.tie_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
@@ -184,7 +200,9 @@ class LlamaModel(Model):
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         position = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.hidden_state(self.embed_tokens(tokens), position, self.layers)
-        return self.lm_head(x) if targets is None else self.criterion(x, self.lm_head.weight, targets)
+        if targets is None:
+            return self.logit_scale(self.lm_head(x))
+        return self.criterion(x, self.logit_scale(self.lm_head.weight.T).T, targets)
 
     def hidden_state(self, x: Tensor, position: Tensor, layers: Iterable[Layer]) -> Tensor:
         """Return the head's input for embedded tokens [batch, seq, hidden] at positions [seq] or [batch, seq]."""
@@ -200,12 +218,15 @@ class LlamaModel(Model):
         for block in self.layers:
             unwrap(block).attn.query_scale = Multiplier(factor)  # type: ignore[union-attr]
 
+    def after_update(self) -> None:
+        clip_logits(self)
+
     def heads(self) -> Iterable[nn.Module]:
         return [self.criterion]
 
     def parts(self) -> dict[str, tuple[str, ...]]:
         stem = {"embedding": ("embed_tokens", "embed_scale", "embed_norm", "open"), "final_norm": ("close", "norm")}
-        return {**stem, **name_sublayers("layers", self.layers), "head": ("lm_head",)}
+        return {**stem, **name_sublayers("layers", self.layers), "head": ("lm_head", "logit_scale")}
 
     def embeddings(self) -> tuple[str, ...]:
         return ("embed_tokens",)

@@ -45,7 +45,7 @@ class Llama(WithAttention):
     vocab_size: int | None = Field(None, gt=0, le=MOST_VOCABULARY)
     """Size of the vocabulary. None: the tokenizer's."""
     attention: AttentionConfig = AttentionConfig()
-    """Options of the attention: a gate, a sink, a value residual, a temperature."""
+    """Options of the attention: a gate, a sink, a value residual, a temperature, QK-clip."""
 
     task: ClassVar[str] = "language_modeling"
     per_token: ClassVar[bool] = True

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.errors import ConfigError, Problem
-from ablate.models.attention import OptionalAttention, list_gates, run_layers
+from ablate.models.attention import OptionalAttention, clip_logits, list_gates, run_layers
 from ablate.models.attention_config import AttentionConfig
 from ablate.models.base import (
     Model,
@@ -56,6 +56,9 @@ class Attention(OptionalAttention):
         self.qkv, self.q_norm, self.k_norm = timm.qkv, timm.q_norm, timm.k_norm
         self.norm, self.proj = timm.norm, timm.proj
 
+    def find_projection(self) -> nn.Linear:
+        return cast(nn.Linear, self.qkv)
+
     def forward(self, x: Tensor, carry: list[Tensor] | None = None) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)  # [batch, heads, tokens, head_dim]
@@ -64,6 +67,8 @@ class Attention(OptionalAttention):
             v = self.values(v, carry)
         if self.temperature is not None:
             q, k = self.temperature(q, k)
+        if self.clip is not None and self.training:
+            self.clip(q, k)
         y = F.scaled_dot_product_attention(q, k, v) if self.sink is None else self.sink(q, k, v)
         y = self.norm(y.transpose(1, 2).flatten(2))
         return cast(Tensor, self.proj(y if self.gate is None else self.gate(y, x)))
@@ -247,6 +252,9 @@ class ViTModel(Model):
         for block in self.vit.blocks:
             norm, multiplier = block.attn.q_norm, Multiplier(factor)
             block.attn.q_norm = multiplier if isinstance(norm, nn.Identity) else nn.Sequential(norm, multiplier)
+
+    def after_update(self) -> None:
+        clip_logits(self)
 
     def blocks(self) -> nn.Sequential:
         return self.vit.blocks

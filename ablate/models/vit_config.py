@@ -38,10 +38,10 @@ class ViT(WithAttention):
     drop_path: float = Field(0.0, ge=0, lt=1)
     """Stochastic depth: rate of the last layer, rising linearly from 0 at the first."""
     attention: AttentionConfig = AttentionConfig()
-    """Options of the attention: a gate, a sink, a value residual, a temperature."""
+    """Options of the attention: a gate, a sink, a value residual, a temperature, QK-clip."""
 
     task: ClassVar[str] = "image_classification"
-    honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale", "embedding_multiplier"}
+    honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale", "embedding_multiplier", "sphere"}
     takes_head: ClassVar[bool] = True
     scales: ClassVar[bool] = True
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "digits", "norm.layer.kind": "layernorm"}

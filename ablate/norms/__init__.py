@@ -3,7 +3,7 @@
 from ablate.norms import mix  # noqa: F401 - registers the placements of all layers first, then its own
 
 # isort: split
-from ablate.norms import admin, modifiers, streams  # noqa: F401
+from ablate.norms import admin, modifiers, ngpt, streams  # noqa: F401
 from ablate.norms.init import GATES, Initialization, Projection, initializations, initialize
 from ablate.norms.layers import NormLayer, norm_layers
 from ablate.norms.placement import ASKS, Placement, Site, Stack, placements

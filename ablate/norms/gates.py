@@ -53,7 +53,7 @@ BY_END = {"sum": GatedSum, "norm": GatedInput}
 
 
 class Growing(nn.Module):
-    """`factor * drop(y)` with a factor, [1], that is set after each update to what `find` gives for their number, and
+    """`factor * drop(y)` with a factor, [1], that grows after each update to what `find` gives for their number, and
     is part of a checkpoint."""
 
     factor: Tensor

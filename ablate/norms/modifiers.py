@@ -52,6 +52,7 @@ class Modifier(Placement):
     qkv_norm = property(attrgetter("base.qkv_norm"))
     of_library = property(attrgetter("base.of_library"))
     on_summed_inputs = property(attrgetter("base.on_summed_inputs"))
+    on_sphere = property(attrgetter("base.on_sphere"))
     starts_gains = property(attrgetter("base.starts_gains"))
     spares_layers = property(attrgetter("base.spares_layers"))
     closing_norms = property(attrgetter("base.closing_norms"))
@@ -152,7 +153,8 @@ class ProRes(Modifier):
     initialisation = "that of its base; the branches are 0 before the first update"
     caveats = (
         "The branches are 0 at first, so that the first update changes embedding, head and outer norms alone. A run "
-        "that ends before L T updates ends with smaller branches in its deep layers."
+        "that ends before L T updates ends with smaller branches in its deep layers. Where a trained model is trained "
+        "on, its factors stay until those of the new run have grown beyond them."
     )
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
@@ -173,4 +175,4 @@ class ProRes(Modifier):
         super().after_update(model, updates)
         for module in model.modules():
             if isinstance(module, gates.Growing):
-                module.factor.fill_(module.find(updates))
+                module.factor.clamp_(min=module.find(updates))  # one of a trained model that is trained on stays

@@ -99,6 +99,7 @@ ASKS = {
     "embedding_scale": "a learnable factor of the embedding",
     "embedding_multiplier": "a constant factor of the embedding",
     "carrier": "another state between its layers than one stream",
+    "sphere": "weights, queries and keys of length 1, and learned factors in the place of norms",
 }
 """Requests that a placement, a norm layer or an initialisation can make of a model besides the wiring of its residual
 connections -> in words."""
@@ -115,7 +116,7 @@ class Placement(Kind):
     """The norm layer. Default: the model's own, RMSNorm for LLaMA and LayerNorm for ViT."""
     final_norm: bool = True
     """Whether one norm closes the stack before the head. On for every placement, as in the papers' experiments;
-    Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none)."""
+    Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none). nGPT has no such norm."""
     qk: Annotated[NormLayer, norm_layers] = NoNorm()
     """QK-norm: the norm layer on queries and keys, in front of the rotary embedding; beside every placement. none:
     there is none."""
@@ -143,6 +144,9 @@ class Placement(Kind):
     """Whether a norm precedes the output projections of attention and MLP."""
     qkv_norm: ClassVar[bool] = False
     """Whether norms follow the query, key and value projections, on each head."""
+    on_sphere: ClassVar[bool] = False
+    """Whether hidden states, weights, queries and keys have length 1, with learned factors in the place of norms: of
+    queries and keys, inside of the MLP and of the logits."""
     starts_gains: ClassVar[bool] = False
     """Whether some gains of its norms start at another value than 1."""
     ends_with: ClassVar[Literal["sum", "norm", ""]] = ""
@@ -270,6 +274,7 @@ class Placement(Kind):
             "gains": bool(self.gains(max(1, depth))),
             "calibration": type(self).prepare is not Placement.prepare,
             "carrier": self.carrier != STREAM,
+            "sphere": self.on_sphere,
         }
 
     def validate_layer(self, stack: Stack) -> list[Problem]:

@@ -35,7 +35,7 @@ def validate_sharing(experiment: Experiment) -> list[Problem]:
         divided = plan.divided.items()
         problems += [Problem(f"model.{field}", text, value) for field, value in divided if value % size]
         placed = {experiment.norm.at(i, experiment.model.layers) for i in range(experiment.model.layers)}
-        if experiment.norm.has_qk_norm or any(one.inner_norm or one.qkv_norm for one in placed):
+        if experiment.norm.has_qk_norm or any(one.inner_norm or one.qkv_norm or one.on_sphere for one in placed):
             text = "the placement or norm.qk normalises tensors that are split over the ranks: remove one of the two"
             problems.append(Problem("trainer.tensor_parallel", text, size))
         if isinstance(experiment.model, WithAttention) and (options := experiment.model.attention.find_set()):

@@ -126,9 +126,9 @@ class TrainingModule(LightningModule):
             ranks.clip_gradients(self.parameters(), gradient_clip_val)
 
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
-        """Make an update, and what the placement does after one."""
+        """Make an update, and what the placement and the model do after one."""
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        self.experiment.norm.after_update(self.model, self.global_step + 1)
+        self.experiment.after_update(self.model, self.global_step + 1)
 
     def configure_model(self) -> None:
         """Share the model among the ranks, where the strategy does that."""
@@ -151,7 +151,7 @@ class TrainingModule(LightningModule):
             with torch.no_grad():
                 for parameter, value in copies:
                     parameter.copy_(value)
-            self.experiment.norm.after_update(self.model, 0)
+            self.experiment.after_update(self.model, 0)
             ranks.unify(self.model)  # a placement may have looked at one rank's part of the batch alone
         if self.compiled or getattr(self.trainer.strategy, "compiled", False):
             self._check_program()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
@@ -22,34 +22,39 @@ In formulas `N` is the norm layer (`norm.layer`), `f` a sublayer (attention, the
 `l` a layer's number from 1, `d` the width of the hidden state,
 `m` the width of the MLP, `k` the width of one attention head.
 Every formula is tested against a second implementation written from it, in `tests/norms/reference.py`: outputs and
-gradients of whole models of both families, with every norm layer, in float64 to 1e-10.
+gradients of whole models of both families (nGPT: of LLaMA), with every norm layer, in float64 to 1e-10.
 
 Placements wire residual connections. A GRU and a ConvPool-CNN-C have none: `model=gru` and `model=convpool` take the
 norm layers alone, on the summed inputs of each layer
 ([Models](models.md#norm-layers-in-a-gru-and-in-a-convolutional-network)).
 
-With every placement, `norm.final_norm` (on by default, as in the papers' experiments) adds one norm before the head.
-Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code has none.
+With every placement but nGPT, `norm.final_norm` (on by default, as in the papers' experiments) adds one norm before the
+head. Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code has none.
 
-Beside every placement but HybridNorm, `norm.qk` (such as `norm.qk=rmsnorm`) norms queries and keys before any rotary
-embedding: over the features of each head, with gains that all heads share (`norm.qk_over=head`, as in Qwen3), or over
-all queries and all keys of a token (`norm.qk_over=width`, as in OLMo 2). What else may be inside of the attention is
-[below](#attention).
+Beside every placement but HybridNorm and nGPT, `norm.qk` (such as `norm.qk=rmsnorm`) norms queries and keys before any
+rotary embedding: over the features of each head, with gains that all heads share (`norm.qk_over=head`, as in Qwen3), or
+over all queries and all keys of a token (`norm.qk_over=width`, as in OLMo 2). What else may be inside of the attention
+is [below](#attention).
 """
 _ATTENTION = """\
 ## Attention
 
-Options inside of the attention of LLaMA and ViT, beside every placement, as `norm.qk` is; `ablate list attention` lists
-them. All are off by default, and a sweep may compare them (`factor: model.attention`):
+Options inside of the attention of LLaMA and ViT, beside every placement, as `norm.qk` is (nGPT takes sinks and value
+residuals alone); `ablate list attention` lists them. All are off by default, and a sweep may compare them (`factor:
+model.attention`):
 
 ```bash
 ablate train model.attention.gate=headwise model.attention.sink=learned trainer.max_steps=20
 ```
 
+QK-clip acts after each update of training: it adds nothing to the model, and needs the logits of a head at a time once
+more. `ablate plan` counts both, a third more FLOPs of a causal attention and the memory of that one head. Padding
+counts as any token does, validation does not. What TRL trains (`ablate align`) is not clipped.
+
 Vectors (sinks, temperatures, factors of values) are in the group `norms` and never decay. The matrix of an elementwise
 gate is one of `matrices`, that of a headwise gate has a group of its own, `gates`, which Muon leaves to AdamW. All
 other weights start with the values that they have without an option. Tensor parallelism refuses the options, and
-`ablate export --to hf` writes them as a class with code of its own.
+`ablate export --to hf` writes all but QK-clip as a class with code of its own.
 """
 
 
@@ -91,7 +96,7 @@ def _describe_placement(cls: Any) -> str:
 
 
 def _describe_option(name: str, field: Any) -> str:
-    facts = {"Accepted": join_words(f"`{value}`" for value in get_args(field.annotation) or ("false", "true"))}
+    facts = {"Accepted": join_words(f"`{value}`" for value in AttentionConfig.list_accepted(name))}
     return f"### model.attention.{name}\n\n{' '.join((field.description or '').split())}\n\n{_join_facts(facts)}"
 
 

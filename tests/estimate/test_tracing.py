@@ -5,13 +5,13 @@ import contextlib
 import numpy as np
 import pytest
 import torch
+from norms.cases import WIRED
 from torch.profiler import ProfilerActivity, profile
 
 from ablate.estimate import tracing
 from ablate.estimate.inputs import build_skeleton
 from ablate.estimate.tracing import LABELS, Step, trace
 from ablate.experiment.tree import Experiment
-from ablate.norms import placements
 from ablate.tasks import tasks
 
 SHAPES = {"llama": ((24,), 97), "vit": ((3, 16, 16), 10)}
@@ -21,7 +21,7 @@ OTHERS = {"gru": {"hidden": 32}, "convpool": {"width": 8, "dropout": 0.0}}
 TASKS = {"llama": tasks.parse("language_modeling"), "vit": tasks.parse("image_classification")}
 TASKS |= {"gru": TASKS["llama"], "convpool": TASKS["vit"]}
 CASES = [
-    *((family, kind) for kind in placements for family in FAMILIES),
+    *WIRED,
     *((family, "summed_inputs") for family in OTHERS),
 ]
 BATCH = 6
@@ -75,7 +75,7 @@ def update(model, inputs, targets, precision, checkpointing):
 )
 def test_what_is_kept_for_the_backward_pass_is_what_autograd_saves(family, kind, precision):
     model, inputs, targets = real(family, kind)
-    known = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    known = {value.untyped_storage().data_ptr() for value in model.state_dict().values()}
     kept = {}
 
     def pack(tensor):
@@ -84,11 +84,9 @@ def test_what_is_kept_for_the_backward_pass_is_what_autograd_saves(family, kind,
             kept[storage.data_ptr()] = (tensor, storage.nbytes())  # held, so that no address is used twice
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
-            logits = model(inputs).float().flatten(0, -2)
-        loss = torch.nn.functional.cross_entropy(logits, targets.flatten())
-    del logits
+    saving = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with saving, torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
+        loss = TASKS[family].compute_loss(model, inputs, targets)
     timeline = traced(family, kind, precision)
     inputs_too = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in (inputs, targets)}
     extra = sum(size for key, size in inputs_too.items() if key not in kept)  # batches live outside of the graph

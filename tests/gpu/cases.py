@@ -4,6 +4,7 @@ import itertools
 import os
 from typing import get_args
 
+from norms import cases
 from norms.cases import WITHOUT, list_placements, sensible
 
 from ablate.config import plugins
@@ -18,7 +19,8 @@ PRECISIONS = [name for name in get_args(TrainerConfig.model_fields["precision"].
 
 def takes(family, kind):
     """Whether a family takes a placement: one that norms queries and keys itself is not for one that does, too."""
-    return "norm.qk.kind" not in models[family].defaults or not placements.parse(kind).qkv_norm
+    norms_queries = placements.parse(kind).qkv_norm or placements[kind].on_sphere
+    return cases.takes(family, kind) and not ("norm.qk.kind" in models[family].defaults and norms_queries)
 
 
 def each_once():

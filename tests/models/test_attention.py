@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from norms import cases
-from norms.cases import RESIDUAL
+from norms.cases import RESIDUAL, WIRED
 
 from ablate.config.errors import ConfigError
 from ablate.diagnostics.checks.models import check_leak, check_plan, check_updates
@@ -38,12 +38,13 @@ OPTIONS = [
     {"value_residual": "fixed"},
     {"value_residual": "learned"},
     {"temperature": True},
+    {"qk_clip": 1e3},
     ALL,
 ]
 CASES = [(family, {}, options) for family in RESIDUAL for options in OPTIONS]
 CASES += [("llama", {"kv_heads": 1}, options) for options in OPTIONS]
 every_case = pytest.mark.parametrize(("family", "more", "options"), CASES, ids=str)
-TOGETHER = {"gate": "headwise", "sink": "one", "value_residual": "fixed"}
+TOGETHER = {"gate": "headwise", "sink": "one", "value_residual": "fixed", "qk_clip": 1e3}
 all_at_once = pytest.mark.parametrize(
     ("family", "more", "options"),
     [case for case in CASES if case[2] == ALL] + [(f, {}, TOGETHER) for f in RESIDUAL],
@@ -213,7 +214,11 @@ def test_all_other_weights_start_as_without(tiny, family, more, options):
     own = model.state_dict()
     for name, value in plain.state_dict().items():
         assert torch.equal(own[name], value), name
-    assert len(own) > len(plain.state_dict()) or options in ({"sink": "one"}, {"value_residual": "fixed"})
+    assert len(own) > len(plain.state_dict()) or options in (
+        {"sink": "one"},
+        {"value_residual": "fixed"},
+        {"qk_clip": 1e3},
+    )
     assert all(p.ndim > 0 for p in model.parameters())  # a scalar of no dimension cannot be sharded
 
 
@@ -283,10 +288,13 @@ def test_no_token_sees_the_future(options):
 @all_at_once
 def test_compiled_it_is_one_graph_of_the_same_numbers(tiny, family, more, options):
     _, model, inputs = tiny(family, settings(options, **more))
-    plain = shaken(model)(inputs)
+    plain, largest = shaken(model)(inputs), [buffer.clone() for buffer in model.buffers()]
+    model.after_update()
     torch.compiler.reset()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)(inputs)
     torch.testing.assert_close(compiled, plain, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close([*model.buffers()], largest, atol=1e-12, rtol=1e-12)
+    assert ("qk_clip" in options) == any(buffer.any() for buffer in largest)
 
 
 @all_at_once
@@ -306,10 +314,10 @@ def test_autocast_stays_near(tiny, family, more, options):
     assert model.bfloat16()(inputs.bfloat16() if inputs.is_floating_point() else inputs).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("placement", placements)
-@every_family
+@pytest.mark.parametrize(("family", "placement"), WIRED)
 def test_it_stands_beside_every_placement(tiny, family, placement):
-    options = ALL | {"temperature": placement != "hybrid"}  # which norms queries and keys itself
+    options = ALL | {"temperature": placement not in ("hybrid", "ngpt")}  # which norm queries and keys themselves
+    options |= {"gate": "none"} if placement == "ngpt" else {}
     _, model, inputs = tiny(family, settings(options) | {"norm": placement})
     assert all(gradient.abs().max() > 0 for gradient in cases.gradients(model, cases.shaken(model, 0.1)(inputs)))
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from norms.cases import NORMED
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.norms import placements
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "model-family.md"
 CODE = re.search(r'```python title="gpt2.py"\n(.*?)```', PAGE.read_text(encoding="utf-8"), re.S)[1]
@@ -57,7 +57,7 @@ def test_it_is_gpt2_of_transformers(gpt2):
     torch.testing.assert_close(ours(tokens), theirs(tokens).logits, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", placements)
+@pytest.mark.parametrize("kind", NORMED)
 def test_every_placement_trains_all_its_parameters(gpt2, kind):
     _, model = build(gpt2, {"norm": kind, **({} if kind == "hybrid" else {"norm.qk": "rmsnorm"})})
     tokens = torch.randint(VOCAB, (2, SEQ), generator=torch.Generator().manual_seed(2))

@@ -6,7 +6,7 @@ import pytest
 import timm
 import torch
 from norms import reference
-from norms.cases import shaken
+from norms.cases import list_placements, shaken
 from timm.layers import DropPath
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
@@ -105,7 +105,7 @@ def without_branches(kind, x, block, index, depth):
     return reference.LAYERS[kind](x, torch.zeros_like, torch.zeros_like, norms, factors, index + 1, depth)
 
 
-@pytest.mark.parametrize("kind", placements)
+@pytest.mark.parametrize("kind", list_placements("vit"))
 @pytest.mark.parametrize("layer", norm_layers)
 def test_the_branch_is_dropped_and_the_norms_of_the_stream_are_not(kind, layer):
     """With (nearly) everything dropped a layer does what its placement does where nothing is added."""

@@ -23,13 +23,27 @@ def sensible(family, layer):
     return layer != "batchnorm" or models[family].task != "language_modeling"
 
 
+def takes(family, kind):
+    """Whether a model family can have a placement."""
+    return kind != "ngpt" or "sphere" in models[family].honours
+
+
 def list_placements(family):
     """The placements that a model family can have."""
-    return [*placements] if models[family].has_residuals else ["summed_inputs"]
+    return [kind for kind in placements if takes(family, kind)] if models[family].has_residuals else ["summed_inputs"]
 
 
-WITHOUT = [("sandwich_scaled", "none"), ("x0", "none")]
-"""Placements without a norm: one is refused, the other begins with a stream so large that it explodes."""
+WIRED = [(family, kind) for family in RESIDUAL for kind in list_placements(family)]
+"""(family, placement), of those with residual connections."""
+NORMED = [kind for kind in placements if not placements[kind].on_sphere]
+"""The placements that have norms."""
+WITHOUT = [
+    ("sandwich_scaled", "none"),
+    ("x0", "none"),
+    *(("ngpt", layer) for layer in norm_layers if layer not in ("rmsnorm", "none")),
+]
+"""Placements without a norm: one is refused, the other begins with a stream so large that it explodes. One that has no
+norms refuses all norm layers that are not the default."""
 COMBINATIONS = [
     (family, kind, layer)
     for family in list_families()

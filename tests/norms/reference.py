@@ -207,6 +207,18 @@ def gpas(x, attn, mlp, n, s, nth, L):
     return x
 
 
+def unit(x):
+    return x / (x * x).sum(-1, keepdim=True) ** 0.5
+
+
+def ngpt(x, attn, mlp, n, s, nth, L):
+    for f, stored in zip((attn, mlp), s, strict=True):
+        rate = (stored * 0.05 * math.sqrt(x.shape[-1])).abs()
+        h = unit(x)
+        x = unit(h + rate * (unit(f(x)) - h))
+    return x
+
+
 UPDATES = 300
 """Updates after which the factors of ProRes are read, of 1,000 in which that of the first layer grows."""
 
@@ -326,6 +338,7 @@ QKV_NORMED = ("hybrid", "hybrid_star", "siamese_hybrid")
 LAYERS = {
     "hybrid_star": hybrid_star,
     "keel": keel,
+    "ngpt": ngpt,
     "gpas": gpas,
     "prores": prores,
     "hc": hc,
@@ -455,16 +468,25 @@ def llama(tokens, w, layers, heads, kinds, rule, embedding_norm, final_norm):
                 q, k, v = (w.norm(f"{at}.attn.qkv_norm.{name}")(t) for name, t in zip("qkv", (q, k, v), strict=True))
             if w.qk:
                 q, k = w.qk_norm(f"{at}.attn.qkv_norm.q", q), w.qk_norm(f"{at}.attn.qkv_norm.k", k)
-            y = attention(rotated(q), rotated(k), v, causal=True).transpose(1, 2).reshape(batch, seq, d)
+            q, k = rotated(q), rotated(k)
+            if kinds[i] == "ngpt":  # the logits are sqrt(size) (s u(q)) (s u(k))
+                s = (w[f"{at}.attn.unit.scale.weight"] * math.sqrt(d)).reshape(heads, 1, size)
+                q, k = size * s * unit(q), s * unit(k)
+            y = attention(q, k, v, causal=True).transpose(1, 2).reshape(batch, seq, d)
             return (w.norm(f"{at}.attn.norm")(y) if kinds[i] == "subln" else y) @ w[f"{at}.attn.o_proj.weight"].T
 
         def mlp(h, at=at, i=i):
-            gate, up = (h @ w[f"{at}.mlp.gate_up_proj.weight"].T).chunk(2, -1)
+            both = h @ w[f"{at}.mlp.gate_up_proj.weight"].T
+            if kinds[i] == "ngpt":
+                both = both * w[f"{at}.mlp.scale.weight"] * math.sqrt(d)
+            gate, up = both.chunk(2, -1)
             y = gate * torch.sigmoid(gate) * up
             return (w.norm(f"{at}.mlp.norm")(y) if kinds[i] == "subln" else y) @ w[f"{at}.mlp.down_proj.weight"].T
 
         x = rule(x, attn, mlp, *w.wiring(at, children(kinds[i], i + 1)), i + 1, layers)
     x = CLOSE[kinds[-1]](x, w) if kinds[-1] in CLOSE else x
+    if kinds[0] == "ngpt":
+        return x @ w["lm_head.weight"].T * w["logit_scale.weight"] * math.sqrt(d)
     return (w.norm("norm")(x) if final_norm else x) @ w["lm_head.weight"].T
 
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from norms.cases import RESIDUAL, settings_of
+from norms.cases import WIRED, settings_of
 from torch import nn
 
 from ablate.norms import placements
@@ -17,8 +17,7 @@ def wiring_of(model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", RESIDUAL)
+@pytest.mark.parametrize(("family", "kind"), WIRED)
 def test_lifted_factors_give_the_same_bits(tiny, family, kind, dtype):
     _, model, inputs = tiny(family, settings_of(kind, "rmsnorm"))
     model, inputs = model.to(dtype), inputs.to(dtype) if inputs.is_floating_point() else inputs

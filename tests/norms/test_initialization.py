@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from norms.cases import INITS, RESIDUAL
+from norms.cases import INITS, RESIDUAL, WIRED
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
@@ -163,8 +163,7 @@ def test_a_mix_initialises_each_layer_by_its_own_placement(family):
     assert [std(m) for m in found] == pytest.approx([xavier, xavier, 0.02, 0.02], rel=0.03)
 
 
-@pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", RESIDUAL)
+@pytest.mark.parametrize(("family", "kind"), WIRED)
 def test_placements_are_paired_by_seed(family, kind):
     """With one seed, all placements start from the same draw: what they do not initialise themselves is the same."""
     ours, pre = (build(family, 2, {"norm": norm}).projections() for norm in (kind, "pre"))

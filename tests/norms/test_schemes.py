@@ -249,10 +249,10 @@ def rename(state, case):
 
 @pytest.mark.parametrize("family", RESIDUAL)
 def test_prores_ends_as_its_base(tiny, family):
-    experiment, model, inputs = tiny(family, {"norm": {"kind": "prores", "base": "sandwich", "updates": 5}})
+    given = {"norm": {"kind": "prores", "base": "sandwich", "updates": 5}}
+    experiment, model, inputs = tiny(family, given, updates=4)
     _, base, _ = tiny(family, {"norm": "sandwich"})
     model.load_state_dict({**model.state_dict(), **base.state_dict()}, strict=True)
-    experiment.norm.after_update(model, 4)
     assert not torch.equal(model(inputs), base(inputs))
     experiment.norm.after_update(model, 5 * len(model.blocks()))
     assert torch.equal(model(inputs), base(inputs))
@@ -260,8 +260,7 @@ def test_prores_ends_as_its_base(tiny, family):
 
 @pytest.mark.parametrize("family", RESIDUAL)
 def test_prores_begins_without_branches(tiny, family):
-    experiment, model, inputs = tiny(family, {"norm": "prores"})
-    experiment.norm.after_update(model, 0)
+    _, model, inputs = tiny(family, {"norm": "prores"}, updates=0)
     with torch.no_grad():
         before = model(inputs)
         for p in model.blocks().parameters():

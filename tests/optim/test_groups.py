@@ -4,12 +4,11 @@ from typing import Literal
 
 import pytest
 import torch
-from norms.cases import RESIDUAL
+from norms.cases import WIRED
 from torch import nn
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.norms import placements
 from ablate.optim.groups import ROLES, assign_roles
 from ablate.optim.optimizers import OptimizerConfig, build_optimizer, optimizers
 
@@ -52,8 +51,7 @@ def test_a_tied_head_is_embedding(tiny):
     assert "head" not in assign_roles(model).values()
 
 
-@pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", RESIDUAL)
+@pytest.mark.parametrize(("family", "kind"), WIRED)
 def test_norms_and_factors_of_every_placement_are_norms(tiny, family, kind):
     if kind == "by_depth":
         settings = {"norm": {"kind": kind, "ranges": {"all": {"placement": "pre"}}}}

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from norms.cases import shaken
+from norms.cases import NORMED, shaken
 from torch.utils._pytree import tree_leaves
 
 from ablate.config.errors import ConfigError
@@ -21,7 +21,7 @@ FAMILIES = {
 }
 INPUTS = {"llama": (11, (8,)), "vit": (10, (1, 8, 8))}
 SCALED = [kind for kind in parametrizations if kind != "standard"]
-LISTED = [kind for kind in placements if placements[kind].listed]
+LISTED = [kind for kind in NORMED if placements[kind].listed]
 M, K = 2.0, 2.0  # the width and the depth over the base's, below
 
 

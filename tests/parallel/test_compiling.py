@@ -5,11 +5,11 @@ import copy
 
 import pytest
 import torch
+from norms.cases import WIRED, mark_rest
 from torch._dynamo.utils import counters
 
 from ablate.experiment.tree import Experiment
 from ablate.models import models
-from ablate.norms import placements
 from ablate.parallel import compiling
 from ablate.parallel.compiling import CompiledParts, allow_programs, forget_programs, keep_programs
 
@@ -76,13 +76,7 @@ def check_one_compilation(experiment, programs):
     return counted[0]
 
 
-def rest(kinds, quick):
-    """Cases: all `kinds`, those that are not `quick` for the longer run."""
-    return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.chaos) for kind in kinds]
-
-
-@pytest.mark.parametrize("kind", rest(placements, ("deepnorm", "lns")))
-@pytest.mark.parametrize("family", rest(("llama", "vit"), ("llama",)))
+@pytest.mark.parametrize(("family", "kind"), mark_rest(WIRED, [("llama", kind) for kind in ("deepnorm", "lns")]))
 def test_a_second_model_of_one_shape_compiles_nothing(programs, family, kind):
     """Also where a factor differs by layer: one program for the kinds of layers, of which the first of lns is another
     for it has no factor, and one for head and loss."""
@@ -92,8 +86,7 @@ def test_a_second_model_of_one_shape_compiles_nothing(programs, family, kind):
 
 @pytest.mark.chaos
 @pytest.mark.skipif(not compiling.has_compiler(), reason="no C++ compiler on this machine")
-@pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", ["llama", "vit"])
+@pytest.mark.parametrize(("family", "kind"), WIRED)
 def test_machine_code_gives_the_numbers_of_eager_models(family, kind):
     """All of torch.compile, for every placement. The default run does so for one, in tests/training/test_train.py."""
     keep_programs("these tests")

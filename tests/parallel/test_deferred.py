@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from norms.cases import takes
 
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
@@ -18,7 +19,7 @@ SHAPES = {"llama": (12,), "vit": (1, 8, 8)}
 
 @pytest.mark.parametrize(
     ("family", "settings"),
-    [(family, {"norm": name}) for family in SHAPES for name in placements.names] + MORE,
+    [(family, {"norm": name}) for family in SHAPES for name in placements.names if takes(family, name)] + MORE,
     ids=str,
 )
 def test_every_weight_factor_and_later_draw_is_that_of_a_model_built_at_once(family, settings):

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 import torch
-from norms.cases import PROFILED, RESIDUAL
+from norms.cases import PROFILED, WIRED
 from torch import nn
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
@@ -89,6 +89,7 @@ sys.exit(ending.status)
 PLACEMENTS = ("pre", "post", "mix", "deepnorm", "lns", "admin")
 FSDP = {"strategy": "fsdp"}
 ATTENTION = {"gate": "headwise", "sink": "learned", "value_residual": "learned", "temperature": True}
+CLIPPED = {"gate": "headwise", "sink": "learned", "value_residual": "learned", "qk_clip": 1e-3}
 DAILY = {  # a strategy, a family, a way to sum gradients, a precision: each once; the others by `make chaos`
     "llama pre ddp", "llama lns fsdp", "vit admin fsdp", "padded, accumulated, clipped", "accumulated, summed once",
     "recomputed", "attention", "tied", "halved", "matrices", "convpool",
@@ -150,9 +151,14 @@ def trees(tiny_settings, vit_settings, tmp_path):
         "halved, summed once": build(
             llama, FSDP, trainer={"accumulate": 2, "gradient_sync": "update", "precision": "bf16-true"}
         ),
-        "recomputed": build(llama, FSDP, norm="lns", trainer=again),
+        "recomputed": build(llama, FSDP, norm="ngpt", trainer=again),
         "recomputed ddp": build(vit_settings, {"strategy": "ddp"}, **PROFILED["vit"], trainer=again),
-        "attention": build(llama | {"model": {**llama["model"], "attention": ATTENTION}}, FSDP, trainer=again),
+        "attention": build(llama | {"model": {**llama["model"], "attention": CLIPPED}}, FSDP, trainer=again),
+        "clipped ddp": build(
+            vit_settings | {"model": {**vit_settings["model"], "attention": CLIPPED}},
+            {"strategy": "ddp"},
+            trainer=small,
+        ),
         "attention ddp": build(
             vit_settings | {"model": {**vit_settings["model"], "attention": ATTENTION}},
             {"strategy": "ddp"},
@@ -325,8 +331,7 @@ def looked_at(run, family="llama"):
     return leaves_unused(model, run.task, 11, SHAPES[family])
 
 
-@pytest.mark.parametrize("family", RESIDUAL)
-@pytest.mark.parametrize("kind", placements)
+@pytest.mark.parametrize(("family", "kind"), WIRED)
 def test_every_parameter_of_ours_has_a_gradient(family, kind):
     assert not looked_at(experiment(family, norm=kind), family)
 

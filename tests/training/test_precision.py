@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from norms.cases import list_placements
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.data import build_loader
 from ablate.experiment.tree import Experiment
-from ablate.norms import placements
 from ablate.training import precision
 from ablate.training.procedures import Hooks
 from ablate.training.train import train
@@ -83,7 +83,9 @@ def test_what_is_set_is_done(cpu):
 def test_every_placement_gets_the_same(monkeypatch, family, gpu):
     set_device(monkeypatch, gpu)
     settings = {"model": family, "trainer.max_steps": 3000, "model.hidden": 256}
-    found = {precision.choose_speed(Experiment.from_mapping(settings, {"norm": kind})) for kind in placements}
+    found = {
+        precision.choose_speed(Experiment.from_mapping(settings, {"norm": kind})) for kind in list_placements(family)
+    }
     assert len(found) == 1
 
 

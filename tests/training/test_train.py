@@ -158,6 +158,22 @@ def test_what_grows_with_the_updates_counts_them_also_in_a_resumed_run(store, ti
     assert factors() == pytest.approx([1, 0.6])
 
 
+def test_weights_of_length_1_have_it_after_every_update_also_in_a_resumed_run(store, tiny_settings, begun):
+    """nGPT: rows of the width have length 1, columns of the matrices that write to the stream. It learns."""
+    run = experiment(tiny_settings, norm="ngpt", optimizer__lr=0.1, trainer__max_steps=20, trainer__accumulate=2)
+    part = train(run, hooks=Hooks(asked_to_stop=stop_at(5)))
+    stored = [weights(store, part.run_id)["state_dict"]]
+    rest = train(load_experiment(part.run_id, {}), Place(run_id=part.run_id))
+    stored.append(weights(store, part.run_id)["state_dict"])
+    for state in [*begun, *stored]:
+        matrices = {name: value for name, value in state.items() if value.ndim == 2}
+        assert len(matrices) == 2 + 4 * 2
+        for name, value in matrices.items():
+            vectors = value.T if name.endswith(("o_proj.weight", "down_proj.weight")) else value
+            torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)), msg=name)
+    assert rest.metrics["val/loss"] < 0.7 * math.log(256)
+
+
 def test_a_run_killed_after_a_checkpoint_goes_on_from_it_without_logging_a_step_twice(store, tiny_settings):
     run = experiment(tiny_settings)
     whole = train(run)

@@ -41,7 +41,7 @@ def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping
             "timm has no place for a multiplier of normed queries, as parametrization.base.head_dim asks for. "
             "Accepted for it: consolidated, safetensors."
         )
-    if options := config.attention.find_set():
+    if options := config.attention.after_training.find_set():
         raise AblateError(
             f"timm's ViT has no place for model.attention ({', '.join(options)}). "
             "Accepted for it: consolidated, safetensors."

@@ -60,14 +60,15 @@ class Subject:
         """Its data, which is read into a folder of its own."""
         return _load(self.experiment.data)
 
-    def build_model(self, dtype: torch.dtype = torch.float32) -> Model:
-        """Return the model with its initial weights moved a little, so that no gain is 1 and no bias 0."""
+    def build_model(self, dtype: torch.dtype = torch.float32, updates: int = LATE) -> Model:
+        """Return the model after so many updates, with its initial weights moved a little, so that no gain is 1 and no
+        bias 0."""
         torch.manual_seed(1)
         model = self.experiment.build_model(self.corpus.classes, self.corpus.shape).to(dtype)
         with torch.no_grad():
             for p in model.parameters():
                 p.add_(0.05 * torch.randn(p.shape, dtype=torch.float64).to(dtype))
-        self.experiment.norm.after_update(model, LATE)
+        self.experiment.after_update(model, updates)
         return model
 
     def read_batch(self, size: int = BATCH, first: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
@@ -89,6 +90,7 @@ class Subject:
         model = self.experiment.build_model(self.corpus.classes, self.corpus.shape)
         first, _ = next(self.iterate_batches(0))
         self.experiment.norm.prepare(model, lambda: first)
+        self.experiment.norm.after_update(model, 0)
         optimizer = build_optimizer(self.experiment.optimizer, model)
         return Progress(model, optimizer, self.experiment.schedule.build(optimizer, self.experiment.trainer.max_steps))
 
@@ -100,7 +102,7 @@ class Subject:
             step_by_closure(progress.optimizer, lambda: self.compute_loss(progress.model, next(batches)))
             progress.schedule.step()
             progress.step += 1
-            self.experiment.norm.after_update(progress.model, progress.step)
+            self.experiment.after_update(progress.model, progress.step)
 
 
 @dataclass

@@ -28,13 +28,15 @@ def loaded(folder):
     return transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
 
 
-UNLIKE_LLAMA = {
-    "model.attention",
-    "norm.layer",
-    "norm.final_norm",
-    "model.layers",
-    "model.sublayers",
-    "parametrization",
+UNLIKE_ANY = {"model.attention", "norm.final_norm", "model.layers", "model.sublayers", "parametrization"}
+NATIVE = {
+    ("pre", "rmsnorm", None): "LlamaForCausalLM",
+    ("pre", "rmsnorm", "head"): "Qwen3ForCausalLM",
+    ("pre", "layernorm", None): "StableLmForCausalLM",
+    ("olmo2", "rmsnorm", "width"): "Olmo2ForCausalLM",
+    ("olmo2", "rmsnorm", "head"): "Exaone4ForCausalLM",
+    ("sandwich", "rmsnorm", None): "Glm4ForCausalLM",
+    ("sandwich_scaled", "rmsnorm", None): "Glm4ForCausalLM",
 }
 
 
@@ -52,19 +54,14 @@ def test_transformers_gives_our_logits(kind, settings, tmp_path):
         torch.testing.assert_close(theirs(tokens).logits, ours(tokens), rtol=1e-5, atol=1e-5)
     count = sum(p.numel() for p in theirs.parameters())
     assert count == ours.parameter_count()
-    plain = kind == "pre" and not UNLIKE_LLAMA & set(settings)
-    named = {
-        ("pre", "rmsnorm", None): "Qwen3ForCausalLM",
-        ("olmo2", "rmsnorm", "width"): "Olmo2ForCausalLM",
-        ("pre", None, None): "LlamaForCausalLM" if plain else "AblateForCausalLM",
-    }
-    qk = settings.get("norm.qk")
-    own = "AblateForCausalLM"
-    expected = own if isinstance(qk, dict) else named.get((kind, qk, settings.get("norm.qk_over")), own)
-    plain = expected != own
+    layer, qk = settings.get("norm.layer", "rmsnorm"), settings.get("norm.qk")
+    layer = layer if isinstance(layer, str) else layer["kind"] + ", no bias" * ("bias" in layer)
+    qk = qk and (settings.get("norm.qk_over", "head") if qk == layer else "another")
+    unlike = UNLIKE_ANY & {*settings} or (layer == "layernorm" and "model.head_dim" in settings)
+    expected = "AblateForCausalLM" if unlike else NATIVE.get((kind, layer, qk), "AblateForCausalLM")
     assert type(theirs).__name__ == expected
     code = tmp_path / "out" / "modeling_ablate.py"
-    assert code.exists() is not plain
+    assert code.exists() is (expected == "AblateForCausalLM")
 
 
 def test_it_generates_and_saves_again(tmp_path):

@@ -39,6 +39,7 @@ BY_HEAD = {"kind": "complete_p", "base": {"hidden": 8, "layers": 1, "head_dim": 
         {},
         {"model.drop_path": 0.1},
         {"norm.qk": "layernorm"},
+        {"model.attention.qk_clip": 1.0},
         {"parametrization": COMPLETE_P, "norm.qk": "layernorm"},
         {"parametrization": BY_HEAD, "model.drop_path": 0.1},
     ],

@@ -6,16 +6,16 @@ import sys
 
 import pytest
 import torch
-from norms.cases import PROFILED, RESIDUAL
+from norms.cases import NORMED, PROFILED, RESIDUAL, WIRED, sensible
 
 from ablate import tracking
-from ablate.addons.post_training.lora import adapt, validate_targets
+from ablate.addons.post_training.lora import EXTENSION, adapt, validate_targets
 from ablate.config.building import json_schema
 from ablate.config.errors import AblateError, ConfigError
 from ablate.data import IGNORED
 from ablate.experiment.parts import Lora
 from ablate.experiment.tree import Experiment
-from ablate.norms import placements
+from ablate.norms import norm_layers
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -28,7 +28,13 @@ NAMES = {
     "vit": ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"],
     "gru": ["input", "recurrent"],
 }
-CASES = [*((family, kind) for family in RESIDUAL for kind in placements), ("gru", "summed_inputs")]
+INSIDE = [{"gate": "headwise"}, {"sink": "learned"}, {"value_residual": "learned"}, {"temperature": True}]
+CASES = [
+    *((family, {"norm": kind}) for family, kind in WIRED if kind in NORMED),
+    *((family, {"norm.layer": layer}) for family in RESIDUAL for layer in norm_layers if sensible(family, layer)),
+    *((family, {"model.attention": options}) for family in RESIDUAL for options in [*INSIDE, {"qk_clip": 1e-3}]),
+    ("gru", {"norm": "summed_inputs"}),
+]
 
 
 def experiment(settings, **more):
@@ -78,22 +84,32 @@ def donor(trained_once, family_settings):
 # ---------------------------------------------------------------------------------------------------- the layers
 
 
-@pytest.mark.parametrize(("family", "kind"), CASES)
-def test_an_adapter_changes_nothing_until_it_has_learned_and_then_what_the_formula_says(tiny, family, kind):
-    """In every placement, on every linear layer of attention and MLP."""
-    _, plain, inputs = tiny(family, {"norm": kind})
-    _, model, _ = tiny(family, {"norm": kind})
-    adapt(model, Lora(rank=3, alpha=12.0, targets=["layers"]))
+@pytest.mark.parametrize(("family", "settings"), CASES, ids=str)
+def test_adapters_alone_learn_and_are_merged_into_what_the_formula_says(tiny, family, settings):
+    """In every placement, with every norm layer and option of the attention, on every linear layer of attention and
+    MLP: connections, gates and norms stay, and what the model does after an update."""
+    _, plain, inputs = tiny(family, settings)
+    run, model, _ = tiny(family, settings)
+    run = run.model_copy(update={"lora": Lora(rank=3, alpha=12.0, targets=["layers"])})
+    EXTENSION.restrict(model, run)
     before = plain.eval()(inputs)
     assert torch.equal(model.eval()(inputs), before)
-    learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    learned = [name for name, p in model.named_parameters() if p.requires_grad]
     assert len(learned) == 2 * len(NAMES[family]) * 3
-    with torch.no_grad():
-        for number, parameter in enumerate(learned.values()):
-            parameter.normal_(0, 0.3, generator=torch.Generator().manual_seed(number))
-    plain.load_state_dict(by_hand(model.state_dict(), 12 / 3))
-    after = plain(inputs)
-    torch.testing.assert_close(model(inputs), after)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.03)
+    for update in (1, 2):  # in the first a factor is still zero
+        model.train()(inputs).square().mean().backward()
+        optimizer.step()
+        run.after_update(model, update)
+    stored = {name.replace(".base_layer", ""): value for name, value in model.state_dict().items()}
+    assert all(torch.equal(stored[name], p) for name, p in plain.named_parameters())
+    after = model.eval()(inputs)
+    for merged in (
+        by_hand(model.state_dict(), 12 / 3),
+        EXTENSION.merge(lambda: tiny(family, settings)[1], run, model.state_dict()),
+    ):
+        plain.load_state_dict(merged)
+        torch.testing.assert_close(plain(inputs), after)
     assert not torch.allclose(before, after)
 
 
@@ -223,6 +239,18 @@ def test_a_placement_that_looks_at_the_first_batch_changes_nothing_of_the_donor(
     given, (first,) = open_trained(donor).state, begun
     assert all(torch.equal(value, given[name]) for name, value in by_hand(first, 8.0).items())
     assert torch.equal(open_trained(run).state["layers.0.attn_residual.omega"], given["layers.0.attn_residual.omega"])
+
+
+def test_branches_that_have_grown_stay(store, trained_once, tiny_settings, begun):
+    """ProRes would let them grow anew."""
+    tree = {**tiny_settings, "norm": {"kind": "prores", "updates": 9}}
+    donor = trained_once(experiment(tree)).run_id
+    grown = {name: value for name, value in open_trained(donor).state.items() if name.endswith("factor")}
+    assert sorted({round(float(value), 3) for value in grown.values()}) == [0.667, 1.0]
+    begun.clear()
+    run = train(adapted(tree, donor, {"rank": 2}, trainer__max_steps=4)).run_id
+    for state in (begun[0], weights(store, run)):
+        assert all(torch.equal(state[name], value) for name, value in grown.items())
 
 
 def test_it_is_measured_and_checkpointed_as_other_trainings_are(trained_once, tiny_settings):

@@ -3,6 +3,7 @@ each and by `make chaos` in both."""
 
 import pytest
 import torch
+from norms.cases import NORMED
 
 from ablate.diagnostics.coordinates.check import LAYERS, average, judge, list_batches, train_and_record
 from ablate.diagnostics.coordinates.recipes import Sizes, resize
@@ -14,7 +15,7 @@ FAMILIES = {
     "llama": {"model": {"kind": "llama", "hidden": 64, "heads": 4, "mlp": 128}, "data": TEXT},
     "vit": {"model": {"kind": "vit", "hidden": 64, "heads": 4, "mlp_ratio": 2}, "data": "digits"},
 }
-LISTED = [kind for kind in placements if placements[kind].listed and kind != "by_depth"]  # which is mix by default
+LISTED = [kind for kind in NORMED if placements[kind].listed and kind != "by_depth"]  # which is mix by default
 BY_DEPTH = [kind for kind in LISTED if not placements.parse(kind).scales_by_depth() and kind != "lns"]
 UPDATES, LR = 3, 3e-3
 

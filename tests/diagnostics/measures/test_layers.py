@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from norms.cases import WIRED
 from torch import nn
 
 from ablate.config.errors import AblateError
 from ablate.diagnostics.measures import Layers
-from ablate.norms import placements
 from ablate.norms.placement import STREAM
 
 FAMILIES = ("llama", "vit")
@@ -18,7 +18,7 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(params=[(family, kind) for family in FAMILIES for kind in placements], ids="-".join)
+@pytest.fixture(params=WIRED, ids="-".join)
 def ours(request, tiny):
     family, kind = request.param
     _, model, inputs = tiny(family, {"norm": kind})

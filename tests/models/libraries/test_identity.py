@@ -5,10 +5,9 @@ import timm
 import torch
 import transformers
 from models.libraries.cases import CLASSES, IMAGE, KNOWN, OTHERS, SEQ, VOCAB, classes_of, inputs_of, rename, shape_of
-from norms.cases import CARRIERS, shaken
+from norms.cases import CARRIERS, NORMED, shaken
 
 from ablate.experiment.tree import Experiment
-from ablate.norms import placements
 
 
 def build_theirs(settings):
@@ -72,7 +71,7 @@ def list_cases(layer):
     beside = [
         pytest.param(kind, more, id=f"{kind}-{over}") for kind in ("post", "subln") for over, more in norms.items()
     ]
-    plain = [kind for kind in placements if kind not in CARRIERS]
+    plain = [kind for kind in NORMED if kind not in CARRIERS]
     return [*(pytest.param(kind, {}, id=kind) for kind in plain), *beside]
 
 
