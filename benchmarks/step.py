@@ -170,6 +170,7 @@ def scheme_step(name: str, mode: str) -> Run:
     def run() -> None:
         with parts():
             step()
+        experiment.norm.after_update(model, 1)
 
     return run
 
