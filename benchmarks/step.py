@@ -61,7 +61,7 @@ from ablate import Experiment
 from ablate.models.llama import Block, LlamaModel
 from ablate.norms import placements
 from ablate.norms.layer_modules import RMSNormModule
-from ablate.parallel.compiling import CompiledParts, allow_programs, forget_programs
+from ablate.parallel.compiling import CompiledParts, forget_programs, keep_programs
 
 SEQ, BATCH = 256, 8
 IMAGES = 16  # in a batch of 224 x 224
@@ -170,6 +170,7 @@ def scheme_step(name: str, mode: str) -> Run:
     def run() -> None:
         with parts():
             step()
+        experiment.norm.after_update(model, 1)
 
     return run
 
@@ -179,7 +180,7 @@ def compare_schemes(names: list[str], modes: list[str], pairs: int) -> None:
     print("| scheme | mode | its time / that of Pre-LN | quartiles | first step, s |\n|---|---|---|---|---|")
     for mode in modes:
         forget_programs()
-        allow_programs(1000)
+        keep_programs("schemes")
         pre = scheme_step("pre", mode)
         pre()
         for name in names:

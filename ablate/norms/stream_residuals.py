@@ -35,6 +35,12 @@ class Apply(nn.Module):
         return self.function(state)
 
 
+def double(x: Tensor) -> TwoStreams:
+    """Return (x, x) as two tensors: the first layer then shares the program of all others, which are not called with
+    one tensor twice, and torch fails where it compares such a call with a program of another placement."""
+    return x, x.view_as(x)
+
+
 class HyperConnection(nn.Module):
     """`H <- beta u^T + A_r^T H` with `u = f(N(A_m^T H))`: `alpha` [n, 1 + n] is (A_m | A_r), `beta` [n, 1]. `dynamic`
     adds `scale * tanh(N(H) W)` to both, for each token, with W [d, 1 + n] and [d, 1] from 0."""

@@ -135,7 +135,7 @@ class SiameseNorm(Placement):
         return self.variant == "hybrid_pre"
 
     def open(self, site: Site) -> nn.Module | None:
-        return stream_residuals.Apply(lambda x: (x, x))
+        return stream_residuals.Apply(stream_residuals.double)
 
     def close(self, site: Site) -> nn.Module | None:
         return stream_residuals.SiameseEnd(site)
@@ -227,7 +227,7 @@ class X0Lambdas(Placement):
     carrier = "the stream and the embedding"
 
     def open(self, site: Site) -> nn.Module | None:
-        return stream_residuals.Apply(lambda x: (stream_residuals.normalise(x),) * 2)
+        return stream_residuals.Apply(lambda x: stream_residuals.double(stream_residuals.normalise(x)))
 
     def close(self, site: Site) -> nn.Module | None:
         return stream_residuals.Apply(self.show)

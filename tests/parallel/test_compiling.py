@@ -120,6 +120,14 @@ def test_layers_of_one_kind_share_a_program_across_placements(programs):
     assert programs() == before
 
 
+def test_a_placement_with_a_pair_of_streams_is_compiled_after_another(programs):
+    """Where one tensor was both streams, torch looked for a factor of the other placement, and failed."""
+    for kind in ("siamese", "x0"):
+        experiment = build("llama", kind)
+        step(experiment, new_model(experiment, 0), compiled=True)
+    assert programs() == 3  # head and loss are shared
+
+
 @pytest.mark.parametrize("family", ["llama", "vit"])
 def test_what_is_inside_of_attention_costs_a_program_where_the_first_layer_differs(programs, family):
     """One with the default, and one more for the first layer where all others take its values."""
