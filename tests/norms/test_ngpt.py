@@ -127,6 +127,7 @@ REFUSED = {
     "parametrization.kind": {"parametrization": {"kind": "mup", "base.hidden": 8}},
     "model.tie_embeddings": {"model.tie_embeddings": True},
     "model.attention.temperature": {"model.attention.temperature": True},
+    "model.attention.qk_clip": {"model.attention.qk_clip": 100.0},
     "model.attention.gate": {"model.attention.gate": "headwise"},
     "lora": {"warm_start": {"from": "RUN", "copy": ["all"]}, "lora": {}},
 }
