@@ -89,15 +89,12 @@ def fit_sphere(
         return []
     layers = [norm.at(index, model.layers) for index in range(max(1, model.layers))]
     attention = model.attention if isinstance(model, WithAttention) else AttentionConfig()
-    gate, clip, layer = attention.gate, attention.qk_clip, norm.layer.kind
+    gate, layer = attention.gate, norm.layer.kind
     lengths = "sets all weights to length 1, whatever size {} gives them. Accepted with it: {}"
-    queries = "sets queries and keys to length 1 and has factors of its own for them. Accepted with it: {}"
     refused = [
         ("norm.kind", norm.kind, not all(one.on_sphere for one in layers), "is for all layers or for none"),
         ("norm.layer.kind", layer, layer not in ("rmsnorm", "none"), "has no norm layers. Accepted with it: none"),
-        ("norm.qk", norm.qk.kind, norm.has_qk_norm, queries.format("none")),
-        ("model.attention.temperature", True, attention.temperature, queries.format("false")),
-        ("model.attention.qk_clip", clip, clip is not None, queries.format("none")),
+        ("norm.qk", norm.qk.kind, norm.has_qk_norm, "sets queries and keys to length 1 itself. Accepted with it: none"),
         ("model.attention.gate", gate, gate != "none", "has no rule for the weights of a gate. Accepted with it: none"),
         ("model.tie_embeddings", True, model.tied_weights(), "has a head of its own. Accepted with it: false"),
         ("init.kind", init.kind, init.kind != "normal", lengths.format("an initialisation", "normal")),
@@ -146,7 +143,9 @@ def _validate_model(
         problems.append(Problem("init.kind", text, init.kind))
     layers = [norm.at(index, stack.depth) for index in range(stack.depth)]
     if parametrization.by_depth and (placed := next((one for one in layers if one.scales_by_depth()), None)):
-        fitting = [name for name in placements if not placements.parse(name).scales_by_depth()]
+        fitting = [
+            name for name in placements if not (one := placements.parse(name)).scales_by_depth() and not one.on_sphere
+        ]
         who = placed.kind if placed.kind == norm.kind else f"{placed.kind}, which some of its layers have,"
         usual = f" ({norm.kind} with its usual settings)" if norm.kind in fitting else ""
         text = (

@@ -108,7 +108,8 @@ class WithAttention(ModelConfig):
 
     def validate_choices(self, norm: Placement, init: Initialization) -> list[Problem]:
         problems = super().validate_choices(norm, init)
-        placed = next((one for i in range(self.layers) if (one := norm.at(i, self.layers)).qkv_norm), None)
+        layers = (norm.at(i, self.layers) for i in range(self.layers))
+        placed = next((one for one in layers if one.qkv_norm or one.on_sphere), None)
         norming = [f"norm.qk={norm.qk.kind}"] * norm.has_qk_norm + ([f"placement {placed.kind}"] if placed else [])
         texts = {
             "temperature": "norms queries and keys itself, and {} does so too. Remove one of the two",

@@ -19,7 +19,7 @@ PRECISIONS = [name for name in get_args(TrainerConfig.model_fields["precision"].
 
 def takes(family, kind):
     """Whether a family takes a placement: one that norms queries and keys itself is not for one that does, too."""
-    norms_queries = placements.parse(kind).qkv_norm or placements[kind].on_sphere
+    norms_queries = placements.parse(kind).qkv_norm or placements.parse(kind).on_sphere
     return cases.takes(family, kind) and not ("norm.qk.kind" in models[family].defaults and norms_queries)
 
 

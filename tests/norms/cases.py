@@ -35,7 +35,7 @@ def list_placements(family):
 
 WIRED = [(family, kind) for family in RESIDUAL for kind in list_placements(family)]
 """(family, placement), of those with residual connections."""
-NORMED = [kind for kind in placements if not placements[kind].on_sphere]
+NORMED = [kind for kind in placements if not placements.parse(kind).on_sphere]
 """The placements that have norms."""
 WITHOUT = [
     ("sandwich_scaled", "none"),

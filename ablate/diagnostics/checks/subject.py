@@ -90,7 +90,7 @@ class Subject:
         model = self.experiment.build_model(self.corpus.classes, self.corpus.shape)
         first, _ = next(self.iterate_batches(0))
         self.experiment.norm.prepare(model, lambda: first)
-        self.experiment.norm.after_update(model, 0)
+        self.experiment.after_update(model, 0)
         optimizer = build_optimizer(self.experiment.optimizer, model)
         return Progress(model, optimizer, self.experiment.schedule.build(optimizer, self.experiment.trainer.max_steps))
 
