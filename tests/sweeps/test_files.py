@@ -57,6 +57,7 @@ RECIPES = {  # sweeps/dispute.yaml: recipe -> the one setting in which it differ
 FACTORS = {"muon": ("optimizer",), "dispute-small": ("schedule.warmup_fraction",),  # of those, what a file compares
            "dispute-small-mix": ("trainer.gradient_clip_val", "trainer.max_steps", "trainer.precision")}  # fmt: skip
 FACTORS |= {f"dispute-{size}": tuple(path for path, _ in RECIPES.values()) for size in ("350m", "1b-50k", "1b")}
+FACTORS |= {f"residuals-{size}": ("model.attention.gate",) for size in ("l12", "l24")}  # an arm, and it is said
 SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
     "data.val_fraction": 0.0005, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
     "trainer.val_check_interval": 2, "trainer.num_workers": 0, "schedule.warmup_steps": 1, "confirm.seeds": 0,
