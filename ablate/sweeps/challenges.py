@@ -3,9 +3,11 @@ still win. Nothing here accesses a storage."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from statistics import median
 from typing import Any
 
 from ablate.config.formatting import is_number
@@ -17,7 +19,8 @@ from ablate.sweeps.search_edges import find_end, find_extent, name_edges
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.verdict.comparison import Claim
 from ablate.verdict.outcomes import find_noise
-from ablate.verdict.valley import NOTHING, Place, Rival, Valley, list_rivals
+from ablate.verdict.tails import ROBUST
+from ablate.verdict.valley import NOTHING, Noise, Place, Rival, Valley, list_rivals
 
 MOST_CHOICES = 2
 """New choices that challenges may lead to, for each arm."""
@@ -54,14 +57,16 @@ def build_valley(record: SweepRecord, arm: str) -> Valley:
     return Valley(rivals, can_try or bool(_list_unfinished(record, arm)), edge)
 
 
-def _measure_noise(record: SweepRecord) -> tuple[float, float]:
-    """Return the variance of a run's own noise on fresh seeds, without the effects of seeds, and its degrees of
-    freedom: few runs choose settings, and their noise may be low by chance."""
+def _measure_noise(record: SweepRecord) -> Noise:
+    """Return a run's own noise on fresh seeds: few runs choose settings, and their noise may be low by chance."""
     ended = [read_outcomes(record, record.fresh(arm)) for arm in record.chosen]
     ended = [own for own in ended if any(one.trained for one in own.values())]
     seeds = [seed for seed in ended[0] if all(seed in own and own[seed].trained for own in ended)] if ended else []
     rows = [[own[seed].value or 0.0 for seed in seeds] for own in ended]
-    return find_noise(rows), float((len(rows) - 1) * (len(seeds) - 1))
+    pairs = [[a - b for a, b in zip(*both, strict=True)] for both in itertools.combinations(rows, 2)] if seeds else []
+    apart = [abs(difference - median(own)) for own in pairs for difference in own]
+    typical = ROBUST * median(apart) / math.sqrt(2) if apart else 0.0
+    return Noise(find_noise(rows), float((len(rows) - 1) * (len(seeds) - 1)), typical)
 
 
 def _list_untried(record: SweepRecord, arm: str, rivals: Iterable[Rival]) -> list[tuple[Rival, dict[str, Any]]]:
@@ -167,7 +172,8 @@ def choose_again(record: SweepRecord, claims: Iterable[Claim]) -> dict[str, int]
             continue
         valley, chosen = build_valley(record, arm), record.find_settings(arm)
         numbers = {_place(record, arm, run.params, chosen): run.number for run in record.runs.select(arm, CHOOSING)}
-        new = [rival for rival in valley.rivals if rival.tried and numbers[rival.place] not in tested]
+        rivals = [rival for rival in valley.rivals if rival.tried and not rival.typical]
+        new = [rival for rival in rivals if numbers[rival.place] not in tested]
         best = max(new, key=lambda rival: rival.gain, default=None)
         if best is not None and best.gain > (math.sqrt(best.variance) if valley.open else 0.0):
             choices[arm] = numbers[best.place]

@@ -571,13 +571,15 @@ def _find_worst(versus: Versus, of_mean: bool, weight: float, rivals: Collection
 def _find_near_end(versus: Versus, of_mean: bool, side: int, rivals: Collection[tuple[float, Rival]]) -> float:
     """Return how much of the difference is sure to be left with the losers at `rivals` (weight, settings). The
     variances add up, with the degrees of freedom of Satterthwaite (1946, Biometrics 2, 110-114). Of a claim that is not
-    about the mean, the interval of the median is taken instead, less what the losers may gain.
+    about the mean, and of what typical runs promise, the interval of the median is taken instead, less what the losers
+    may gain.
 
     side: the sign of the difference that is claimed; 0: that of its mean."""
     d, typical = versus.difference, versus.typical
     assert d is not None
     parts = [(weight**2 * rival.variance, rival.freedom) for weight, rival in rivals]
     gain = math.fsum(weight * rival.gain for weight, rival in rivals)
+    of_mean = of_mean and not any(rival.typical for _, rival in rivals)
     if of_mean and d.half_width is not None:
         parts.append(((d.half_width / find_t_limit(versus.level, d.n)) ** 2, d.n - 1.0))
         left = (side * d.mean if side else abs(d.mean)) - gain

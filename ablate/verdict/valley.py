@@ -7,7 +7,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING
 
 from ablate.verdict.outcomes import Outcome
@@ -30,6 +31,21 @@ _APART = {1: 0.125, 2: 0.25, 3: 0.5}
 """Number of parameters -> steps between two places that are considered, in every combination; of more parameters one is
 moved at a time. Around the best one they are closer, down to `_FINEST` steps."""
 _FINEST = 0.125
+_OUTLYING = 10.0
+"""Standard deviations of typical runs by which a run is set aside in the second reading."""
+_ROUNDS = 10
+"""Of the polish."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What runs with the same settings differ by, without the effects of their seeds, as measured on fresh seeds."""
+
+    variance: float = 0.0
+    freedom: float = 0.0
+    """Degrees of freedom of the variance."""
+    typical: float = 0.0
+    """Standard deviation of typical runs, by the median distance from the median; 0: it is not known."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,8 @@ class Rival:
     """Degrees of freedom of the variance."""
     tried: bool
     """Whether they were run on every seed of the choice."""
+    typical: bool = False
+    """Whether it is what typical runs promise: those that lie far behind were set aside."""
 
     def reach(self, limit: float) -> float:
         """Return the gain that is just possible at `limit` standard errors."""
@@ -72,10 +90,11 @@ def list_rivals(
     spans: Sequence[tuple[float, float]],
     seeds: Sequence[int],
     maximize: bool = False,
-    noise: tuple[float, float] = (0.0, 0.0),
+    noise: Noise = Noise(),
 ) -> tuple[Rival, ...]:
     """Return all places near the chosen one, and near a clearly better one that was tried, and the tried ones further
-    away, with what they promise.
+    away, with what they promise. Where some runs lie far behind others that tell of the same settings, there is a
+    second reading without them: by what typical runs promise, those settings may be better than they seem.
 
     Args:
         runs: place -> seed -> outcome, of the runs that chose the settings.
@@ -83,7 +102,7 @@ def list_rivals(
         spans: the lowest and the highest place that are allowed, for each parameter.
         seeds: the seeds on which the choice was made.
         maximize: whether a higher objective is better.
-        noise: the least variance of a run's own noise, as measured elsewhere, and its degrees of freedom.
+        noise: as measured elsewhere; the least that is assumed.
     """
     runs = {place: dict(sorted(runs[place].items())) for place in sorted(runs)}  # whichever ended first
     sign = -1.0 if maximize else 1.0
@@ -94,6 +113,64 @@ def list_rivals(
         if place not in failed
     }
     known[chosen] = {seed: sign * (o.value or 0.0) for seed, o in runs.get(chosen, {}).items() if o.trained}
+    rivals = _list_all(known, failed, chosen, spans, seeds, noise)
+    typical = _set_aside(known, chosen, _OUTLYING * noise.typical) if noise.typical else known
+    if typical != known:
+        plain = replace(noise, variance=min(noise.variance, noise.typical**2))
+        second = _list_all(typical, failed, chosen, spans, seeds, plain)
+        tried = {place for place, own in known.items() if {*seeds} <= own.keys()}
+        rivals += [replace(rival, typical=True, tried=rival.place in tried) for rival in second]
+    return tuple(rivals)
+
+
+def _set_aside(
+    known: Mapping[Place, Mapping[int, float]], chosen: Place, limit: float
+) -> dict[Place, dict[int, float]]:
+    """Return the runs without those that lie more than `limit` behind the best one at the same place, or behind both
+    the chosen place and one beyond them: a valley has no hill. The effects of seeds are taken out."""
+    effects = _polish(known)
+    apart = {place: {seed: value - effects[seed] for seed, value in own.items()} for place, own in known.items() if own}
+    near = {place: [seed for seed, v in own.items() if v <= min(own.values()) + limit] for place, own in apart.items()}
+    middles = {place: median(apart[place][seed] for seed in own) for place, own in near.items()}
+    here = middles.get(chosen, math.inf)
+    hills = {
+        place
+        for place, middle in middles.items()
+        if any(_lies_between(place, chosen, q) and middle > max(here, beyond) + limit for q, beyond in middles.items())
+    }
+    return {p: {seed: known[p][seed] for seed in near.get(p, ())} for p in known if p not in hills}
+
+
+def _polish(known: Mapping[Place, Mapping[int, float]]) -> dict[int, float]:
+    """Return the effects of the seeds by median polish of places and seeds (Tukey 1977, Exploratory Data Analysis,
+    chapter 11): runs that lie far behind do not move them."""
+    effects = {seed: 0.0 for own in known.values() for seed in own}
+    several = [own for own in known.values() if len(own) > 1]
+    for _ in range(_ROUNDS):
+        levels = [median(value - effects[seed] for seed, value in own.items()) for own in several]
+        for seed in effects:
+            rest = [own[seed] - level for own, level in zip(several, levels, strict=True) if seed in own]
+            effects[seed] = median(rest) if rest else 0.0
+    return effects
+
+
+def _lies_between(place: Place, one: Place, other: Place) -> bool:
+    """Return whether a place lies on the line between two others."""
+    moves = [(a - c, b - c) for a, b, c in zip(place, other, one, strict=True)]
+    length = math.fsum(b * b for _, b in moves)
+    part = math.fsum(a * b for a, b in moves) / length if length else 0.0
+    return 0 < part < 1 and max(abs(a - part * b) for a, b in moves) < 1e-3
+
+
+def _list_all(
+    known: Mapping[Place, Mapping[int, float]],
+    failed: Collection[Place],
+    chosen: Place,
+    spans: Sequence[tuple[float, float]],
+    seeds: Sequence[int],
+    noise: Noise,
+) -> list[Rival]:
+    """Return the places of `list_rivals`, of one reading of the runs."""
     model, rivals = _list_near(known, failed, [chosen], spans, seeds, noise)
     better = [rival for rival in rivals if rival.tried and rival.reach(-_CLEARLY) > 0]
     if better:
@@ -105,7 +182,7 @@ def list_rivals(
         gain = math.fsum(known[chosen][seed] - known[place][seed] for seed in both) / len(both) if both else 0.0
         variance = 2 * model.variance / len(both) if both else math.inf
         rivals.append(Rival(place, gain, variance, model.freedom, {*seeds} <= known[place].keys()))
-    return tuple(rivals)
+    return rivals
 
 
 def _list_near(
@@ -114,7 +191,7 @@ def _list_near(
     centres: Sequence[Place],
     spans: Sequence[tuple[float, float]],
     seeds: Sequence[int],
-    noise: tuple[float, float],
+    noise: Noise,
 ) -> tuple[_Surface, list[Rival]]:
     """Return the surface around `centres`, the first of which is the chosen place, and the other places there."""
     import numpy as np
@@ -163,7 +240,7 @@ class _Surface:
     is what runs at the same place differ by, once their seeds are taken out. Where the runs fit the surface worse than
     all that allows, as at a cliff or with outliers, its variances grow by as much (Birge 1932, Phys. Rev. 40, 207)."""
 
-    def __init__(self, near: Mapping[Place, Mapping[int, float]], chosen: Place, least: tuple[float, float]) -> None:
+    def __init__(self, near: Mapping[Place, Mapping[int, float]], chosen: Place, least: Noise) -> None:
         import numpy as np
 
         rows = [(place, seed, value) for place, own in near.items() for seed, value in own.items()]
@@ -182,8 +259,8 @@ class _Surface:
         rest = values - saturated @ (np.linalg.pinv(saturated, rcond=1e-9) @ values)
         self.freedom = float(len(rows) - np.linalg.matrix_rank(saturated, tol=1e-8)) if rows else 0.0
         self.variance = float(rest @ rest) / self.freedom if self.freedom > 0 else math.inf
-        if least[0] > self.variance:
-            self.variance, self.freedom = least
+        if least.variance > self.variance:
+            self.variance, self.freedom = least.variance, least.freedom
         design = np.hstack([self._blocks, self._expand(self._at)])
         plain = np.linalg.pinv(design, rcond=1e-9)
         self._known = (plain @ design)[len(seeds) :, len(seeds) :]  # what the runs determine

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.valley import _DEPARTURE, _SMOOTH, list_rivals
+from ablate.verdict.valley import _DEPARTURE, _SMOOTH, Noise, list_rivals
 
 SEEDS = [0, 1, 2]
 
@@ -123,10 +123,10 @@ def test_nothing_is_known_where_nothing_was_run():
 def test_noise_that_is_low_by_chance_is_raised_to_what_was_measured():
     runs = run(bowl, [-2, -1, 0, 1, 2], sd=1e-3)
     plain = find(list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS), 1)
-    raised = find(list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS, noise=(1e-2, 9.0)), 1)
+    raised = find(list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS, noise=Noise(1e-2, 9.0)), 1)
     assert (plain.freedom, raised.freedom) == (8, 9)
     assert raised.variance > 100 * plain.variance
-    assert find(list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS, noise=(1e-9, 9.0)), 1) == plain
+    assert find(list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS, noise=Noise(1e-9, 9.0)), 1) == plain
 
 
 def test_an_outlier_makes_the_surface_less_certain():
@@ -151,3 +151,32 @@ def test_of_many_parameters_one_is_moved_at_a_time():
     places = [tuple(float(i == j) * s for j in range(5)) for i in range(5) for s in (-1, 1)] + [(0.0,) * 5]
     rivals = list_rivals(run(lambda *x: sum(v * v for v in x), places), (0.0,) * 5, [(-2.0, 2.0)] * 5, SEEDS)
     assert all(sum(v != 0 for v in rival.place) == 1 for rival in rivals)
+
+
+def test_a_run_far_behind_others_of_the_same_settings_is_set_aside_in_a_second_reading():
+    runs = run(lambda x: bowl(x, best=1.0), [-1, 0, 1, 2, 3])
+    noise = Noise(1e-4, 9.0, 0.01)
+    assert not any(rival.typical for rival in list_rivals(runs, (0.0,), [(-2.0, 4.0)], SEEDS, noise=noise))
+    runs[1.0,] = {**runs[1.0,], 2: Outcome("trained", runs[1.0,][2].value + 5)}
+    found = list_rivals(runs, (0.0,), [(-2.0, 4.0)], SEEDS, noise=noise)
+    all_runs, typical = ([one for one in found if one.typical is kind] for kind in (False, True))
+    assert find(all_runs, 1.0).gain < 0
+    assert find(typical, 1.0).gain == pytest.approx(0.1, abs=0.03)
+    assert find(typical, 1.0).tried
+    assert not any(
+        one.typical for one in list_rivals(runs, (0.0,), [(-2.0, 4.0)], SEEDS)
+    )  # what is typical is not known
+    known = find(typical, 1.0).variance
+    del runs[1.0,][0], runs[1.0,][1]  # the only run there: between two that are as good as it should be, it is a hill
+    alone = [one for one in list_rivals(runs, (0.0,), [(-2.0, 4.0)], SEEDS, noise=noise) if one.typical]
+    assert find(alone, 1.0).gain == pytest.approx(0.1, abs=0.05)
+    assert find(alone, 1.0).variance > known
+
+
+@pytest.mark.parametrize("wall", [lambda x: 3.0 * x * x, lambda x: math.exp(2 * abs(x)), lambda x: 9.0 * (x > 0)])
+def test_a_valley_has_no_hill_however_steep_it_is(wall):
+    runs = run(wall, [-2, -1, 0, 1, 2])
+    assert not any(one.typical for one in list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS, noise=Noise(1e-4, 9, 0.01)))
+    plane = run(lambda x, y: wall(x) + wall(y), [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)])
+    bounds = [(-2.0, 2.0)] * 2
+    assert not any(one.typical for one in list_rivals(plane, (0.0, 0.0), bounds, SEEDS, noise=Noise(1e-4, 9, 0.01)))
