@@ -30,31 +30,35 @@ _LIMIT = 2.5  # standard errors within which a rival may win, when the next one 
 
 def build_valley(record: SweepRecord, arm: str) -> Valley:
     """Return what the other settings of `arm` promise, of the runs that chose those that are tested."""
+    key = f"valley of {arm}"
+    if key not in record.memo:
+        record.memo[key] = _build_valley(record, arm)
+    valley: Valley = record.memo[key]
+    return valley
+
+
+def _build_valley(record: SweepRecord, arm: str) -> Valley:
     spec, settled = record.spec, record.settled(arm)
     if arm not in record.chosen or settled is None or not spec.space(arm):
         return NOTHING
     edge = name_edges(record, arm)
     if not spec.challenge.trials:
         return Valley(edge=edge)
-    key = f"rivals of {arm}"
-    if key not in record.memo:
-        axes = spec.axes(arm)
-        spans = [axes[path].span if path in axes else (0.0, 0.0) for path in spec.space(arm)]
-        runs: dict[Place, list[Run]] = {}
-        begun = {*_list_unfinished(record, arm)}  # part of a try says nothing: it may have ended while others did not
-        for run in record.runs.select(arm, CHOOSING):
-            if run.stage == CHALLENGE and run.number in begun:
-                continue
-            runs.setdefault(_place(record, arm, run.params, settled.params), []).append(run)
-        placed = {place: read_outcomes(record, record.runs.replace(own)) for place, own in runs.items()}
-        chosen = _place(record, arm, settled.params, settled.params)
-        maximize = spec.objective.direction == "maximize"
-        seeds, noise = spec.choosing_seeds(arm), _measure_noise(record)
-        record.memo[key] = list_rivals(placed, chosen, spans, seeds, maximize, noise)
-    rivals: tuple[Rival, ...] = record.memo[key]
+    axes = spec.axes(arm)
+    spans = [axes[path].span if path in axes else (0.0, 0.0) for path in spec.space(arm)]
+    runs: dict[Place, list[Run]] = {}
+    begun = {*_list_unfinished(record, arm)}  # part of a try says nothing: it may have ended while others did not
+    for run in record.runs.select(arm, CHOOSING):
+        if run.stage == CHALLENGE and run.number in begun:
+            continue
+        runs.setdefault(_place(record, arm, run.params, settled.params), []).append(run)
+    placed = {place: read_outcomes(record, record.runs.replace(own)) for place, own in runs.items()}
+    chosen = _place(record, arm, settled.params, settled.params)
+    maximize = spec.objective.direction == "maximize"
+    rivals = list_rivals(placed, chosen, spans, spec.choosing_seeds(arm), maximize, _measure_noise(record))
     tried = {run.number for run in record.runs.select(arm, CHALLENGE)}
-    can_try = len(tried) < spec.challenge.trials and bool(_list_untried(record, arm, rivals))
-    return Valley(rivals, can_try or bool(_list_unfinished(record, arm)), edge)
+    can_try = len(tried) < spec.challenge.trials and any(_list_untried(record, arm, rivals))
+    return Valley(rivals, can_try or bool(begun), edge)
 
 
 def _measure_noise(record: SweepRecord) -> Noise:
@@ -69,12 +73,15 @@ def _measure_noise(record: SweepRecord) -> Noise:
     return Noise(find_noise(rows), float((len(rows) - 1) * (len(seeds) - 1)), typical)
 
 
-def _list_untried(record: SweepRecord, arm: str, rivals: Iterable[Rival]) -> list[tuple[Rival, dict[str, Any]]]:
-    """Return those of `rivals` that can be tried, with their settings, which are rounded."""
+def _list_untried(record: SweepRecord, arm: str, rivals: Iterable[Rival]) -> Iterator[tuple[Rival, dict[str, Any]]]:
+    """Yield those of `rivals` that can be tried, with their settings, which are rounded."""
     chosen, known = record.find_settings(arm), _list_known(record, arm, rivals)
-    free = [rival for rival in rivals if not rival.tried and max(map(abs, rival.place)) < _APART]
-    settings = [(rival, find_params(record, arm, rival.place)) for rival in free]
-    return [(rival, params) for rival, params in settings if _place(record, arm, params, chosen) not in known]
+    for rival in rivals:
+        if rival.tried or max(map(abs, rival.place)) >= _APART:
+            continue
+        params = find_params(record, arm, rival.place)
+        if _place(record, arm, params, chosen) not in known:
+            yield rival, params
 
 
 def _list_known(record: SweepRecord, arm: str, rivals: Iterable[Rival]) -> set[Place]:

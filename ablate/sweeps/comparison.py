@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ablate.experiment.metrics import find_resolution
@@ -36,6 +37,13 @@ class Round:
 def compare_record(record: SweepRecord) -> dict[str, Compared]:
     """Return the comparison of each arm with the baseline, by the objective only. Empty if no fresh seeds are
     requested, or none was run yet."""
+    if "compared" not in record.memo:
+        record.memo["compared"] = _compare_record(record)
+    found: dict[str, Compared] = record.memo["compared"]
+    return found
+
+
+def _compare_record(record: SweepRecord) -> dict[str, Compared]:
     spec = record.spec
     fresh = record.runs.select(stage=FRESH)
     if not spec.confirm.most_seeds and not fresh:
@@ -117,7 +125,7 @@ def collect_outcomes(record: SweepRecord) -> dict[str, FreshOutcomes]:
             record.find_settings(arm) if is_tested else {},
             record.looks.get(arm),
             found=not _has_no_settings(record, arm),
-            valley=build_valley(record, arm),
+            find_valley=partial(build_valley, record, arm),
             pending=_is_pending(record, arm),
         )
     return arms

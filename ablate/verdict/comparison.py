@@ -190,8 +190,9 @@ class FreshOutcomes:
     """The rounds that are complete; None: no round is."""
     found: bool = True
     """Whether a trial of its search completed."""
-    valley: Valley = NOTHING
-    """What its other settings promise; of an arm that searches nothing, nothing."""
+    find_valley: Callable[[], Valley] = field(default=lambda: NOTHING, compare=False)
+    """Returns what its other settings promise, which takes a while and is asked only of what would be claimed; of an
+    arm that searches nothing, nothing."""
     pending: bool = False
     """Whether the settings were chosen anew, and some seeds that were looked at are still to be run at them."""
 
@@ -548,18 +549,19 @@ def challenge_claim(
         return None
     floors = {versus.side: 0.0} if versus.side else {1: -(effect or 0.0), -1: -(effect or 0.0)}
     of_mean = versus.difference.sign == versus.side if versus.side else versus.mean_lies_within(effect)
+    valleys = {arm: arms[arm].find_valley() for arm in weights}
     rivals: dict[str, Rival] = {}
     unheld: list[str] = []
     for side, floor in floors.items():
-        losers = [arm for arm, weight in weights.items() if (weight * side > 0) != maximize and arms[arm].valley.rivals]
-        worst = {arm: _find_worst(versus, of_mean, abs(weights[arm]), arms[arm].valley.rivals) for arm in losers}
+        losers = [arm for arm, weight in weights.items() if (weight * side > 0) != maximize and valleys[arm].rivals]
+        worst = {arm: _find_worst(versus, of_mean, abs(weights[arm]), valleys[arm].rivals) for arm in losers}
         stands = (
             _find_near_end(versus, of_mean, side, [(abs(weights[arm]), rival) for arm, rival in worst.items()]) > floor
         )
         rivals |= {arm: rival for arm, rival in worst.items() if arm not in rivals or not stands}
         unheld += [] if stands else losers
-    edges = {arm: edge for arm in weights if (edge := arms[arm].valley.edge)}
-    may_try = tuple(arm for arm in unheld if arms[arm].valley.open)
+    edges = {arm: edge for arm in weights if (edge := valleys[arm].edge)}
+    may_try = tuple(arm for arm in unheld if valleys[arm].open)
     return Challenge(tuple(weights), rivals, not unheld and not edges, tuple(unheld), may_try, edges)
 
 

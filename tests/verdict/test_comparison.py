@@ -112,7 +112,7 @@ def challenge(gain, se, arm=None, base=None, may_try=False, freedom=6, effect=No
     """post against pre, of which the loser may gain `gain` elsewhere."""
     arm, base = arm or seeds(1.9), base or flat()
     valley = Valley((Rival((1.0,), gain, se**2, freedom, False),), may_try)
-    arms = {"pre": replace(base, valley=valley), "post": replace(arm, valley=valley)}
+    arms = {"pre": replace(base, find_valley=lambda: valley), "post": replace(arm, find_valley=lambda: valley)}
     return compare(arms, "pre", planned=5, effect=effect, **more)["post"]
 
 
@@ -132,23 +132,38 @@ def test_a_loser_has_lost_only_if_no_other_settings_of_it_may_win():
     assert challenge(0.5, 0.01, arm=seeds(2.0)).challenge is None  # nothing is claimed
 
 
+def test_what_typical_runs_promise_is_held_against_the_typical_difference():
+    """Two seeds of pre are far off: its mean says nothing against a gain of its median."""
+    arm, base = seeds(1.9, 10), seeds(2.0, 10, noise=[0.01 * i + 3.0 * (i > 5) for i in range(10)])
+    low = sorted(b.value - a.value for a, b in zip(arm.outcomes.values(), base.outcomes.values(), strict=True))[1]
+    for gain, typical in ((0.9 * low, True), (1.1 * low, True), (1.1 * low, False)):
+        valley = Valley((Rival((1.0,), gain, 0.0, 6, False, typical),))
+        found = compare(
+            {"pre": replace(base, find_valley=lambda valley=valley: valley), "post": arm}, "pre", planned=10
+        )
+        assert found["post"].challenge.held == (gain < low or not typical)
+
+
 def test_of_an_equivalence_both_arms_are_challenged():
     near = {"arm": seeds(2.0), "effect": 0.06}
     assert challenge(0.0, 0.001, **near).kind == "equivalent"
     found = challenge(0.05, 0.001, **near, may_try=True)
     assert (found.kind, set(found.open)) == ("undecided", {"pre", "post"})
-    one = compare({"pre": flat(), "post": replace(near["arm"], valley=Valley((Rival((1.0,), 0.05, 0.0, 6, True),)))},
-                  "pre", planned=5, effect=0.06)["post"]  # fmt: skip
+    valley = Valley((Rival((1.0,), 0.05, 0.0, 6, True),))
+    arms = {"pre": flat(), "post": replace(near["arm"], find_valley=lambda: valley)}
+    one = compare(arms, "pre", planned=5, effect=0.06)["post"]
     assert one.challenge.unheld == ("post",)
 
 
 def test_nothing_is_claimed_of_an_arm_at_the_end_of_its_range():
     edge = Valley(edge="at the upper end of its range of lr")
-    for arm, base in ((seeds(1.9, valley=edge), flat()), (seeds(1.9), flat(valley=edge))):
+    for arm, base in ((seeds(1.9, find_valley=lambda: edge), flat()), (seeds(1.9), flat(find_valley=lambda: edge))):
         found = compare({"pre": base, "post": arm}, "pre", planned=5)["post"]
         assert (found.kind, found.name_kind()) == ("undecided", "inconclusive, not tuned")
-    assert kind(seeds(2.0, valley=edge), flat(), effect=0.05) == "undecided"
-    assert kind(flat(10, fail=range(8), valley=edge), flat(10)) == "fails more often"  # of the chosen settings
+    assert kind(seeds(2.0, find_valley=lambda: edge), flat(), effect=0.05) == "undecided"
+    assert (
+        kind(flat(10, fail=range(8), find_valley=lambda: edge), flat(10)) == "fails more often"
+    )  # of the chosen settings
 
 
 def test_settings_that_were_chosen_anew_say_nothing_before_all_seeds_are_run():

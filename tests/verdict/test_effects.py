@@ -192,7 +192,10 @@ def test_an_effect_stands_at_any_other_settings_of_the_cells_that_are_behind():
 
     def gain(amount, se, *names, may_try=False):
         rivals = Valley((Rival((1.0,), amount, se**2, 6, False),), may_try)
-        cells = {name: cell(own, **({"valley": rivals} if name in names else {})) for name, own in values.items()}
+        cells = {
+            name: cell(own, **({"find_valley": lambda: rivals} if name in names else {}))
+            for name, own in values.items()
+        }
         return compare(cells)["a=1"]
 
     assert gain(0.1, 0.001, "00", "01").kind == "better"
