@@ -13,7 +13,7 @@ from ablate.norms import Initialization, Placement, Stack
 
 
 class AttentionConfig(Config):
-    """What is inside of the attention, beside every placement. By default nothing is added."""
+    """What is inside of the attention. By default nothing is added."""
 
     gate: Literal["none", "elementwise", "headwise"] = "none"
     """A gate sigmoid(W x) on the output, for each feature of it or one for each head of the queries. x is what enters
@@ -21,8 +21,8 @@ class AttentionConfig(Config):
     projection. W starts as `init` has it, so that gates start near 1/2. Qiu et al. 2025, arXiv 2505.06708."""
     sink: Literal["none", "learned", "one"] = "none"
     """A term in the denominator of the softmax, so that a head may attend to nothing. It is exp(z) with one learned z
-    for each head of the queries, from 0 (gpt-oss, arXiv 2508.10925), or the number one (softmax off by one; Miller
-    2023)."""
+    for each head of the queries (gpt-oss, arXiv 2508.10925), from 0 as in DeepSeek-V4, or the number one (softmax off
+    by one; Miller 2023)."""
     value_residual: Literal["none", "fixed", "learned"] = "none"
     """The values of layer 1 in all later ones: a V_1 + b V_l. a = b = 1/2, or both learned in each layer, from
     1/2. Zhou et al. 2024, arXiv 2410.17897."""
@@ -34,7 +34,7 @@ class AttentionConfig(Config):
     update, the weights and biases of queries and keys of each head whose largest logit S in the batch was above it are
     scaled by sqrt(qk_clip / S) each. Where several heads of queries share keys, the keys are scaled by the largest S of
     these, and each head's queries by what its own then still needs, which is at most 1. Frozen weights, and what the
-    optimizer keeps, stay. None: nothing is clipped. Kimi Team 2025, arXiv 2507.20534."""
+    optimizer keeps, stay. No norm of queries beside it. None: nothing is clipped. Kimi Team 2025, arXiv 2507.20534."""
 
     @classmethod
     def list_accepted(cls, name: str) -> tuple[str, ...]:

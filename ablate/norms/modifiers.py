@@ -96,7 +96,7 @@ class Modifier(Placement):
 
 @placements.register
 class GPAS(Modifier):
-    """GPAS: each layer scales its residual stream down by a learned gate, through which the gradient passes as if it
+    """GPAS: each layer scales its residual stream by a learned gate, through which the gradient passes as if it
     were not there. It begins as its base."""
 
     kind: Literal["gpas"] = "gpas"
@@ -104,7 +104,10 @@ class GPAS(Modifier):
     source = "GPAS 2025, arXiv 2506.22049"
     diagram = "x ─┬─ N ─ f ─ + ─ G ─►\n   └──────────┘"
     initialisation = "that of its base; g = 0, which changes nothing"
-    caveats = "Its gradients are no derivatives of its outputs. Without weight decay on g, as all vectors."
+    caveats = (
+        "Its gradients are no derivatives of its outputs. Without weight decay on g, as all vectors. Its authors clip "
+        "the gradient of g to 0.01 at 7B parameters, and of Sandwich-LN at 1B."
+    )
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
         build, gate = self._find_wiring(site), gates.Gate()
@@ -152,9 +155,9 @@ class ProRes(Modifier):
     diagram = "x ─┬─ N ─ f ─ * a(l, t) ─ + ─►\n   └──────────────────────┘"
     initialisation = "that of its base; the branches are 0 before the first update"
     caveats = (
-        "The branches are 0 at first, so that the first update changes embedding, head and outer norms alone. A run "
-        "that ends before L T updates ends with smaller branches in its deep layers. Where a trained model is trained "
-        "on, its factors stay until those of the new run have grown beyond them."
+        "The branches are 0 at first, so that the first update changes embedding, head, and norms outside of them "
+        "alone. A run that ends before L T updates ends with smaller branches in its deep layers. Where a trained "
+        "model is trained on, its factors stay until those of the new run have grown beyond them."
     )
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:

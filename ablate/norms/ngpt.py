@@ -37,7 +37,7 @@ class NGPT(Placement):
         "as in NVIDIA's code (OLMo-core scales before it), softmax scale sqrt(k); MLP: s sqrt(d) on gate and up; "
         "logits: s. Weights have length 1 again after each update: weight decay shrinks only what is then stretched, "
         "and acts as a slightly larger learning rate. The paper trains without decay and without warm-up. In "
-        "bf16-true lengths are 1 up to rounding alone, and an average of weights (trainer.ema_decay) has shorter "
+        "bf16-true lengths are 1 only up to rounding, and an average of weights (trainer.ema_decay) has shorter "
         "ones."
     )
     on_sphere = True

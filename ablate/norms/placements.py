@@ -214,7 +214,10 @@ class DepthScaledSandwich(Sandwich):
     rule = "x + N2(f(N1(x))), gains of N2 from 0.283 / sqrt(L) (attention), 0.432 / sqrt(L) (MLP)"
     source = "Pangu Ultra 2025, arXiv 2504.07866"
     initialisation = "set by `init`; gains of N2 by the depth"
-    caveats = "Its authors also draw all projections with std sqrt(1 / (2 d L)), which `init` does not."
+    caveats = (
+        "Its authors also draw all projections with std sqrt(1 / (2 d L)) (`init.std`) and the embedding with 0.5 "
+        "(`init.embedding_std`), which are not set with it."
+    )
     starts_gains = True
 
     def residual(self, site: Site) -> nn.Module:

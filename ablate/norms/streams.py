@@ -47,13 +47,17 @@ class HyperConnections(Streams):
     """Whether the mixture also depends on the token, from 0. false: learned numbers alone (static)."""
     tanh: bool = True
     """Whether the part that depends on the token passes through a tanh."""
-    rule = "H <- b u^T + A_r^T H, u = f(N(A_m^T H)), H [n, d]; A, b learned, by token"
+    rule = "H <- b u^T + A_r^T H, u = f(N(A_m^T H)), H [n, d]; A, b learned, each + s tanh(N(H) W) by token"
     source = "Zhu et al. 2024, arXiv 2409.19606"
     diagram = "H ─┬─ A_m ─ N ─ f ─ * b ─ + ─►\n   └───────── A_r ────────┘"
-    initialisation = "set by `init`; A_m = e_(k mod n) in sublayer k, A_r = 1, b = 1: Pre-LN in each stream"
+    initialisation = (
+        "set by `init`; A_m = e_(k mod n) in sublayer k, A_r = 1, b = 1, s = 0.01, W = 0: Pre-LN in each stream, where "
+        "the final norm ignores that the streams end as their sum"
+    )
     caveats = (
-        "Needs n times the memory between layers, and its time is that of moving it. The streams end as their sum. The "
-        "paper also rescales the output projections by sqrt(n), in a direction that was not read: left out."
+        "Needs n times the memory between layers, and its time is that of moving it. The streams end as their sum. The"
+        " paper also rescales the start of the output projections by sqrt(n), by which DepthBench's code divides it: "
+        "left out."
     )
 
     def residual(self, site: Site) -> nn.Module:
@@ -65,16 +69,17 @@ class HyperConnections(Streams):
 
 @placements.register
 class ManifoldHyperConnections(Streams):
-    """mHC: hyper-connections whose mixing matrix is doubly stochastic, by Sinkhorn's iteration, so that the composed
-    map of all layers neither grows nor vanishes. Computed in float32 under every precision."""
+    """mHC: hyper-connections whose mixing matrix is doubly stochastic, by Sinkhorn's iteration, so that the gain
+    of the composed map of all layers stays small. Computed in float32 under every precision."""
 
     kind: Literal["mhc"] = "mhc"
     iterations: int = Field(20, ge=1, le=1000)
     """Of Sinkhorn's: each scales the rows, then the columns."""
     read_start: float = 8.0
     """Start of the logits by which a sublayer reads its stream, k mod n; minus this for the others."""
-    mix_start: float = 8.0
-    """Start of the logits on the diagonal of the mixing matrix; minus this beside it."""
+    mix_start: float = 4.0
+    """Start of the logits on the diagonal of the mixing matrix; minus this beside it. With 8 its weights beside the
+    diagonal are 1e-6 and hardly learn."""
     write_start: float = 0.0
     """Start of the logits by which the output is added to the streams: 2 sigmoid of it."""
     scale_start: float = 0.01
@@ -83,13 +88,17 @@ class ManifoldHyperConnections(Streams):
     """Initial standard deviation of the projections of the token; 0: what depends on it begins at 0."""
     ends_as: Literal["mean", "read"] = "mean"
     """What the last streams become: their mean, or one more learned reading (DeepSeek-V4)."""
-    rule = "H <- p u^T + C^T H, u = f(N(r H)); r = sig, p = 2 sig, C = Sinkhorn(exp) of a Phi v/rms(v) + b, v = vec H"
+    rule = (
+        "H <- p u^T + C^T H, u = f(N(r H)); r = sig z_r, p = 2 sig z_p, C = Sinkhorn(exp z_C), z = a Phi v / rms(v) + "
+        "b, v = vec H"
+    )
     source = "mHC 2025, arXiv 2512.24880; DeepSeek-V4"
     diagram = "H ─┬─ r ─ N ─ f ─ * p ─ + ─►\n   └───────── C ────────┘"
-    initialisation = "set by `init`; as Pre-LN, but for what sigmoid(8) lacks to 1 (a public benchmark's start)"
+    initialisation = "set by `init`; Phi = 0, a = 0.01: nearly Pre-LN, where a norm ignores the scale of its input"
     caveats = (
-        "The start that its authors trained with is not published; this one is DepthBench's, and its parts are fields. "
-        "Mixing contracts the streams to their mean with depth."
+        "The start that its authors trained with is not published; this one is the last of DepthBench, whose parts are "
+        "fields. Its logits lie where sigmoid and softmax are flat, and learn slowly; the authors' Adam has an eps of "
+        "1e-20. Mixing contracts the streams to their mean with depth."
     )
 
     def residual(self, site: Site) -> nn.Module:
@@ -123,8 +132,8 @@ class SiameseNorm(Placement):
         "   └──────────────────── + ─────►"
     )
     caveats = (
-        "Six norms a layer and three final ones; the state is twice as large. The language models of its authors are "
-        "hybrid_pre; where they set the rule of the first layer was not read."
+        "Six norms a layer and three final ones; the state is twice as large. Its authors train language models in "
+        "both variants; where they set the rule of the first layer was not read."
     )
     closing_norms = 2
 
@@ -173,8 +182,8 @@ class AttentionResiduals(Placement):
         "set by `init`; queries 0: the mean of all sources, which a norm cannot tell from their sum: Pre-LN"
     )
     caveats = (
-        "Holds all sources for the whole pass. Until the first block is finished the sum so far has little weight, so "
-        "that early layers learn late. Compiling takes a program for each number of sources."
+        "Holds all sources for the whole pass. In trained models of DepthBench the sum so far has almost no weight in "
+        "the first block, whose layers do nothing. Compiling takes a program for each number of sources."
     )
 
     spares_layers = False

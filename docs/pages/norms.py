@@ -31,17 +31,17 @@ norm layers alone, on the summed inputs of each layer
 With every placement but nGPT, `norm.final_norm` (on by default, as in the papers' experiments) adds one norm before the
 head. Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code has none.
 
-Beside every placement but HybridNorm and nGPT, `norm.qk` (such as `norm.qk=rmsnorm`) norms queries and keys before any
-rotary embedding: over the features of each head, with gains that all heads share (`norm.qk_over=head`, as in Qwen3), or
-over all queries and all keys of a token (`norm.qk_over=width`, as in OLMo 2). What else may be inside of the attention
-is [below](#attention).
+Beside every placement but HybridNorm, SiameseNorm's hybrid_pre and nGPT, `norm.qk` (such as `norm.qk=rmsnorm`) norms
+queries and keys before any rotary embedding: over the features of each head, with gains that all heads share
+(`norm.qk_over=head`, as in Qwen3), or over all queries and all keys of a token (`norm.qk_over=width`, as in OLMo 2).
+What else may be inside of the attention is [below](#attention).
 """
 _ATTENTION = """\
 ## Attention
 
-Options inside of the attention of LLaMA and ViT, beside every placement, as `norm.qk` is (nGPT takes sinks and value
-residuals alone); `ablate list attention` lists them. All are off by default, and a sweep may compare them (`factor:
-model.attention`):
+Options inside of the attention of LLaMA and ViT, beside every placement (temperature and QK-clip where nothing else
+norms the queries; nGPT takes sinks and value residuals alone); `ablate list attention` lists them. All are off by
+default, and a sweep may compare them (`factor: model.attention`):
 
 ```bash
 ablate train model.attention.gate=headwise model.attention.sink=learned trainer.max_steps=20
@@ -140,6 +140,10 @@ def _describe_settings(cls: Any, without: Any = None) -> str:
     return " ".join(f"`{name}`: {' '.join((field.description or '').split())}" for name, field in fields)
 
 
+def _is_projection(name: str) -> bool:
+    return any(part.endswith("proj") for part in name.split("."))
+
+
 def _count_parameters(placement: Placement) -> str:
     """Return the number of parameters of a LLaMA layer's norms and factors, as a sum over d, m, k and 1: the counts of
     five layers determine the four coefficients and check them."""
@@ -148,7 +152,7 @@ def _count_parameters(placement: Placement) -> str:
     for hidden, mlp, heads in sizes:
         with torch.device("meta"):
             block = Block(Llama(hidden=hidden, mlp=mlp, layers=8, heads=heads), placement, 7)
-        counts.append(float(sum(p.numel() for name, p in block.named_parameters() if "proj" not in name)))
+        counts.append(float(sum(p.numel() for name, p in block.named_parameters() if not _is_projection(name))))
         features.append([float(hidden), float(mlp), hidden / heads, 1.0])
     a, b = torch.tensor(features, dtype=torch.float64), torch.tensor(counts, dtype=torch.float64)
     coefficients = torch.linalg.lstsq(a, b).solution.round()
