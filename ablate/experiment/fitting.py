@@ -93,7 +93,12 @@ def fit_sphere(
     lengths = "sets all weights to length 1, whatever size {} gives them. Accepted with it: {}"
     refused = [
         ("norm.kind", norm.kind, not all(one.on_sphere for one in layers), "is for all layers or for none"),
-        ("norm.layer.kind", layer, layer not in ("rmsnorm", "none"), "has no norm layers. Accepted with it: none"),
+        (
+            "norm.layer.kind",
+            layer,
+            layer not in ("rmsnorm", "none"),
+            "has no norm layers. Accepted with it: rmsnorm (the default), none",
+        ),
         ("norm.qk", norm.qk.kind, norm.has_qk_norm, "sets queries and keys to length 1 itself. Accepted with it: none"),
         ("model.attention.gate", gate, gate != "none", "has no rule for the weights of a gate. Accepted with it: none"),
         ("model.tie_embeddings", True, model.tied_weights(), "has a head of its own. Accepted with it: false"),

@@ -120,7 +120,7 @@ class Trainable(Config):
         return []
 
     def list_cautions(self) -> list[str]:
-        """Return sentences of a plan on what may be a mistake."""
+        """Return sentences on what may be a mistake, for a plan and for the begin of a run."""
         return []
 
     @property

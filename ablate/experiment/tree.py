@@ -224,6 +224,12 @@ class Experiment(Trainable):
     def copied_to(self) -> str | None:
         return self.trainer.copy_to
 
+    def list_cautions(self) -> list[str]:
+        depth, updates = self.model.stack().depth, self.trainer.max_steps
+        layers = [self.norm, *(self.norm.at(index, depth) for index in range(depth))]
+        told = (part.caution(depth, updates) for layer in layers for part in layer.list_parts())
+        return list(dict.fromkeys(text for text in told if text))
+
     def describe_length(self) -> str:
         return f"{self.trainer.max_steps:,} updates = {self.items:,} {self.unit}"
 

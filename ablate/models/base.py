@@ -172,7 +172,7 @@ class _Checked(nn.Module):
         if not isinstance(x, Tensor):
             raise AblateError(
                 f"Placement {self.kind} hands on a {type(x).__name__} between layers, and the head takes one tensor. "
-                "Define its carrier, open, close and show (docs/how-to/extend.md)."
+                "Define its carrier, open, close and show (docs/reference/plugins.md)."
             )
         return x
 

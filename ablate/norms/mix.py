@@ -123,6 +123,12 @@ class Mix(Depthwise):
         assert self.alpha is not None
         return floor_of(self.alpha, depth)
 
+    def caution(self, depth: int, updates: int) -> str:
+        if self.alpha and depth and not self.switch(depth):
+            share = f"norm.alpha={self.alpha:g} of {depth} layers is none"
+            return f"{share}: all have {self.second.kind}, none {self.first.kind}."
+        return ""
+
     def parts(self, depth: int) -> list[tuple[str, int, Placement]]:
         return [("first", self.switch(depth), self.first), ("second", depth, self.second)]
 

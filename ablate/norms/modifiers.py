@@ -174,6 +174,13 @@ class ProRes(Modifier):
         """Return the factor of the branches of a layer, counted from 1, after so many updates."""
         return min(SCHEDULES[self.schedule](updates / self.updates, layer, depth), 1.0)
 
+    def caution(self, depth: int, updates: int) -> str:
+        least = min((self.find_factor(updates, layer, depth) for layer in range(1, depth + 1)), default=1.0)
+        if least == 1:
+            return ""
+        full = f"norm.updates={self.updates:,} times {depth} layers"
+        return f"prores: after {updates:,} updates a branch is at {least:.2g} of its size; it is whole after {full}."
+
     def after_update(self, model: nn.Module, updates: int) -> None:
         super().after_update(model, updates)
         for module in model.modules():

@@ -227,6 +227,11 @@ class Placement(Kind):
         """Return this placement and all that it is made of."""
         return [self]
 
+    def caution(self, depth: int, updates: int) -> str:
+        """Return what may be a mistake in these settings of a model of `depth` layers that is trained for so many
+        updates; '' for nothing."""
+        return ""
+
     def gains(self, depth: int) -> dict[str, float]:
         """Return the Xavier gain by projection (q, k, v, o, gate, up, down) if the placement has its own
         initialisation."""

@@ -29,6 +29,9 @@ class Streams(Placement):
     def carrier(self) -> str:  # type: ignore[override]
         return f"{self.n} streams"
 
+    def caution(self, depth: int, updates: int) -> str:
+        return f"{self.kind} with n=1 is worse than Pre-LN in its paper." if self.n == 1 else ""
+
     def open(self, site: Site) -> nn.Module | None:
         return stream_residuals.Apply(lambda x: x.unsqueeze(-2).expand(*x.shape[:-1], self.n, -1))
 

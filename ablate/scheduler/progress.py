@@ -21,10 +21,13 @@ _NUMBERS = re.compile(r" \([^)]*\)")  # in a verdict
 
 
 def describe_sweep(spec: Sweep, workers: int) -> str:
-    """Return the first line, which is printed before anything that takes seconds: imports, data, the storage."""
+    """Return the first lines, which are printed before anything that takes seconds: imports, data, the storage."""
     base, points = spec.base(next(iter(spec.all_arms))), {cell.shared for cell in spec.cells.values()}
     arms = count_noun(len(spec.own_arms), "arm") + (f" at {count_noun(len(points), 'point')}" if points else "")
-    return f"sweep {spec.name}: {arms}, runs of {base.describe_length()}, {workers} at a time"
+    first = f"sweep {spec.name}: {arms}, runs of {base.describe_length()}, {workers} at a time"
+    return "\n".join(
+        dict.fromkeys([first, *(text for arm in spec.all_arms for text in spec.base(arm).list_cautions())])
+    )
 
 
 @dataclass

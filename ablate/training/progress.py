@@ -22,16 +22,17 @@ PART = 0.02
 
 
 def describe_run(experiment: Experiment, run_id: str | None = None) -> str:
-    """Return the first line, which is printed before anything that takes seconds: imports and data. `run_id`: of a run
-    that goes on."""
+    """Return the first lines, which are printed before anything that takes seconds: imports and data. `run_id`: of a
+    run that goes on."""
     chosen, stack = experiment.parametrization, experiment.model.stack()
     scaled = f", {chosen.describe_scale(stack)}" if isinstance(chosen, Scaled) else ""
     what = f"run {run_id}, resumed" if run_id else f"{experiment.model.title}, norm {experiment.norm.kind}"
-    return (
+    first = (
         f"training {what}, on {experiment.data.kind}: {experiment.trainer.max_steps:,} updates of "
         f"{experiment.items_per_update:,} {experiment.unit}, learning rate {experiment.optimizer.lr:g}{scaled}, "
         f"seed {experiment.seed}"
     )
+    return "\n".join([first, *experiment.list_cautions()])
 
 
 class RunProgress:

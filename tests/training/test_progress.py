@@ -38,6 +38,26 @@ def test_the_first_line_says_how_the_learning_rate_is_scaled():
     assert "learning rate 0.002, seed" in plain
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"norm": "prores", "model.layers": 6, "trainer.max_steps": 3000}, "after 3,000 updates a branch is at 0.5 of"),
+        (
+            {"norm": {"kind": "gpas", "base": {"kind": "mix", "alpha": 0.1}}, "model.layers": 4},
+            "all have pre, none post",
+        ),
+        ({"norm": {"kind": "mhc", "n": 1}}, "mhc with n=1 is worse than Pre-LN in its paper."),
+        ({"norm": "prores", "model.layers": 6, "trainer.max_steps": 6000}, ""),
+        ({"norm": {"kind": "mix", "alpha": 0}}, ""),
+    ],
+)
+def test_what_may_be_a_mistake_follows_the_first_line(settings, told):
+    first, *cautions = describe_run(Experiment.from_mapping(settings)).splitlines()
+    assert first.startswith("training llama")
+    assert len(cautions) == bool(told)
+    assert told in "".join(cautions)
+
+
 def test_each_line_says_the_rate_and_the_time_that_is_left():
     lines = show(300, 2.0).splitlines()
     assert lines[0] == "update 1/300: loss 4.5000"  # nothing is known of the rate yet
