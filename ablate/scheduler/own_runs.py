@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -117,6 +119,8 @@ class OwnRunner(Runner):
         inputs: dict[str, str] = {}
         for arm in spec.all_arms:
             base = spec.own_base(arm)
+            settings = json.dumps(base.flat(), sort_keys=True)  # another version of Ablate may have other defaults
+            inputs[f"arms.{arm} with all defaults"] = hashlib.sha256(settings.encode()).hexdigest()
             if not _starts_from_sweep(base):
                 base = choose_procedure(base).pin(base, prepared[base.data])
             for data in _list_data(spec, arm):

@@ -104,7 +104,7 @@ def refuse_changes(before: Sweep, now: Sweep, record: SweepRecord, inputs: Mappi
     changes += list_changed_inputs(record.inputs, inputs)
     if changes:
         raise SweepError(
-            f"{now.name} was started with another sweep file, plugin or data. What changed:\n"
+            f"{now.name} was started with another sweep file, plugin, data or version of Ablate. What changed:\n"
             + "\n".join(f"  {change}" for change in changes)
             + (
                 f"\nRestore it to go on. Changed, it is another sweep, with seeds of its own: ablate sweep --fresh "

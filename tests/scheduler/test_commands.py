@@ -166,7 +166,10 @@ def test_a_changed_script_is_not_continued(script):
     spec = script("edited")
     run_here(spec)
     script("edited", "pass")
-    with pytest.raises(SweepError, match=r"edited was started with another sweep file, plugin or data.*\n.*edited\.py"):
+    with pytest.raises(
+        SweepError,
+        match=r"edited was started with another sweep file, plugin, data or version of Ablate.*\n.*edited\.py",
+    ):
         run_here(spec)
 
 

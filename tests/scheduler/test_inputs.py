@@ -8,6 +8,7 @@ from run_table import by_arm
 from scheduler.small import run_here, stop_when
 
 from ablate.config.errors import ChangedInputsError, SweepError
+from ablate.optim.optimizers import optimizers
 from ablate.reports.fairness import describe_surroundings
 from ablate.scheduler import dry_run
 from ablate.scheduler.preparation import open_sweep
@@ -16,7 +17,7 @@ from ablate.scheduler.storage import read_sweep, storage_url
 from ablate.training.runs import fingerprint_inputs, list_changed_inputs
 from ablate.training.trained import open_trained
 
-CHANGED = r"small was started with another sweep file, plugin or data[\s\S]*{}[\s\S]*: SHA-256 \w{{64}} -> \w{{64}}"
+CHANGED = r"small was started with another sweep file, plugin, data or[\s\S]*{}[\s\S]*: SHA-256 \w{{64}} -> \w{{64}}"
 
 NOISY = """
 from typing import ClassVar, Literal
@@ -93,6 +94,24 @@ def test_a_sweep_whose_data_has_changed_is_refused_and_fresh_starts_anew(changed
     assert open_sweep(on_files(), storage_url(), True, None)[0].full_name == "small@2"
     assert open_sweep(on_files(), storage_url(), False, None)[0].full_name == "small@2"
     assert list_changed_inputs(read_sweep("small@1").inputs, read_sweep("small").inputs)
+
+
+def test_a_sweep_is_not_continued_with_other_defaults(store, spec, monkeypatch):
+    open_sweep(spec(), storage_url(), False, None)
+    adamw = optimizers["adamw"]
+    default = adamw.model_fields["eps"].default
+    try:
+        for eps in (2 * default, default):
+            adamw.model_fields["eps"].default = eps
+            adamw.model_rebuild(force=True)
+            if eps == default:
+                assert open_sweep(spec(), storage_url(), False, None)[0].full_name == "small@1"
+                break
+            with pytest.raises(SweepError, match=CHANGED.format(r"arms\.pre with all defaults")):
+                open_sweep(spec(), storage_url(), False, None)
+    finally:
+        adamw.model_fields["eps"].default = default
+        adamw.model_rebuild(force=True)
 
 
 def test_data_that_changes_while_a_sweep_runs_is_seen_before_the_next_trial(store, on_files, corpus, monkeypatch):
