@@ -139,6 +139,7 @@ def count_runs(name):
 
 
 @in_proc
+@pytest.mark.chaos
 def test_a_node_killed_in_the_middle_costs_no_trial_and_no_number(two_nodes, spec, undisturbed, monkeypatch):
     storage, killed = open_storage(storage_url(None)), []
 
