@@ -132,7 +132,8 @@ def select_passed_on(file: str | Path, name: str, overrides: Mapping[str, Any]) 
 
 def _find_file(file: Path, name: str) -> tuple[Path, str | None] | None:
     """Return the file of the same folder that has the sweep `name`, and which of its sizes or stages it is."""
-    for path in sorted(file.parent.glob("*.yaml")):
+    named_alike_first = sorted(file.parent.glob("*.yaml"), key=lambda path: (not name.startswith(path.stem), path))
+    for path in named_alike_first:  # to read fewer
         try:
             tree = read_yaml(path)
         except AblateError:  # whose errors are not this sweep's
