@@ -160,7 +160,7 @@ def test_a_sweep_of_data_that_is_another_each_time_goes_on(store, spec, tiny_set
     run_here(sweep)
     record = run_here(spec(experiment=settings, plugins=str(plugin), arms={}, budget={"trials": 2}))
     assert [trial.status for trials in by_arm(record).values() for trial in trials] == ["completed"] * 2
-    assert not record.inputs
+    assert [*record.inputs] == ["arms.all with all defaults"]
     assert "All 2 runs used the same hardware, " in " ".join(describe_surroundings(record))
 
 
@@ -205,4 +205,4 @@ def test_questions_of_downstream_tasks_are_inputs(store, on_files, tmp_path):
 def test_optuna_keeps_what_was_read_with_the_study(store, on_files):
     queue, _ = open_sweep(on_files(), storage_url(), False, None)
     attributes = optuna.load_study(study_name=f"{queue.full_name}/pre", storage=queue.storage).user_attrs
-    assert {key.split()[0] for key in attributes["inputs"]} == {"data", "tokenizer"}
+    assert {key.split()[0] for key in attributes["inputs"]} == {"arms.pre", "arms.mix", "data", "tokenizer"}
