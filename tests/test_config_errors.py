@@ -57,6 +57,13 @@ def test_all_problems_at_once():
     }
 
 
+def test_a_key_is_not_answered_with_the_part_that_it_is_in():
+    ranges = {"a": {"until": 0.5, "norm": "hc"}, "b": {"placement": "pre"}}
+    found = problems({"norm": {"kind": "by_depth", "ranges": ranges}})
+    assert found["norm.ranges.a.placement"] == ("is required", None)
+    assert "norm?" not in found["norm.ranges.a.norm"][0]
+
+
 def test_what_is_beyond_sense_is_refused_at_once():
     """Each of these would run for ever, end in a traceback or abort the process."""
     many = 10**9

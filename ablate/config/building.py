@@ -218,7 +218,8 @@ def _suggest_key(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
     beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
     if not beside and parent and (registry := find_registry(cls, tree, parent.split("."))):  # its kind is not chosen
         beside = {field: f"{parent}.{field}" for kind in registry for field in registry[kind].model_fields}
-    elsewhere = [p for p in known if p.rpartition(".")[2] == name and not path.startswith(f"{p}.")]
+    others = [p for p in known if not path.startswith(f"{p}.")]
+    elsewhere = [p for p in others if p.rpartition(".")[2] == name]
     elsewhere += [f"{p}.{name} (of {p}.kind {kinds[0]})" for p in known if (kinds := _find_kinds(cls, tree, p, name))]
     longer = [near for near in beside if name and near.startswith(name)]
     if owners := _find_kinds(cls, tree, parent, name):
@@ -230,7 +231,6 @@ def _suggest_key(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
         return f" Did you mean {beside[close[0]]}?"
     if elsewhere:
         return f" Did you mean {elsewhere[0]}?"
-    others = [p for p in known if not path.startswith(f"{p}.")]
     return did_you_mean(path, others) or (f" Accepted: {', '.join(beside.values())}." if beside else "")
 
 

@@ -120,7 +120,7 @@ class Trainable(Config):
         return []
 
     def list_cautions(self) -> list[str]:
-        """Return sentences on what may be a mistake, for a plan and for the begin of a run."""
+        """Return sentences on what may be a mistake, which a plan shows, and a run when it begins."""
         return []
 
     @property

@@ -125,8 +125,7 @@ class Mix(Depthwise):
 
     def caution(self, depth: int, updates: int) -> str:
         if self.alpha and depth and not self.switch(depth):
-            share = f"norm.alpha={self.alpha:g} of {depth} layers is none"
-            return f"{share}: all have {self.second.kind}, none {self.first.kind}."
+            return f"mix: alpha={self.alpha:g} of {depth} layers rounds down to 0, so that all are {self.second.kind}."
         return ""
 
     def parts(self, depth: int) -> list[tuple[str, int, Placement]]:

@@ -178,8 +178,8 @@ class ProRes(Modifier):
         least = min((self.find_factor(updates, layer, depth) for layer in range(1, depth + 1)), default=1.0)
         if least == 1:
             return ""
-        full = f"norm.updates={self.updates:,} times {depth} layers"
-        return f"prores: after {updates:,} updates a branch is at {least:.2g} of its size; it is whole after {full}."
+        whole = f"all are whole after {self.updates * depth:,} (its setting updates, times the layers)"
+        return f"prores: the run ends after {updates:,} updates with a branch at {least:.2g} of its size; {whole}."
 
     def after_update(self, model: nn.Module, updates: int) -> None:
         super().after_update(model, updates)

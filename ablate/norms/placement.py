@@ -118,8 +118,7 @@ class Placement(Kind):
     """Whether one norm closes the stack before the head. On for every placement, as in the papers' experiments;
     Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none). nGPT has no such norm."""
     qk: Annotated[NormLayer, norm_layers] = NoNorm()
-    """QK-norm: the norm layer on queries and keys, in front of the rotary embedding. none:
-    there is none."""
+    """QK-norm: the norm layer on queries and keys, in front of the rotary embedding. none: there is none."""
     qk_over: Literal["head", "width"] = "head"
     """The features that the QK-norm is over: those of each head, with gains that all heads share (Qwen3, Gemma 3), or
     all queries, and all keys, of a token (OLMo 2)."""

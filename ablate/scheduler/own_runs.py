@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,7 +18,7 @@ from ablate.experiment.tree import Experiment, require_own
 from ablate.scheduler.devices import cap_memory, read_sharing
 from ablate.scheduler.donors import pin_donors
 from ablate.scheduler.queue import Queue
-from ablate.scheduler.runners import Runner
+from ablate.scheduler.runners import Runner, fingerprint_settings
 from ablate.sweeps.spec.metrics_validation import describe_unknown
 from ablate.sweeps.spec.references import find_own_donor, parse_reference
 from ablate.sweeps.spec.speed_validation import check_reachable
@@ -116,11 +114,9 @@ class OwnRunner(Runner):
     def fingerprint(self, spec: Sweep, prepared: Mapping[DataConfig, Corpus]) -> dict[str, str]:
         """Raises AblateError if weights from which arms start are missing or do not fit; those of sweeps are looked up
         later."""
-        inputs: dict[str, str] = {}
+        inputs = fingerprint_settings(spec)
         for arm in spec.all_arms:
             base = spec.own_base(arm)
-            settings = json.dumps(base.flat(), sort_keys=True)  # another version of Ablate may have other defaults
-            inputs[f"arms.{arm} with all defaults"] = hashlib.sha256(settings.encode()).hexdigest()
             if not _starts_from_sweep(base):
                 base = choose_procedure(base).pin(base, prepared[base.data])
             for data in _list_data(spec, arm):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -47,8 +49,11 @@ class Runner:
             raise ConfigError(problems, f"sweep {spec.name}")
 
     def fingerprint(self, spec: Sweep, prepared: Any) -> dict[str, str]:
-        """Return input -> SHA-256, for the inputs of the runs besides their settings."""
-        every = [self.driver.fingerprint(experiment) for _, experiment in _list_ends(spec)]
+        """Return input -> SHA-256, for the inputs of the runs, and the settings that the file leaves out."""
+        every = [
+            fingerprint_settings(spec),
+            *(self.driver.fingerprint(experiment) for _, experiment in _list_ends(spec)),
+        ]
         return {name: digest for inputs in every for name, digest in inputs.items()}
 
     def describe_arms(
@@ -68,6 +73,14 @@ class Runner:
     def train(self, experiment: Trainable, place: Place, hooks: Hooks, updates: int | None) -> Result:
         """Run `experiment` (as a rung, so many `updates`) and return its result."""
         return run_external(cast(ExternalExperiment, experiment), place, hooks)
+
+
+def fingerprint_settings(spec: Sweep) -> dict[str, str]:
+    """Return arm -> SHA-256 of all its settings: another version of Ablate may have other defaults."""
+    settings = {arm: json.dumps(spec.base(arm).flat(), sort_keys=True) for arm in spec.all_arms}
+    return {
+        f"arms.{arm} with all defaults": hashlib.sha256(text.encode()).hexdigest() for arm, text in settings.items()
+    }
 
 
 def _list_ends(spec: Sweep) -> Iterator[tuple[str, ExternalExperiment]]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from ablate.config.formatting import count_noun
-from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.records import SweepRecord, compute_once
 from ablate.sweeps.runs import CHOOSING, Run, Runs
 from ablate.verdict.outcomes import Outcome
 
@@ -65,17 +65,15 @@ def refuse_seconds(record: SweepRecord) -> str:
     return ""
 
 
+@compute_once
 def find_budget(record: SweepRecord) -> float | None:
     """Return the largest cost, along `compare.at`, that all runs on fresh seeds have reached; None if arms are compared
     at their end, or it is not known."""
     axis = record.spec.compare.at
     if axis == "end" or (axis == SECONDS and refuse_seconds(record)):
         return None
-    if "budget" not in record.memo:
-        costs = [find_cost(run, run.step, axis) for run in _list_compared(record)]
-        record.memo["budget"] = None if None in costs else min((cost for cost in costs if cost), default=None)
-    budget: float | None = record.memo["budget"]
-    return budget
+    costs = [find_cost(run, run.step, axis) for run in _list_compared(record)]
+    return None if None in costs else min((cost for cost in costs if cost), default=None)
 
 
 def read_outcomes(record: SweepRecord, runs: Runs) -> dict[int, Outcome]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ablate.config.formatting import is_number
 from ablate.sweeps.budgets import read_outcomes
-from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.records import SweepRecord, compute_once
 from ablate.sweeps.runs import CHALLENGE, CHOOSING, EXTENSION, FINISHED, FRESH, Run
 from ablate.sweeps.search.space import Range
 from ablate.sweeps.search_edges import find_end, find_extent, name_edges
@@ -28,16 +28,9 @@ _APART = 1000.0  # steps between values that have no order
 _LIMIT = 2.5  # standard errors within which a rival may win, when the next one to try is chosen
 
 
+@compute_once
 def build_valley(record: SweepRecord, arm: str) -> Valley:
     """Return what the other settings of `arm` promise, of the runs that chose those that are tested."""
-    key = f"valley of {arm}"
-    if key not in record.memo:
-        record.memo[key] = _build_valley(record, arm)
-    valley: Valley = record.memo[key]
-    return valley
-
-
-def _build_valley(record: SweepRecord, arm: str) -> Valley:
     spec, settled = record.spec, record.settled(arm)
     if arm not in record.chosen or settled is None or not spec.space(arm):
         return NOTHING
@@ -67,7 +60,7 @@ def _measure_noise(record: SweepRecord) -> Noise:
     ended = [own for own in ended if any(one.trained for one in own.values())]
     seeds = [seed for seed in ended[0] if all(seed in own and own[seed].trained for own in ended)] if ended else []
     rows = [[own[seed].value or 0.0 for seed in seeds] for own in ended]
-    pairs = [[a - b for a, b in zip(*both, strict=True)] for both in itertools.combinations(rows, 2)] if seeds else []
+    pairs = [[a - b for a, b in zip(*both, strict=True)] for both in itertools.combinations(rows, 2)]
     apart = [abs(difference - median(own)) for own in pairs for difference in own]
     typical = ROBUST * median(apart) / math.sqrt(2) if apart else 0.0
     return Noise(find_noise(rows), float((len(rows) - 1) * (len(seeds) - 1)), typical)

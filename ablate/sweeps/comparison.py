@@ -11,7 +11,7 @@ from typing import Any
 from ablate.experiment.metrics import find_resolution
 from ablate.sweeps.budgets import read_outcomes
 from ablate.sweeps.challenges import build_valley, find_try
-from ablate.sweeps.records import SweepRecord, count_remaining
+from ablate.sweeps.records import SweepRecord, compute_once, count_remaining
 from ablate.sweeps.runs import EXTENSION, FRESH, SEARCH, Run, Runs
 from ablate.sweeps.search.rungs import rank_reached, read_standings
 from ablate.sweeps.spec.sweep import Sweep
@@ -34,16 +34,10 @@ class Round:
     """Whether a seed counts once all of these arms have ended it."""
 
 
+@compute_once
 def compare_record(record: SweepRecord) -> dict[str, Compared]:
     """Return the comparison of each arm with the baseline, by the objective only. Empty if no fresh seeds are
     requested, or none was run yet."""
-    if "compared" not in record.memo:
-        record.memo["compared"] = _compare_record(record)
-    found: dict[str, Compared] = record.memo["compared"]
-    return found
-
-
-def _compare_record(record: SweepRecord) -> dict[str, Compared]:
     spec = record.spec
     fresh = record.runs.select(stage=FRESH)
     if not spec.confirm.most_seeds and not fresh:
@@ -185,15 +179,13 @@ def rank_candidates(spec: Sweep, points: Sequence[tuple[Mapping[str, Any], float
 # ------------------------------------------------------------------ rounds of fresh seeds
 
 
+@compute_once
 def plan_record(record: SweepRecord) -> Round:
     """Return the runs on fresh seeds that are needed next in `record`, including those that ended, and what arms try;
     none for an arm whose settings are not chosen."""
     if not record.is_tested:
         return Round({})
-    if "round" not in record.memo:
-        record.memo["round"] = _plan_block(record) if record.spec.contrasts else _plan_pairs(record)
-    found: Round = record.memo["round"]
-    return found
+    return _plan_block(record) if record.spec.contrasts else _plan_pairs(record)
 
 
 def _plan_pairs(record: SweepRecord) -> Round:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ablate.config.formatting import count_noun, join_words
 from ablate.sweeps.runs import CHALLENGE, FINISHED, FRESH, SEARCH, SELECTION, TUNING, Run, Runs
@@ -60,8 +61,8 @@ class SweepRecord:
     """The loss of the uniform distribution, in nats; None if unknown."""
     deleted: list[str] = field(default_factory=list)
     """Its studies that were deleted from the storage."""
-    memo: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """Values that were computed from it."""
+    memo: dict[Hashable, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """Values that were computed from it (`compute_once`)."""
 
     def __repr__(self) -> str:
         """Return one line, for a notebook: the whole would be screens of trials."""
@@ -232,3 +233,21 @@ def list_rows(record: SweepRecord) -> Iterator[dict[str, Any]]:
             "run_id": run.run_id,
             "reason": run.reason or None,
         }
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def compute_once(function: Callable[Concatenate[SweepRecord, P], T]) -> Callable[Concatenate[SweepRecord, P], T]:
+    """Decorate a function of a record: its result is kept with the record, for each of its further arguments."""
+
+    @wraps(function)
+    def look_up(record: SweepRecord, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = (function.__module__, function.__qualname__, args, *kwargs.items())
+        if key not in record.memo:
+            record.memo[key] = function(record, *args, **kwargs)
+        found: T = record.memo[key]
+        return found
+
+    return look_up

@@ -19,7 +19,7 @@ from ablate.sweeps.budgets import (
     refuse_seconds,
 )
 from ablate.sweeps.comparison import collect_outcomes, compare_record, measure_resolution
-from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.records import SweepRecord, compute_once
 from ablate.sweeps.runs import Run
 from ablate.verdict.comparison import Compared, FreshOutcomes
 from ablate.verdict.intervals import bound_mean, least_sd_of_difference
@@ -92,14 +92,11 @@ def compare_times(record: SweepRecord) -> dict[str, Speed]:
     return {} if record.spec.target is None else _compare_all(record, record.spec.target)
 
 
+@compute_once
 def _compare_all(record: SweepRecord, target: float | None) -> dict[str, Speed]:
-    key = f"speeds to {target}"
-    if key not in record.memo:
-        outcomes = collect_outcomes(record)
-        paired = {arm: (one, _list_pairs(record, outcomes, arm, one)) for arm, one in compare_record(record).items()}
-        record.memo[key] = {arm: _compare(record, one, pairs, target) for arm, (one, pairs) in paired.items() if pairs}
-    found: dict[str, Speed] = record.memo[key]
-    return found
+    outcomes = collect_outcomes(record)
+    paired = {arm: (one, _list_pairs(record, outcomes, arm, one)) for arm, one in compare_record(record).items()}
+    return {arm: _compare(record, one, pairs, target) for arm, (one, pairs) in paired.items() if pairs}
 
 
 def _list_pairs(

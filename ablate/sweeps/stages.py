@@ -20,7 +20,7 @@ from ablate.sweeps.comparison import (
     list_claims,
     plan_record,
 )
-from ablate.sweeps.records import SweepRecord, count_remaining
+from ablate.sweeps.records import SweepRecord, compute_once, count_remaining
 from ablate.sweeps.runs import CHALLENGE, EXTENSION, FINISHED, FRESH, SEARCH, SELECTION, Run, Runs
 from ablate.sweeps.search.rungs import decide, read_standings
 from ablate.sweeps.search.space import Range, list_cells
@@ -264,11 +264,14 @@ class Extension(Stage):
         return best.params if best else {}
 
     def expect(self, record: SweepRecord, arm: str) -> int:
-        if self.name not in record.memo:
-            is_searched = all(lane.is_done for lane in Search().lanes(record))
-            record.memo[self.name] = self.lanes(record) if is_searched else []
-        left = sum(lane.running + lane.open for lane in record.memo[self.name] if lane.arm == arm)
+        left = sum(lane.running + lane.open for lane in _list_extending(record) if lane.arm == arm)
         return record.runs.select(arm, EXTENSION).finished + left
+
+
+@compute_once
+def _list_extending(record: SweepRecord) -> list[Lane]:
+    """Return the lanes of the extension, once the search is done."""
+    return Extension().lanes(record) if all(lane.is_done for lane in Search().lanes(record)) else []
 
 
 def _race(record: SweepRecord, arm: str) -> tuple[dict[int, list[int]], int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import torch
@@ -140,10 +141,6 @@ def _describe_settings(cls: Any, without: Any = None) -> str:
     return " ".join(f"`{name}`: {' '.join((field.description or '').split())}" for name, field in fields)
 
 
-def _is_projection(name: str) -> bool:
-    return any(part.endswith("proj") for part in name.split("."))
-
-
 def _count_parameters(placement: Placement) -> str:
     """Return the number of parameters of a LLaMA layer's norms and factors, as a sum over d, m, k and 1: the counts of
     five layers determine the four coefficients and check them."""
@@ -152,7 +149,8 @@ def _count_parameters(placement: Placement) -> str:
     for hidden, mlp, heads in sizes:
         with torch.device("meta"):
             block = Block(Llama(hidden=hidden, mlp=mlp, layers=8, heads=heads), placement, 7)
-        counts.append(float(sum(p.numel() for name, p in block.named_parameters() if not _is_projection(name))))
+        own = [p for name, p in block.named_parameters() if not re.search(r"proj(\.|$)", name)]  # but projections
+        counts.append(float(sum(p.numel() for p in own)))
         features.append([float(hidden), float(mlp), hidden / heads, 1.0])
     a, b = torch.tensor(features, dtype=torch.float64), torch.tensor(counts, dtype=torch.float64)
     coefficients = torch.linalg.lstsq(a, b).solution.round()

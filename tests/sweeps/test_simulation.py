@@ -168,10 +168,10 @@ CLAIMS = (  # that all seeds failed is a fact
 )
 
 
-MANY = [("grid", 200), ("random", 100), ("sequential", 60), pytest.param("sequential", 300, marks=pytest.mark.chaos)]
+SEQUENTIALLY = [("sequential", 60), pytest.param("sequential", 300, marks=pytest.mark.chaos)]
 
 
-@pytest.mark.parametrize(("name", "count"), MANY)
+@pytest.mark.parametrize(("name", "count"), [("grid", 300), ("random", 300), *SEQUENTIALLY])
 @pytest.mark.parametrize("failing", [0.0, 0.3])
 def test_equal_arms_are_told_apart_in_at_most_6_of_100_sweeps(name, count, failing, points):
     """Also where a share of the seeds diverges or gets stuck; a sweep is wrong where it claims anything of any arm."""
@@ -186,7 +186,7 @@ def covers(estimate, truth):
     return low <= truth <= high
 
 
-@pytest.mark.parametrize(("name", "count"), [one for one in MANY if one != ("random", 100)])
+@pytest.mark.parametrize(("name", "count"), [("grid", 250), *SEQUENTIALLY])
 def test_intervals_hold_the_truth_in_95_of_100_sweeps(name, count, points):
     """Over all looks, at the settings that were chosen, given that they trained."""
     floors = {"pre": 2.0, "post": 2.01, "mix": 1.99}

@@ -163,9 +163,8 @@ def test_a_run_far_behind_others_of_the_same_settings_is_set_aside_in_a_second_r
     assert find(all_runs, 1.0).gain < 0
     assert find(typical, 1.0).gain == pytest.approx(0.1, abs=0.03)
     assert find(typical, 1.0).tried
-    assert not any(
-        one.typical for one in list_rivals(runs, (0.0,), [(-2.0, 4.0)], SEEDS)
-    )  # what is typical is not known
+    unknown = list_rivals(runs, (0.0,), [(-2.0, 4.0)], SEEDS)  # what is typical
+    assert not any(one.typical for one in unknown)
     known = find(typical, 1.0).variance
     del runs[1.0,][0], runs[1.0,][1]  # the only run there: between two that are as good as it should be, it is a hill
     alone = [one for one in list_rivals(runs, (0.0,), [(-2.0, 4.0)], SEEDS, noise=noise) if one.typical]
