@@ -3,11 +3,9 @@ still win. Nothing here accesses a storage."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from statistics import median
 from typing import Any
 
 from ablate.config.formatting import is_number
@@ -19,7 +17,7 @@ from ablate.sweeps.search_edges import find_end, find_extent, name_edges
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.verdict.comparison import Claim
 from ablate.verdict.outcomes import find_noise
-from ablate.verdict.tails import ROBUST
+from ablate.verdict.tails import find_far
 from ablate.verdict.valley import NOTHING, Noise, Place, Rival, Valley, list_rivals
 
 MOST_CHOICES = 2
@@ -60,10 +58,7 @@ def _measure_noise(record: SweepRecord) -> Noise:
     ended = [own for own in ended if any(one.trained for one in own.values())]
     seeds = [seed for seed in ended[0] if all(seed in own and own[seed].trained for own in ended)] if ended else []
     rows = [[own[seed].value or 0.0 for seed in seeds] for own in ended]
-    pairs = [[a - b for a, b in zip(*both, strict=True)] for both in itertools.combinations(rows, 2)]
-    apart = [abs(difference - median(own)) for own in pairs for difference in own]
-    typical = ROBUST * median(apart) / math.sqrt(2) if apart else 0.0
-    return Noise(find_noise(rows), float((len(rows) - 1) * (len(seeds) - 1)), typical)
+    return Noise(find_noise(rows), float((len(rows) - 1) * (len(seeds) - 1)), find_far(rows))
 
 
 def _list_untried(record: SweepRecord, arm: str, rivals: Iterable[Rival]) -> Iterator[tuple[Rival, dict[str, Any]]]:

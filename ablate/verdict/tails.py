@@ -11,6 +11,7 @@ of 0 (lognormal, or up to 30 % outliers of 50 standard deviations) at most 6.5 %
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ FARTHEST = (
     4.17, 4.05, 4.10, 3.99, 4.02, 3.95, 3.98, 3.91, 3.94, 3.88, 3.90, 3.86, 3.88, 3.84,
 )  # fmt: skip
 """The same of |farthest|."""
+_FAR = 2.5
+"""In units of FARTHEST, how far behind others of the same settings a run is that the second reading of a challenge sets
+aside."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,22 @@ class Typical:
         return self.tail != side or self.is_unanimous
 
 
+def find_far(rows: Sequence[Sequence[float]]) -> float:
+    """Return the distance beyond which a run lies far from others of the same settings, from settings (rows) on the
+    same seeds (columns), by the typical difference of two settings, which outliers do not move. The fewer seeds, the
+    larger it is, as a typical difference may be small by chance; 0: it is not known."""
+    pairs = [[a - b for a, b in zip(*both, strict=True)] for both in itertools.combinations(rows, 2)]
+    apart = [abs(difference - median(own)) for own in pairs for difference in own]
+    if not apart or len(rows[0]) < 3:
+        return 0.0
+    return _FAR * FARTHEST[_find_row(len(rows[0]))] * ROBUST * median(apart) / math.sqrt(2)
+
+
+def _find_row(n: int) -> int:
+    """Return the place of `n` pairs in SKEWS and FARTHEST."""
+    return min(n, len(SKEWS) + 2) - 3
+
+
 def describe_typical(
     differences: Sequence[float], looks: Looks, pairs: Sequence[int], alpha: float, least_sd: float = 0.0
 ) -> Typical:
@@ -115,7 +135,7 @@ def describe_typical(
         agrees_at = smallest_p(n) if looks.sizes[-1] >= looks.planned else 0.0
     middle = median(ordered)
     skew, farthest = _measure_tail(differences, middle, least_sd)
-    at = min(n, len(SKEWS) + 2) - 3
+    at = _find_row(n)
     tails = [(skew, SKEWS), (farthest, FARTHEST)]
     tail = next((1 if value > 0 else -1 for value, limits in tails if value and abs(value) > limits[at]), 0)
     return Typical(

@@ -31,10 +31,8 @@ _APART = {1: 0.125, 2: 0.25, 3: 0.5}
 """Number of parameters -> steps between two places that are considered, in every combination; of more parameters one is
 moved at a time. Around the best one they are closer, down to `_FINEST` steps."""
 _FINEST = 0.125
-_OUTLYING = 10.0
-"""Standard deviations of typical runs by which a run is set aside in the second reading."""
 _ROUNDS = 10
-"""Of the polish."""
+"""Rounds of the median polish."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,8 @@ class Noise:
     variance: float = 0.0
     freedom: float = 0.0
     """Degrees of freedom of the variance."""
-    typical: float = 0.0
-    """Standard deviation of typical runs, by the median distance from the median; 0: it is not known."""
+    far: float = 0.0
+    """The distance beyond which a run lies far behind others (`tails.find_far`); 0: it is not known."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +112,9 @@ def list_rivals(
     }
     known[chosen] = {seed: sign * (o.value or 0.0) for seed, o in runs.get(chosen, {}).items() if o.trained}
     rivals = _list_all(known, failed, chosen, spans, seeds, noise)
-    typical = _set_aside(known, chosen, _OUTLYING * noise.typical) if noise.typical else known
+    typical = _set_aside(known, chosen, noise.far) if noise.far else known
     if typical != known:
-        plain = replace(noise, variance=min(noise.variance, noise.typical**2))
-        second = _list_all(typical, failed, chosen, spans, seeds, plain)
+        second = _list_all(typical, failed, chosen, spans, seeds, noise)
         tried = {place for place, own in known.items() if {*seeds} <= own.keys()}
         rivals += [replace(rival, typical=True, tried=rival.place in tried) for rival in second]
     return tuple(rivals)

@@ -169,7 +169,7 @@ def test_the_noise_of_a_surface_is_at_least_that_of_fresh_seeds(monkeypatch):
     assert noise.freedom == 7
     differences = values[0] - values[1]
     apart = np.abs(differences - np.median(differences))
-    assert noise.typical == pytest.approx(1.4826 * np.median(apart) / 2**0.5)
+    assert noise.far == pytest.approx(2.5 * 4.91 * 1.4826 * np.median(apart) / 2**0.5)  # 4.91 of eight pairs
 
 
 def test_outliers_in_the_search_that_hide_its_best_leave_the_tuning_open():

@@ -155,7 +155,7 @@ def test_of_many_parameters_one_is_moved_at_a_time():
 
 def test_a_run_far_behind_others_of_the_same_settings_is_set_aside_in_a_second_reading():
     runs = run(lambda x: bowl(x, best=1.0), [-1, 0, 1, 2, 3])
-    noise = Noise(1e-4, 9.0, 0.01)
+    noise = Noise(1e-4, 9.0, 0.1)
     assert not any(rival.typical for rival in list_rivals(runs, (0.0,), [(-2.0, 4.0)], SEEDS, noise=noise))
     runs[1.0,] = {**runs[1.0,], 2: Outcome("trained", runs[1.0,][2].value + 5)}
     found = list_rivals(runs, (0.0,), [(-2.0, 4.0)], SEEDS, noise=noise)
@@ -175,7 +175,7 @@ def test_a_run_far_behind_others_of_the_same_settings_is_set_aside_in_a_second_r
 @pytest.mark.parametrize("wall", [lambda x: 3.0 * x * x, lambda x: math.exp(2 * abs(x)), lambda x: 9.0 * (x > 0)])
 def test_a_valley_has_no_hill_however_steep_it_is(wall):
     runs = run(wall, [-2, -1, 0, 1, 2])
-    assert not any(one.typical for one in list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS, noise=Noise(1e-4, 9, 0.01)))
+    assert not any(one.typical for one in list_rivals(runs, (0.0,), [(-2.0, 2.0)], SEEDS, noise=Noise(1e-4, 9, 0.1)))
     plane = run(lambda x, y: wall(x) + wall(y), [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)])
     bounds = [(-2.0, 2.0)] * 2
-    assert not any(one.typical for one in list_rivals(plane, (0.0, 0.0), bounds, SEEDS, noise=Noise(1e-4, 9, 0.01)))
+    assert not any(one.typical for one in list_rivals(plane, (0.0, 0.0), bounds, SEEDS, noise=Noise(1e-4, 9, 0.1)))
