@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.errors import AblateError, ConfigError, Problem
+from ablate.distributed.matrices import Fused
 from ablate.models.config import ALL, ModelConfig
 from ablate.norms import Initialization, Placement, Projection, Site, Stack
 from ablate.norms.residuals import Multiplier, repeat
@@ -36,6 +37,9 @@ class Model(nn.Module):
     """That of its first layer, where its layers may hand on more than one stream."""
     multipliers: Any = None
     """The `ablate.optim.parametrizations.Multipliers` of its parametrisation; None: there are none."""
+    fused: Mapping[str, Fused] | None = None
+    """Name of a parameter -> the matrices that are fused in it; None: as `projections` show, which what shards the
+    model takes whole parameters from."""
 
     def scale_output(self, multiplier: nn.Module) -> None:
         """Apply `multiplier` to the input of the head. A family that has this, and `scale_queries`, says so by

@@ -58,7 +58,7 @@ class ByName(OptimizerConfig):
             for path, value in {"weight_decay": self.weight_decay, **values}.items():
                 if value:
                     problems.append(Problem(path, f"{self.name} has no weight decay: remove this", value))
-        if sharded and not problems and not library.can_shard(self.name, arguments):
+        if sharded and not (problems or entry.is_muon or library.can_shard(self.name, arguments)):
             text = (
                 "needs whole parameters, and with fsdp each process has only shards of them: use trainer.strategy=ddp"
             )

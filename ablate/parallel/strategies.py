@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,14 +27,16 @@ from torch.optim import Optimizer
 
 from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
+from ablate.distributed.matrices import Fused, regroup, ungroup
 from ablate.models import Model
-from ablate.models.base import unwrap
+from ablate.models.base import strip_wrapper, unwrap
 from ablate.norms.residuals import lift_factors
+from ablate.optim.muon import list_fused
 from ablate.parallel import sharded
 from ablate.parallel.compiling import allow_programs
 from ablate.parallel.deferred import Recipes, defer_weights, materialize
 from ablate.parallel.sharing import sharing_of
-from ablate.parallel.tensor import change_fused_rows, regroup, share_matrices, ungroup
+from ablate.parallel.tensor import change_fused_rows, share_matrices
 from ablate.tasks import Task
 
 if TYPE_CHECKING:
@@ -170,6 +173,7 @@ class Fsdp(ModelParallelStrategy):
 
         assert self.lightning_module is not None
         self.groups = sharded.name_parameters(self.lightning_module, self.optimizer_config.build_groups(model))
+        model.fused = self._name_fused(model)
         parameters: dict[int, nn.Parameter] = {}
         offload = self.trainer_config.cpu_offload and self.root_device.type != "cpu"
         settings: dict[str, Any] = {
@@ -193,6 +197,15 @@ class Fsdp(ModelParallelStrategy):
             head.forward = torch.compile(head.forward)
         fully_shard(model, mp_policy=of_rest, **settings)
         self._sharded = True
+
+    def _name_fused(self, model: Model) -> dict[str, Fused]:
+        """Return the parameters of the whole model in which matrices are fused by name, with these."""
+        fused, parts = list_fused(model), self.trainer_config.tensor_parallel
+        return {
+            strip_wrapper(name): replace(fused[parameter], parts=parts)
+            for name, parameter in model.named_parameters()
+            if parameter in fused
+        }
 
     def model_to_device(self) -> None:
         assert self.lightning_module is not None

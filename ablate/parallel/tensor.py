@@ -1,4 +1,4 @@
-"""Tensor parallelism: splitting the matrices of a layer over ranks, and regrouping fused matrices for it."""
+"""Tensor parallelism: splitting the matrices of a layer over ranks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.distributed.matrices import regroup
 from ablate.models import ModelConfig
 from ablate.parallel import sharded
 
@@ -28,19 +29,6 @@ def share_matrices(block: Any, config: ModelConfig, mesh: Any) -> None:
         setattr(block.attn, name, getattr(block.attn, name) // size)
     styles: dict[str, Any] = {name: ColwiseParallel() for name in plan.by_output}
     parallelize_module(block, mesh, styles | {name: RowwiseParallel() for name in plan.by_input})
-
-
-def regroup(weight: Tensor, sizes: list[int], parts: int) -> Tensor:
-    """Return the rows of fused matrices of so many rows in an order in which those of each of `parts` ranks stand
-    together."""
-    split = [matrix.chunk(parts) for matrix in weight.split(sizes)]
-    return torch.cat([matrix[part] for part in range(parts) for matrix in split])
-
-
-def ungroup(weight: Tensor, sizes: list[int], parts: int) -> Tensor:
-    """Return the rows in their original order, the inverse of `regroup`."""
-    split = weight.split([size // parts for _ in range(parts) for size in sizes])
-    return torch.cat([split[part * len(sizes) + matrix] for matrix in range(len(sizes)) for part in range(parts)])
 
 
 def change_fused_rows(

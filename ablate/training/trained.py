@@ -17,6 +17,7 @@ from ablate.config import plugins
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.config.yaml import read_yaml
 from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
+from ablate.distributed.matrices import ungroup
 from ablate.estimate.inputs import build_blank
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
@@ -98,7 +99,7 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
         tree, step = content["experiment"], int(content["global_step"])
         experiment = _read_experiment(tree, str(file))
         if file.is_dir():  # several ranks have written it
-            change = tensor.change_fused_rows(experiment.model, content["tensor_parallel"], tensor.ungroup)
+            change = tensor.change_fused_rows(experiment.model, content["tensor_parallel"], ungroup)
             weights = sharded.read_weights(file, change)
         else:
             weights = content["state_dict"]

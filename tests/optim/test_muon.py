@@ -1,9 +1,11 @@
 """Muon against the iteration written by hand, on each of the matrices that are fused, and AdamW on the rest."""
 
+import json
 import math
 
 import pytest
 import torch
+from forked import run_ranks
 
 from ablate.experiment.tree import Experiment
 from ablate.optim.groups import assign_roles
@@ -58,7 +60,7 @@ def test_each_matrix_is_orthogonalised_by_itself_and_the_rest_is_adamw(kind, nam
     more = {"kv_heads": 2} if family == "llama" else {}
     experiment, model = build(kind, name, family, **more)
     rows = cut(model, family)
-    assert {n: list_fused(model)[model.get_parameter(n)] for n in rows} == rows
+    assert {n: list_fused(model)[model.get_parameter(n)].rows for n in rows} == rows
     start = {n: p.detach().clone() for n, p in model.named_parameters()}
     optimizer = build_optimizer(experiment.optimizer, model)
     gradients = {n: [] for n in start}
@@ -140,3 +142,125 @@ def test_blocks_that_are_computed_again_are_split_too():
     rows = list(list_fused(model).values())
     checkpoint_activations(model)
     assert list(list_fused(model).values()) == rows
+
+
+SHARED = """
+import json, sys
+from pathlib import Path
+
+import torch
+from forked import run_ranks
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions, get_model_state_dict, get_optimizer_state_dict, set_optimizer_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from ablate.distributed import ranks
+from ablate.distributed.matrices import Fused, Piece, regroup, ungroup
+from ablate.experiment.tree import Experiment
+from ablate.optim.muon import list_fused
+from ablate.optim.optimizers import build_optimizer
+from ablate.parallel.tensor import change_fused_rows, share_matrices
+
+cases, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+FULL = StateDictOptions(full_state_dict=True)
+
+
+def build(tree, layout):
+    # the model with the shards of a layout: copies, or a mesh of replicas, shards and parts of heads
+    torch.manual_seed(0)
+    experiment = Experiment.from_mapping(tree)
+    model = experiment.model.build(experiment.norm, experiment.init, 11, (12,))
+    if layout != "copies":
+        fused, (replicas, shards, parts) = list_fused(model), layout
+        named = [(n, fused[p]) for n, p in model.named_parameters() if p in fused]
+        model.fused = {n: Fused(own.rows, parts) for n, own in named}
+        mesh = init_device_mesh("cpu", tuple(layout), mesh_dim_names=("replicas", "shards", "parts"))
+        data = mesh["replicas", "shards"] if replicas > 1 else mesh["shards"]
+        for layer in model.layers:
+            if parts > 1:
+                share_matrices(layer, experiment.model, mesh["parts"])
+            fully_shard(layer, mesh=data)
+        fully_shard(model, mesh=data)
+    parts = 1 if layout == "copies" else layout[2]
+    change = [change_fused_rows(experiment.model, parts, how) for how in (regroup, ungroup)]
+    return model, build_optimizer(experiment.optimizer, model), change
+
+
+def give_gradients(model, update, change):
+    generator = torch.Generator().manual_seed(update)
+    for name, parameter in model.named_parameters():
+        gradient = change(name, torch.randn(parameter.shape, generator=generator))
+        if isinstance(parameter, DTensor):
+            own = Piece.of(parameter).cut(gradient).clone()
+            gradient = DTensor.from_local(
+                own, parameter.device_mesh, parameter.placements, shape=parameter.shape, stride=parameter.stride()
+            )
+        parameter.grad = gradient
+
+
+def everything():
+    found = {}
+    for name, (tree, layout) in cases.items():
+        model, optimizer, (regrouped, ungrouped) = build(tree, layout)
+        for update in range(4):
+            if update == 2 and layout != "copies":  # goes on from what a checkpoint has
+                state = ranks.gather_objects(get_optimizer_state_dict(model, optimizer, options=FULL))[0]
+                optimizer.zero_grad()
+                optimizer = build_optimizer(Experiment.from_mapping(tree).optimizer, model)
+                set_optimizer_state_dict(model, optimizer, state, options=FULL)
+            give_gradients(model, update, regrouped)
+            optimizer.step()
+        weights = get_model_state_dict(model, options=FULL)
+        states = get_optimizer_state_dict(model, optimizer, options=FULL).get("state", {})
+        whole = {(n, key): value for n, own in states.items() for key, value in own.items()}
+        found[name] = (
+            {n: ungrouped(n, value) for n, value in weights.items()},
+            {(n, key): ungrouped(n, v) if getattr(v, "ndim", 0) else v for (n, key), v in whole.items()},
+        )
+    if ranks.rank() == 0:
+        torch.save(found, out)
+
+
+torch.distributed.init_process_group("gloo")
+ranks.group = ranks.Group(torch.distributed.get_rank(), torch.distributed.get_world_size(), None)
+everything()
+"""
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_ranks_that_share_the_work_do_what_one_process_does(count, tmp_path):
+    """Muon bit for bit: with copies, shards, replicas of shards, and shards of parts of the heads; also after a state
+    was saved whole and loaded again."""
+    sizes = {"kind": "llama", "hidden": 24, "layers": 2, "heads": 4, "kv_heads": 2}
+    fields = {"lr": 0.02, "aux_lr": 0.003, "weight_decay": 0.1}
+    layouts = ["copies", [1, count, 1], [1, count // 2, 2], *([[2, 2, 1]] if count == 4 else [])]
+    cases = {}
+    for layout in layouts:
+        model = {**sizes, "mlp": 26 if layout[-1] == 2 else 27}  # shards need not be of one size
+        for kind, name in [*MUONS, ("timm", "adamuon")]:
+            tree = {"model": model, "optimizer": {"kind": kind, "name": name, **fields}}
+            cases[f"{kind} {name} {layout}"] = (tree, layout)
+    script, settings, out = tmp_path / "script.py", tmp_path / "settings.json", tmp_path / "out.pt"
+    script.write_text(SHARED)
+    settings.write_text(json.dumps(cases))
+    ended = run_ranks(script, settings, out, cwd=tmp_path, seconds=200, count=count)
+    assert [status for status, *_ in ended] == [0] * count, ended
+    found = torch.load(out, weights_only=True)
+    for name, (tree, _) in cases.items():
+        experiment = Experiment.from_mapping(tree)
+        torch.manual_seed(0)
+        model = experiment.model.build(experiment.norm, experiment.init, 11, (12,))
+        optimizer = build_optimizer(experiment.optimizer, model)
+        for update in range(4):
+            draw(model, update)
+            optimizer.step()
+        weights, states = found[name]
+        for n, p in model.named_parameters():
+            off = 0 if assign_roles(model)[n] == "matrices" else 1e-6  # AdamW rounds shards in other places
+            torch.testing.assert_close(weights[n], p.data, rtol=off, atol=0, msg=f"{name}: {n}")
+            for key, value in optimizer.state[p].items():
+                told = torch.as_tensor(states[n, key])
+                torch.testing.assert_close(told, torch.as_tensor(value), rtol=off, atol=0, msg=f"{name}: {n}, {key}")

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from ablate.addons.export.run import export
+from ablate.distributed.matrices import regroup, ungroup
 from ablate.experiment.tree import Experiment
 from ablate.parallel import sharded
-from ablate.parallel.tensor import regroup, ungroup
 from ablate.training.checkpoints import find_newest
 from ablate.training.runs import measure_checkpoint
 

@@ -117,7 +117,7 @@ def test_each_gate_is_a_matrix_of_its_own(tiny):
     roles = [p.role for p in model.projections() if p.layer == 1]
     assert roles == [f"{side}_{gate}" for side in ("input", "recurrent") for gate in ("reset", "update", "candidate")]
     rows = list_fused(model)
-    assert list(rows.values()) == [[16, 16, 16]] * 6
+    assert [fused.rows for fused in rows.values()] == [[16, 16, 16]] * 6
     assert list(rows) == [m.weight for layer in model.layers for m in (layer.input, layer.recurrent)]
 
 

@@ -1,0 +1,171 @@
+"""Matrices of which the ranks have shards or copies: taken in turn, each is gathered on one rank, changed there, and
+sent back. Also the order of the rows of fused matrices that ranks share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ablate.distributed import ranks
+
+
+def regroup(weight: Tensor, sizes: Sequence[int], parts: int) -> Tensor:
+    """Return the rows of fused matrices of so many rows in an order in which those of each of `parts` ranks stand
+    together."""
+    split = [matrix.chunk(parts) for matrix in weight.split(list(sizes))]
+    return torch.cat([matrix[part] for part in range(parts) for matrix in split])
+
+
+def ungroup(weight: Tensor, sizes: Sequence[int], parts: int) -> Tensor:
+    """Return the rows in their original order, the inverse of `regroup`."""
+    split = weight.split([size // parts for _ in range(parts) for size in sizes])
+    return torch.cat([split[part * len(sizes) + matrix] for matrix in range(len(sizes)) for part in range(parts)])
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The matrices that are fused in one parameter."""
+
+    rows: Sequence[int]
+    """Of each matrix."""
+    parts: int = 1
+    """Ranks that share each of them, so that the rows are in the order of `regroup`."""
+
+    def cut(self, whole: Tensor) -> list[Tensor]:
+        """Return each matrix; views of `whole` unless ranks share them."""
+        ordered = whole if self.parts == 1 else ungroup(whole, self.rows, self.parts)
+        return list(ordered.split(list(self.rows)))
+
+    def join(self, matrices: Sequence[Tensor], whole: Tensor) -> None:
+        """Write changed matrices into `whole`, of which they are views unless ranks share them."""
+        if self.parts > 1:
+            whole.copy_(regroup(torch.cat(list(matrices)), self.rows, self.parts))
+
+
+def find_own(value: Tensor) -> Tensor:
+    """Return what this rank has of a tensor: its shard, or all of it."""
+    own: Tensor = value.to_local() if hasattr(value, "to_local") else value
+    return own
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a rank has of a matrix."""
+
+    offset: tuple[int, ...]
+    """Row and column of its first number."""
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, value: Tensor) -> Piece:
+        """Return this rank's piece of a tensor."""
+        from torch.distributed.tensor import DTensor
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+        if not isinstance(value, DTensor):
+            return cls((0,) * value.ndim, tuple(value.shape))
+        shape, offset = compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
+        return cls(tuple(offset), tuple(shape))
+
+    def cut(self, whole: Tensor) -> Tensor:
+        """Return the view of the piece in a whole matrix; all of a tensor of another shape, such as a number."""
+        if whole.ndim != len(self.shape):
+            return whole
+        return whole[tuple(slice(start, start + size) for start, size in zip(self.offset, self.shape, strict=True))]
+
+
+class Exchange:
+    """One exchange between all ranks, which goes on in the background until `finish`."""
+
+    def __init__(self, sent: Sequence[Tensor], received: Sequence[Tensor], device: torch.device) -> None:
+        """Start to send `sent[r]` to rank r, and to receive `received[r]` from it; all have the same type."""
+        self._received = received
+        out = torch.cat([value.reshape(-1).to(device) for value in sent])
+        self._into = out.new_empty(sum(self._sizes))
+        self._work: Any = torch.distributed.all_to_all_single(
+            self._into, out, self._sizes, [value.numel() for value in sent], async_op=True
+        )
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [value.numel() for value in self._received]
+
+    def finish(self) -> None:
+        """Wait for it, and write what came into `received`."""
+        self._work.wait()
+        for target, value in zip(self._received, self._into.split(self._sizes), strict=True):
+            target.copy_(value.view_as(target))
+
+
+class Turns:
+    """The turns in which the ranks take some matrices, of which each has a shard or a copy: in a turn each rank has one
+    whole matrix, or none. Costly matrices come first, so that those of one turn are alike. It is the same on all ranks,
+    and has to be made by all at once."""
+
+    def __init__(self, matrices: Sequence[Tensor]) -> None:
+        self._pieces = ranks.gather_objects([Piece.of(matrix) for matrix in matrices])
+        self._shapes = [tuple(matrix.shape) for matrix in matrices]
+        order = sorted(range(len(matrices)), key=lambda index: (-_cost(self._shapes[index]), index))
+        size = ranks.world_size()
+        self.turns = [order[start : start + size] for start in range(0, len(order), size)]
+        """The matrices of each turn by number: that of rank 0, of rank 1 and so on."""
+        self._sources = {
+            matrix: self._list_sources(matrix, rank) for turn in self.turns for rank, matrix in enumerate(turn)
+        }
+
+    def find_own(self, turn: Sequence[int]) -> int | None:
+        """Return the matrix that this rank has in a turn; None if there are too few."""
+        return turn[ranks.rank()] if ranks.rank() < len(turn) else None
+
+    def gather(
+        self, turn: Sequence[int], own: Sequence[Tensor], device: torch.device
+    ) -> tuple[Tensor | None, Exchange]:
+        """Start to gather what all ranks have of the matrices of a turn; return this rank's whole matrix, to be read
+        when the exchange is finished, and the exchange.
+
+        Args:
+            turn: one of `turns`.
+            own: what this rank has of each matrix of the turn.
+            device: of the whole matrix.
+        """
+        me, nothing = ranks.rank(), own[0].new_empty(0)
+        sent = [piece if me in self._sources[matrix] else nothing for matrix, piece in zip(turn, own, strict=True)]
+        mine = self.find_own(turn)
+        if mine is None:
+            whole, received = None, [nothing] * ranks.world_size()
+        else:
+            whole = torch.empty(self._shapes[mine], dtype=own[0].dtype, device=device)
+            received = [
+                pieces[mine].cut(whole) if rank in self._sources[mine] else nothing
+                for rank, pieces in enumerate(self._pieces)
+            ]
+        return whole, Exchange([*sent, *[nothing] * (ranks.world_size() - len(turn))], received, device)
+
+    def spread(
+        self, turn: Sequence[int], whole: Tensor | None, own: Sequence[Tensor], device: torch.device
+    ) -> Exchange:
+        """Start to send this rank's whole matrix, or its number, to all ranks, and to write into `own` what they send:
+        this rank's piece of each matrix of the turn."""
+        nothing, mine = own[0].new_empty(0), self.find_own(turn)
+        sent = [nothing if whole is None or mine is None else pieces[mine].cut(whole) for pieces in self._pieces]
+        return Exchange(sent, [*own, *[nothing] * (ranks.world_size() - len(turn))], device)
+
+    def _list_sources(self, matrix: int, owner: int) -> list[int]:
+        """Return the ranks that send their piece of a matrix to its owner: of those that have the same one the nearest,
+        which is on the same node if one is."""
+        nearest: dict[Piece, int] = {}
+        for rank in sorted(range(ranks.world_size()), key=lambda rank: (abs(rank - owner), rank)):
+            nearest.setdefault(self._pieces[rank][matrix], rank)
+        return [rank for piece, rank in nearest.items() if math.prod(piece.shape)]
+
+
+def _cost(shape: Iterable[int]) -> int:
+    """Return what multiplying a matrix by its own transpose costs, up to a factor."""
+    rows, columns = shape
+    return rows * columns * min(rows, columns)
