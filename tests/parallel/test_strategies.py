@@ -92,7 +92,7 @@ ATTENTION = {"gate": "headwise", "sink": "learned", "value_residual": "learned",
 CLIPPED = {"gate": "headwise", "sink": "learned", "value_residual": "learned", "qk_clip": 1e-3}
 DAILY = {  # a strategy, a family, a way to sum gradients, a precision: each once; the others by `make chaos`
     "llama pre ddp", "llama lns fsdp", "vit admin fsdp", "padded, accumulated, clipped", "accumulated, summed once",
-    "recomputed", "attention", "tied", "halved", "matrices", "convpool",
+    "recomputed", "attention", "tied", "halved", "matrices", "muon", "muon ddp", "convpool",
 }  # fmt: skip
 
 
@@ -168,6 +168,9 @@ def trees(tiny_settings, vit_settings, tmp_path):
         "mixed": build(llama, FSDP, trainer={"precision": "bf16-mixed"}),
         "halved": build(llama, FSDP, norm="mix", trainer={"precision": "bf16-true"}),
         "halved ddp": build(llama, {"strategy": "ddp"}, trainer={"precision": "bf16-true"}),
+        "muon": build(llama, FSDP, optimizer="muon", trainer={"gradient_clip_val": 0.1}),
+        "muon ddp": build(llama, {"strategy": "ddp"}, optimizer="muon"),
+        "muon matrices": build(llama, FSDP, optimizer="muon", trainer={"tensor_parallel": 2}),
         "matrices": build(
             llama,
             FSDP,
@@ -248,7 +251,7 @@ def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(every, store
     asked = iter(range(1, 100))
     pre = Experiment.from_mapping(trees["llama lns fsdp"], {"trainer.strategy": "auto"})
     part = train(pre, hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
-    parts = ["llama lns fsdp", "matrices"]
+    parts = ["llama lns fsdp", "matrices", "muon"] + ["muon matrices"] * every
     rests = {"one, then two": (part.run_id, {"trainer.strategy": "fsdp"})}
     counted = ["padded, accumulated, clipped", "accumulated, summed once"] + ["halved, summed once"] * every
     settings.write_text(json.dumps({"whole": trees, "parts": parts, "rests": rests, "counted": counted}))
