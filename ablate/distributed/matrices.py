@@ -7,10 +7,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from ablate.distributed import ranks
 
@@ -80,15 +80,22 @@ class Piece:
         return whole[tuple(slice(start, start + size) for start, size in zip(self.offset, self.shape, strict=True))]
 
 
-class Exchange:
-    """One exchange between all ranks, which goes on in the background until `finish`."""
+class Exchange(Protocol):
+    """Something that ranks send each other, in the background until `finish`."""
+
+    def finish(self) -> None:
+        """Wait until all that this rank receives is where it belongs."""
+
+
+class _AllToAll:
+    """Each rank sends something to each."""
 
     def __init__(self, sent: Sequence[Tensor], received: Sequence[Tensor], device: torch.device) -> None:
         """Start to send `sent[r]` to rank r, and to receive `received[r]` from it; all have the same type."""
         self._received = received
         out = torch.cat([value.reshape(-1).to(device) for value in sent])
         self._into = out.new_empty(sum(self._sizes))
-        self._work: Any = torch.distributed.all_to_all_single(
+        self._work: Any = distributed.all_to_all_single(
             self._into, out, self._sizes, [value.numel() for value in sent], async_op=True
         )
 
@@ -97,22 +104,30 @@ class Exchange:
         return [value.numel() for value in self._received]
 
     def finish(self) -> None:
-        """Wait for it, and write what came into `received`."""
         self._work.wait()
         for target, value in zip(self._received, self._into.split(self._sizes), strict=True):
             target.copy_(value.view_as(target))
 
 
-class Turns:
-    """The turns in which the ranks take some matrices, of which each has a shard or a copy: in a turn each rank has one
-    whole matrix, or none. Costly matrices come first, so that those of one turn are alike. It is the same on all ranks,
-    and has to be made by all at once."""
+class _Broadcasts:
+    """Rank r sends the r-th of some tensors to all, which receive it in their own."""
 
-    def __init__(self, matrices: Sequence[Tensor]) -> None:
-        self._pieces = ranks.gather_objects([Piece.of(matrix) for matrix in matrices])
-        self._shapes = [tuple(matrix.shape) for matrix in matrices]
-        order = sorted(range(len(matrices)), key=lambda index: (-_cost(self._shapes[index]), index))
-        size = ranks.world_size()
+    def __init__(self, tensors: Sequence[Tensor] = ()) -> None:
+        self._works: list[Any] = [distributed.broadcast(own, rank, async_op=True) for rank, own in enumerate(tensors)]
+
+    def finish(self) -> None:
+        for work in self._works:
+            work.wait()
+
+
+class Turns:
+    """The turns in which the ranks take some matrices, of which each has a shard: in a turn each rank has one whole
+    matrix, or none. Costly matrices come first, so that those of one turn are alike."""
+
+    def __init__(self, pieces: Sequence[Sequence[Piece]], shapes: Sequence[tuple[int, ...]]) -> None:
+        """Take turns with matrices of such `shapes`, of which rank r has `pieces[r]`."""
+        self._pieces, self._shapes, size = pieces, shapes, len(pieces)
+        order = sorted(range(len(shapes)), key=lambda index: (-_cost(shapes[index]), index))
         self.turns = [order[start : start + size] for start in range(0, len(order), size)]
         """The matrices of each turn by number: that of rank 0, of rank 1 and so on."""
         self._sources = {
@@ -138,14 +153,14 @@ class Turns:
         sent = [piece if me in self._sources[matrix] else nothing for matrix, piece in zip(turn, own, strict=True)]
         mine = self.find_own(turn)
         if mine is None:
-            whole, received = None, [nothing] * ranks.world_size()
+            whole, received = None, [nothing] * len(self._pieces)
         else:
             whole = torch.empty(self._shapes[mine], dtype=own[0].dtype, device=device)
             received = [
                 pieces[mine].cut(whole) if rank in self._sources[mine] else nothing
                 for rank, pieces in enumerate(self._pieces)
             ]
-        return whole, Exchange([*sent, *[nothing] * (ranks.world_size() - len(turn))], received, device)
+        return whole, _AllToAll(self._fill(sent, nothing), received, device)
 
     def spread(
         self, turn: Sequence[int], whole: Tensor | None, own: Sequence[Tensor], device: torch.device
@@ -154,15 +169,44 @@ class Turns:
         this rank's piece of each matrix of the turn."""
         nothing, mine = own[0].new_empty(0), self.find_own(turn)
         sent = [nothing if whole is None or mine is None else pieces[mine].cut(whole) for pieces in self._pieces]
-        return Exchange(sent, [*own, *[nothing] * (ranks.world_size() - len(turn))], device)
+        return _AllToAll(sent, self._fill(own, nothing), device)
+
+    def _fill(self, of_turn: Sequence[Tensor], nothing: Tensor) -> list[Tensor]:
+        """Return one tensor for each rank: a last turn may have fewer matrices."""
+        return [*of_turn, *[nothing] * (len(self._pieces) - len(of_turn))]
 
     def _list_sources(self, matrix: int, owner: int) -> list[int]:
         """Return the ranks that send their piece of a matrix to its owner: of those that have the same one the nearest,
         which is on the same node if one is."""
         nearest: dict[Piece, int] = {}
-        for rank in sorted(range(ranks.world_size()), key=lambda rank: (abs(rank - owner), rank)):
+        for rank in sorted(range(len(self._pieces)), key=lambda rank: (abs(rank - owner), rank)):
             nearest.setdefault(self._pieces[rank][matrix], rank)
         return [rank for piece, rank in nearest.items() if math.prod(piece.shape)]
+
+
+class _TurnsOfCopies(Turns):
+    """The turns with matrices of which each rank has a copy, where nothing has to be gathered."""
+
+    def gather(
+        self, turn: Sequence[int], own: Sequence[Tensor], device: torch.device
+    ) -> tuple[Tensor | None, Exchange]:
+        return None if self.find_own(turn) is None else own[ranks.rank()], _Broadcasts()
+
+    def spread(
+        self, turn: Sequence[int], whole: Tensor | None, own: Sequence[Tensor], device: torch.device
+    ) -> Exchange:
+        if whole is not None and whole.data_ptr() != own[ranks.rank()].data_ptr():  # a state after the first update
+            own[ranks.rank()].copy_(whole)
+        return _Broadcasts(own)
+
+
+def take_turns(matrices: Sequence[Tensor]) -> Turns:
+    """Return the turns in which these ranks take `matrices`, of which each has a shard or a copy. All ranks have to
+    call it at once, with the same matrices in the same order."""
+    shapes = [tuple(matrix.shape) for matrix in matrices]
+    pieces = ranks.gather_objects([Piece.of(matrix) for matrix in matrices])
+    copied = all(piece.shape == shape for own in pieces for piece, shape in zip(own, shapes, strict=True))
+    return (_TurnsOfCopies if copied else Turns)(pieces, shapes)
 
 
 def _cost(shape: Iterable[int]) -> int:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ablate.distributed import ranks
-from ablate.distributed.matrices import Exchange, Fused, Turns, find_own
+from ablate.distributed.matrices import Exchange, Fused, Turns, find_own, take_turns
 from ablate.models.base import Model, strip_wrapper
 
 
@@ -97,7 +97,7 @@ class MuonWithAdamW(Optimizer):
         """Update `matrices`, of which each rank has a shard or a copy. While the ranks update those of one turn, those
         of the next are gathered, and those of the turn before are sent back."""
         if (key := tuple(matrices)) not in self._turns:
-            self._turns[key] = Turns(matrices)
+            self._turns[key] = take_turns(matrices)
         turns = self._turns[key]
         coming: _Turn | None = None
         sent: list[Exchange] = []
