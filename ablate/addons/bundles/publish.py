@@ -22,6 +22,7 @@ from ablate.addons.bundles.studies import Study, find_study, keep_published
 from ablate.addons.scaling.over_sizes import OverSizes, find_comparison
 from ablate.config import plugins
 from ablate.config.errors import DataError, StoreError, SweepError
+from ablate.config.formatting import join_words
 from ablate.config.yaml import dump_yaml
 from ablate.data import data_kinds
 from ablate.data.files import hash_file
@@ -29,6 +30,7 @@ from ablate.plots.drawing import save_png
 from ablate.reports.findings import list_unfinished
 from ablate.reports.layer_seeds import LAYERS
 from ablate.reports.report_data import draw_figures
+from ablate.scheduler.runners import fingerprint_settings
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.runs import FRESH, SEARCH
 from ablate.tracking.databases import redact
@@ -228,6 +230,7 @@ def _write(study: Study, content: Path) -> Bundle:
     if not any(run.status in PUBLISHED for record in study.records.values() for run in record.runs):
         raise SweepError(f"No run of {study.name} has ended, so there is nothing to publish. Run it first.")
     copies = _copy_plugins(study.records.values(), content)
+    _refuse_other_defaults(study)
     shared = Shared()
     sweeps = [
         publish_record(record, size if len(study.records) > 1 else None, shared)
@@ -250,6 +253,19 @@ def _write(study: Study, content: Path) -> Bundle:
     _write_sweep_files(study, text, values["sweeps"], content)
     bundle = Bundle.model_validate_json(json.dumps(values))
     return fill_folder(bundle, content)
+
+
+def _refuse_other_defaults(study: Study) -> None:
+    """Raise SweepError for a sweep that was run with other defaults: a bundle has all settings, as of now."""
+    for name, record in study.records.items():
+        now = fingerprint_settings(record.spec) if name not in study.kept else {}
+        if changed := [key for key, value in now.items() if record.inputs.get(key, value) != value]:
+            arms = join_words([key.split()[0].removeprefix("arms.") for key in changed])
+            raise SweepError(
+                f"{record.title} was run with other defaults for {arms} than this version of Ablate has, so the bundle "
+                "would say what was not run. Publish it with the version that ran it: the tag "
+                "mlflow.source.git.commit of its runs."
+            )
 
 
 def _copy_plugins(records: Iterable[SweepRecord], folder: Path) -> dict[str, str]:

@@ -348,6 +348,15 @@ def test_a_sweep_none_of_whose_runs_has_ended_is_not_published(run_sweep, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+def test_a_sweep_that_was_run_with_other_defaults_is_not_published(run_sweep, tmp_path, monkeypatch):
+    """Its bundle would have those of now."""
+    record = run_sweep("searched")
+    other = replace(record, inputs={"arms.pre with all defaults": "another"})
+    monkeypatch.setattr(studies, "read_sweep", lambda *_: other)
+    with pytest.raises(SweepError, match=r"searched was run with other defaults for pre than this version .* has"):
+        publish(["searched"], tmp_path / "out")
+
+
 def test_what_cannot_be_published_is_told(run_sweep, tmp_path):
     with pytest.raises(SweepError, match="There is no sweep 'searched'"):
         publish(["searched"], tmp_path / "out")
