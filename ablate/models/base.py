@@ -13,6 +13,7 @@ from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.distributed.matrices import Fused
 from ablate.models.config import ALL, ModelConfig
 from ablate.norms import Initialization, Placement, Projection, Site, Stack
+from ablate.norms.placement import require_tensor
 from ablate.norms.residuals import Multiplier, repeat
 
 _WRAPPED = "_checkpoint_wrapped_module."  # what torch puts into the names of parameters of a checkpointed block
@@ -172,12 +173,7 @@ class _Checked(nn.Module):
         self.close, self.kind = close, kind
 
     def forward(self, state: Any) -> Tensor:
-        x = self.close(state)
-        if not isinstance(x, Tensor):
-            raise AblateError(
-                f"Placement {self.kind} hands on a {type(x).__name__} between layers, and the head takes one tensor. "
-                "Define its carrier, open, close and show (docs/reference/plugins.md)."
-            )
+        x: Tensor = require_tensor(self.close(state), self.kind)
         return x
 
 

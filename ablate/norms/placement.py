@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from ablate.config.base import Kind
-from ablate.config.errors import Problem
+from ablate.config.errors import AblateError, Problem
 from ablate.config.lazy import pytree, torch
 from ablate.config.registry import Registry
 from ablate.norms.layers import NoNorm, NormLayer, RMSNorm, norm_layers
@@ -106,6 +106,16 @@ connections -> in words."""
 
 
 STREAM = "one stream"
+
+
+def require_tensor(state: Any, kind: str) -> Any:
+    """Return the state that a placement of this kind hands on as one stream. Raises AblateError if it is no tensor."""
+    if not isinstance(state, torch.Tensor):
+        raise AblateError(
+            f"Placement {kind} hands on a {type(state).__name__}, where one tensor is taken. Define its carrier, open, "
+            "close and show (docs/reference/plugins.md)."
+        )
+    return state
 
 
 class Placement(Kind):
@@ -210,7 +220,11 @@ class Placement(Kind):
         """Return the wiring of a layer's attention and MLP. A placement that connects the two overrides this; the
         second receives what the first returns, which may be more than one tensor. `site` is that of the attention,
         `site.mlp` that of the MLP."""
-        return self.residual(site), self.residual(site.mlp)
+        wirings = self.residual(site), self.residual(site.mlp)
+        if self.carrier == STREAM and type(self).__module__.partition(".")[0] != "ablate":
+            for wiring in wirings:
+                wiring.register_forward_hook(lambda module, given, output: require_tensor(output, self.kind))
+        return wirings
 
     def wire_attn(self, site: Site) -> nn.Module:
         """Return the wiring of a layer of attention alone. A placement whose attention passes more than one tensor to

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ablate.config.formatting import format_count, format_duration
 from ablate.config.logs import print_wrapped
 from ablate.experiment.tree import Experiment
+from ablate.models.attention_config import WithAttention
 from ablate.optim.parametrizations import Scaled
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ def describe_run(experiment: Experiment, run_id: str | None = None) -> str:
     chosen, stack = experiment.parametrization, experiment.model.stack()
     scaled = f", {chosen.describe_scale(stack)}" if isinstance(chosen, Scaled) else ""
     what = f"run {run_id}, resumed" if run_id else f"{experiment.model.title}, norm {experiment.norm.kind}"
+    if isinstance(experiment.model, WithAttention) and not run_id:
+        options = experiment.model.attention.find_set()
+        what += "".join(f", attention.{name}={value}" for name, value in options.items())
     first = (
         f"training {what}, on {experiment.data.kind}: {experiment.trainer.max_steps:,} updates of "
         f"{experiment.items_per_update:,} {experiment.unit}, learning rate {experiment.optimizer.lr:g}{scaled}, "

@@ -7,6 +7,7 @@ import torch
 from norms.cases import RESIDUAL
 from torch import nn
 
+from ablate.config.errors import AblateError
 from ablate.norms import Placement, placements
 
 
@@ -32,6 +33,27 @@ class Own(Placement):
 
     def residual(self, site):
         return Doubled(site.norm(), self.factor)
+
+
+class Paired(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x, f, *args):
+        x, y = x if isinstance(x, tuple) else (x, x)
+        return x + f(self.norm(x), *args), y
+
+
+class Pairs(Placement):
+    """Hands on two tensors, without saying so by its carrier."""
+
+    kind: Literal["pairs"] = "pairs"
+    rule = "x + f(N(x)), y"
+    source = "this test"
+
+    def residual(self, site):
+        return Paired(site.norm())
 
 
 @pytest.fixture
@@ -89,3 +111,13 @@ def test_mixed_into_the_first_layers(own, tiny, family, alpha, embedding):
     assert is_normed(inputs_of(blocks[0], model, inputs)) == embedding
     inner = [is_normed(inputs_of(pair[0], model, inputs)) for pair in outputs]
     assert inner == [embedding, False, False]
+
+
+@pytest.mark.parametrize("family", RESIDUAL)
+def test_a_state_that_is_no_tensor_is_told_where_it_is_handed_on(registries, tiny, family):
+    placements.register(Pairs)
+    _, model, inputs = tiny(family, {"norm": "pairs"})
+    with pytest.raises(
+        AblateError, match="Placement pairs hands on a tuple, where one tensor is taken. Define its car"
+    ):
+        model(inputs)

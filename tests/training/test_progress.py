@@ -38,6 +38,11 @@ def test_the_first_line_says_how_the_learning_rate_is_scaled():
     assert "learning rate 0.002, seed" in plain
 
 
+def test_the_first_line_has_the_options_of_the_attention():
+    gated = describe_run(Experiment.from_mapping({"model.attention": {"gate": "headwise", "temperature": True}}))
+    assert "training llama, norm pre, attention.gate=headwise, attention.temperature=True, on " in gated
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
