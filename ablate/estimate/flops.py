@@ -21,6 +21,7 @@ from ablate.data.text.tokenizers import KNOWN_SIZES
 from ablate.estimate.gpus import GPU, GPUS, assume_utilisation
 from ablate.estimate.inputs import CLASSES, build_skeleton
 from ablate.estimate.tracing import count_recomputed
+from ablate.estimate.updates import measure_update
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
@@ -152,6 +153,7 @@ def collect_facts(model: Model, experiment: Experiment, shape: tuple[int, ...]) 
 _COUNTED = {"model", "norm", "task", "lora", "warm_start", "plugins"}
 _counted: dict[str, Counts] = {}  # by these parts: the cells of a sweep, which differ in rates and seeds, share them
 _slowed: dict[str, float] = {}  # by the same, where it is asked for
+_updated: dict[str, float] = {}  # FLOPs of an update, by the same and the optimizer
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,9 @@ class Work:
     """Tokens or images."""
     flops: float
     """Floating-point operations that are computed: forward, backward and, with activation checkpointing, forward
-    again."""
+    again; and of updates that multiply matrices."""
+    update_flops: float
+    """Those of all updates."""
     peak: float
     """FLOPs per second of the GPU, at the precision of the run."""
     utilisation: float
@@ -202,12 +206,24 @@ def estimate_work(
         if key not in _slowed:
             _slowed[key] = find_slowdown(build_skeleton(experiment, *inputs), counts, experiment, inputs)
         flops *= _slowed[key]
+    updates = experiment.trainer.max_steps * _count_update(experiment, inputs, key)
     return Work(
         experiment.items,
-        flops,
+        flops + updates,
+        updates,
         gpu.flops(choose_precision(experiment.trainer)),
         utilisation or assume_utilisation(counts.rest),
     )
+
+
+def _count_update(experiment: Experiment, inputs: tuple[int, tuple[int, ...]], key: str) -> float:
+    """Return the FLOPs of an update, from that of a skeleton; 0 where the optimizer multiplies no matrices."""
+    if not experiment.optimizer.multiplies:
+        return 0.0
+    own = f"{key} {experiment.optimizer.model_dump_json()}"
+    if own not in _updated:
+        _updated[own] = measure_update(build_skeleton(experiment, *inputs), experiment.optimizer, half=False).flops
+    return _updated[own]
 
 
 def find_slowdown(model: Model, counts: Counts, experiment: Experiment, inputs: tuple[int, tuple[int, ...]]) -> float:

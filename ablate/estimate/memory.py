@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from ablate.config.errors import AblateError, ConfigError, Problem
+from ablate.config.errors import ConfigError, Problem
 from ablate.estimate.flops import choose_precision, count, find_slowdown
 from ablate.estimate.inputs import build_skeleton
-from ablate.estimate.tracing import LABELS, Step, shorten_layers, trace
+from ablate.estimate.tracing import LABELS, Step, trace
+from ablate.estimate.updates import Update, measure_update
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.head import count_rows_at_once
-from ablate.optim.optimizers import OptimizerConfig, build_optimizer
 
 
 @dataclass(frozen=True)
@@ -140,12 +133,13 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
     )  # fmt: skip
 
 
-_LOG = logging.getLogger(__name__)
 PARTS = ("parameters", "gradients", "optimizer", "activations", "logits", "temporary")
 RESERVE, FRAGMENTED = 1.0 * 2**30, 0.03
 """The reserve: the CUDA context with NCCL, and a share that the allocator loses to fragmentation."""
 WORKSPACE = 32 * 2**20
 """The workspace of cuBLAS on Hopper; it is 8 MiB on older GPUs."""
+ORTHOGONALISED = 2.5
+"""Bytes that torch's and timm's Muon need for each byte of a square matrix in float32: five of its size in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +197,7 @@ class Meter:
         self.positions = shape[0] if self.model.config.per_token else 0
         """Positions of one input with logits, which are made in parts if there are many."""
         self._prime = _find_prime(self.model, shape, classes, self.positions)
-        self._moments: dict[bool, float] = {}
+        self._updates: dict[bool, Update] = {}
         self._courses: dict[tuple[str, bool, bool], _Course] = {}
 
     @functools.cached_property
@@ -237,27 +231,39 @@ class Meter:
             + (0 if setup.offload else still)
             + (4 * self.counts.total if setup.averaged else 0),
             "gradients": gradients,
-            "optimizer": np.full(len(change), self._states_per_weight(setup.half) * (own - offloaded)),
+            "optimizer": np.full(len(change), self.update(setup.half).states * (own - offloaded)),
             "activations": streams["activations"],
             "logits": streams["logits"],
             "temporary": temporary,
         }
+        at_update = {**{name: values[-1] for name, values in courses.items()}, "temporary": self._turns(setup)}
+        courses = {name: np.append(values, at_update[name]) for name, values in courses.items()}
         moment = int(np.argmax(sum(courses.values())))
-        host = (2 + self._states_per_weight(setup.half)) * offloaded + (still if setup.offload else 0)
+        host = (2 + self.update(setup.half).states) * offloaded + (still if setup.offload else 0)
         return Memory({name: float(courses[name][moment]) for name in PARTS}, host)
+
+    def _turns(self, setup: Setup) -> float:
+        """Return the bytes of whole matrices while the ranks take turns with them (`MuonWithAdamW`): of weight,
+        gradient and states those of one turn, those of the next with the buffers in which they are sent and received,
+        and weights and states of the turn before, which are sent back; and what orthogonalising one takes."""
+        update = self.update(setup.half)
+        kinds = 2 + update.matrix_states
+        copies = setup.devices // setup.shards
+        exchanged = 4 * kinds + 2 * copies * (kinds - 1) if setup.shards > 1 else 0
+        return update.largest * (exchanged + ORTHOGONALISED) + (WORKSPACE if self.gpu else 0)
 
     def states(self, setup: Setup) -> float:
         """Return the bytes of parameters, gradients and optimizer, which are all allocated when a forward pass ends."""
         own, still = self._own(setup), self._own(setup, frozen=True)
-        copies = 2 + (setup.strategy == "ddp" and setup.accumulate > 1) + self._states_per_weight(setup.half)
+        copies = 2 + (setup.strategy == "ddp" and setup.accumulate > 1) + self.update(setup.half).states
         kept = 0 if setup.offload else copies * own + still
         return kept + max(0.0, self._whole_gradients(setup) - (0 if setup.offload else own))
 
-    def _states_per_weight(self, half: bool) -> float:
-        """Return the bytes that the optimizer keeps for each byte of a trained weight, of two bytes or of four."""
-        if half not in self._moments:
-            self._moments[half] = measure_states(self.model, self.optimizer, torch.bfloat16 if half else torch.float32)
-        return self._moments[half]
+    def update(self, half: bool) -> Update:
+        """Return what an update needs, with weights of two bytes or of four."""
+        if half not in self._updates:
+            self._updates[half] = measure_update(self.model, self.optimizer, half)
+        return self._updates[half]
 
     def _own(self, setup: Setup, frozen: bool = False) -> float:
         """Return the bytes of the parameters of one device that the optimizer updates; or of the others."""
@@ -268,7 +274,7 @@ class Meter:
     def checkpoint(self, precision: str, averaged: bool) -> float:
         """Return the bytes of a checkpoint: weights, their average, and the optimizer's state."""
         half, total = precision == "bf16-true", self.counts.total
-        weights = total + (total - self.counts.frozen) * self._states_per_weight(half)
+        weights = total + (total - self.counts.frozen) * self.update(half).states
         return (2 if half else 4) * weights + (4 * total if averaged else 0)
 
     def _gradients(self, setup: Setup, course: _Course, change: NDArray[np.float64], own: float) -> NDArray[np.float64]:
@@ -304,43 +310,6 @@ class Meter:
             each, fixed = np.where(grows, timeline.bytes / self._prime, 0), np.where(grows, 0, timeline.bytes)
             self._courses[key] = _Course(fixed, each, timeline.label, timeline.backward)
         return self._courses[key]
-
-
-def measure_states(model: Model, config: OptimizerConfig, dtype: torch.dtype) -> float:
-    """Return the bytes that the optimizer of `config` keeps after an update, for each byte of the trained weights of
-    `model`, which is on the meta device; single numbers, such as a count of updates, are left out. Two, for Adam's
-    moments, where nothing is trained or an update of a plugin cannot be made on the meta device."""
-    precision = "bf16-true" if dtype == torch.bfloat16 else "32-true"
-    with torch.device("meta"), shorten_layers(model, precision) as runs:
-        short = copy.deepcopy(model)
-    times: dict[Tensor, int] = {p: 1 + more for layer, more in runs for p in list(short.blocks())[layer].parameters()}
-    trained = [p for p in short.parameters() if p.requires_grad]
-    try:
-        optimizer = build_optimizer(config, short)
-        for parameter in trained:
-            parameter.grad = torch.empty_like(parameter)
-        with _Ones():
-            optimizer.step()
-    except AblateError:
-        raise
-    except Exception as error:  # of a plugin: its run reports the error, if there is one
-        _LOG.warning("The state of optimizer %s is planned as AdamW's: %s", config.kind, error)
-        return 2.0
-    kept = 0
-    for tensor, state in optimizer.state.items():
-        values = [value for value in tree_leaves(state) if isinstance(value, Tensor) and value.ndim]
-        kept += times.get(tensor, 1) * sum(value.nbytes for value in values)
-    return kept / sum(times.get(p, 1) * p.nbytes for p in trained) if trained else 2.0
-
-
-class _Ones(TorchDispatchMode):
-    """Within this context, answers with one when an update asks for a number in a tensor of the meta device, which has
-    none."""
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
-            return torch.ones((), dtype=args[0].dtype).item()
-        return function(*args, **(kwargs or {}))
 
 
 def _find_prime(model: Model, shape: tuple[int, ...], classes: int, positions: int) -> int:

@@ -287,7 +287,6 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     meter = Meter(experiment, inputs.classes, inputs.shape)
     memory = meter.memory(setup)
     fitting = () if memory.fits(assumed.gpu.memory) else find_fitting(setup, meter, assumed.gpu.memory)
-    hours = work.gpu_hours / (meter.slowdown if setup.checkpointing else 1)
     validation = experiment.validation
     data, corpus = experiment.data, inputs.corpus
     sizes = [*corpus.count_validation_items()] if corpus else data.most_val_sizes
@@ -299,7 +298,7 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         assumed=assumed,
         work=work,
         memory=memory,
-        ways=list_ways([one.setup for one in fitting] or [setup], meter, assumed, hours, experiment.trainer.max_steps),
+        ways=list_ways([one.setup for one in fitting] or [setup], meter, assumed, work, setup.checkpointing),
         checkpoint=meter.checkpoint(setup.precision, setup.averaged),
         data=data.count_prepared_bytes(inputs.classes),
         fitting=fitting,
@@ -312,9 +311,13 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     return replace(complete, notes=(*complete.notes, *filter(None, notes)))
 
 
-def list_ways(setups: Sequence[Setup], meter: Meter, assumed: Assumed, hours: float, updates: int) -> tuple[Way, ...]:
-    """Return the ways to share a run: `setups`, and on several GPUs others like the first. The run has so many
-    `updates`, and computes for so many `hours` of all GPUs if nothing is recomputed."""
+def list_ways(setups: Sequence[Setup], meter: Meter, assumed: Assumed, work: Work, recomputed: bool) -> tuple[Way, ...]:
+    """Return the ways to share a run: `setups`, and on several GPUs others like the first. `recomputed`: whether its
+    `work` is with activation checkpointing."""
+    updates = meter.experiment.trainer.max_steps
+    rate = work.peak * work.utilisation * setups[0].devices * updates  # FLOPs of all GPUs, for each second of an update
+    passes = (work.flops - work.update_flops) / rate / (meter.slowdown if recomputed else 1)
+    updating = work.update_flops / rate
     first, counts, network, ways = setups[0], meter.counts, assumed.find_network(setups[0]), []
     plain = replace(first, offload=False, once=False)
     possible = {"fsdp": first.shardable, "hybrid": first.shardable and 1 < first.nodes < first.devices, "ddp": True}
@@ -325,9 +328,9 @@ def list_ways(setups: Sequence[Setup], meter: Meter, assumed: Assumed, hours: fl
         others += [way for way in fewer if meter.memory(way).fits(assumed.gpu.memory)][:1]
     for setup in dict.fromkeys([*setups, *(others if first.devices > 1 else ())]):
         factor = meter.slowdown if setup.checkpointing else 1
-        computes = hours * factor * 3600 / setup.devices / updates
-        forward = counts.forward_flops / counts.training_flops / factor
-        sent = plan_transfers(setup, counts, network, computes, forward)
+        forward, update = counts.forward_flops / counts.training_flops / factor, meter.update(setup.half)
+        computes = passes * factor + updating
+        sent = plan_transfers(setup, counts, network, passes * factor, forward, update, updating)
         whole = (computes + sent.waits) * updates * setup.devices / 3600
         ways.append(Way(setup, meter.memory(setup), sent, computes, whole))
     return tuple(ways)

@@ -4,8 +4,9 @@ A ring moves the part (n - 1) / n of a tensor through each of its n ranks in an 
 twice that in an all-reduce (nccl-tests, PERFORMANCE.md). Rings across machines use all network cards of a machine. FSDP
 gathers each layer in the forward and in the backward pass, embedding and head once, and scatters the gradients in
 float32; hybrid sharding does so inside each machine, and all-reduces the shards between machines once per update (Zhao
-et al. 2023, arXiv 2304.11277); DDP all-reduces the gradients once per update. Latencies, stragglers and the copies of
-trainer.cpu_offload are not counted.
+et al. 2023, arXiv 2304.11277); DDP all-reduces the gradients once per update. Muon's matrices are gathered in turn,
+each on one GPU, and sent back to all that have shards or copies of it, while others are orthogonalised. Latencies,
+stragglers and the copies of trainer.cpu_offload are not counted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from ablate.estimate.flops import Counts
 from ablate.estimate.memory import Setup
+from ablate.estimate.updates import Update
 
 REACHED = 0.75
 """The share of the bandwidths that rings reach."""
@@ -47,9 +49,11 @@ class Transfers:
     """Time of it that is not hidden behind computation."""
 
 
-def plan_transfers(setup: Setup, counts: Counts, network: Network, seconds: float, forward: float) -> Transfers:
-    """Return the transfers of an update that computes for so many `seconds`, the share `forward` of them in forward
-    passes."""
+def plan_transfers(
+    setup: Setup, counts: Counts, network: Network, seconds: float, forward: float, update: Update, updating: float
+) -> Transfers:
+    """Return the transfers of an update whose passes compute for so many `seconds`, the share `forward` of them in
+    forward passes, and whose `update` itself computes for so many seconds (`updating`)."""
     shards, machines = setup.shards, setup.nodes if setup.strategy != "hybrid" else 1
 
     def ring(size: float, ranks: int, machines: int) -> NDArray[np.float64]:
@@ -79,5 +83,20 @@ def plan_transfers(setup: Setup, counts: Counts, network: Network, seconds: floa
         max(0.0, (gather + scatter + across)[0] - passes[1]),
         (batches * gather_ends + sums * scatter_ends + across_ends)[0],
     ]
-    total = batches * (2 * gather + gather_ends) + sums * (scatter + scatter_ends) + across + across_ends
+    turns = _take_turns(setup, network, update)
+    waits.append(max(0.0, turns[0] - updating))
+    total = turns + batches * (2 * gather + gather_ends) + sums * (scatter + scatter_ends) + across + across_ends
     return Transfers(float(total[1]), float(total[2]), float(total[0]), float(sum(waits)))
+
+
+def _take_turns(setup: Setup, network: Network, update: Update) -> NDArray[np.float64]:
+    """Return seconds, bytes inside of a machine and bytes between machines of taking turns with whole matrices."""
+    ranks, shards, here = setup.devices, setup.shards, setup.devices // setup.nodes
+    kinds = 2 + update.matrix_states  # weight, gradient and states; a gradient is not sent back
+    gathered = kinds * update.matrices / ranks * (shards - 1) / shards
+    returned = (kinds - 1) * update.matrices / shards * (ranks - 1) / ranks
+    inside = between = 0.0
+    for sent, among in ((gathered, shards), (returned, ranks)):
+        far = max(0, among - here) / (among - 1) if among > 1 else 0.0  # of the others, those on other machines
+        inside, between = inside + sent * (1 - far), between + sent * far * here
+    return np.array([max(inside / network.link, between / network.machine), inside, between])

@@ -38,7 +38,7 @@ class Model(nn.Module):
     """That of its first layer, where its layers may hand on more than one stream."""
     multipliers: Any = None
     """The `ablate.optim.parametrizations.Multipliers` of its parametrisation; None: there are none."""
-    fused: Mapping[str, Fused] | None = None
+    fused_matrices: Mapping[str, Fused] | None = None
     """Name of a parameter -> the matrices that are fused in it; None: as `projections` show, which what shards the
     model takes whole parameters from."""
 

@@ -43,6 +43,10 @@ class ByName(OptimizerConfig):
         entry = self.library().entries.get(self.name)
         return entry is not None and entry.is_muon
 
+    @property
+    def multiplies(self) -> bool:
+        return True
+
     def validate(self, sharded: bool) -> list[Problem]:  # type: ignore[override]
         library = self.library()
         if problems := library.validate_name(self.name):

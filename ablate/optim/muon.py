@@ -28,9 +28,9 @@ def list_fused(module: nn.Module) -> dict[nn.Parameter, Fused]:
     models."""
     if not isinstance(module, Model):
         return {}
-    if module.fused is not None:
+    if module.fused_matrices is not None:
         named = {strip_wrapper(name): parameter for name, parameter in module.named_parameters()}
-        return {named[name]: fused for name, fused in module.fused.items()}
+        return {named[name]: fused for name, fused in module.fused_matrices.items()}
     rows: dict[nn.Parameter, list[int]] = {}
     for projection in module.projections():
         whole = projection.weight._base
@@ -141,6 +141,7 @@ class _Turn:
     def receive(self) -> dict[nn.Parameter, _Whole]:
         """Return the matrix that this rank updates, as a dictionary with its parameter; empty if it has none."""
         _wait(self._exchanges)
+        self._exchanges = []  # and their buffers
         mine = self._turns.find_own(self._numbers)
         if mine is None:
             return {}

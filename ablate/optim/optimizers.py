@@ -42,6 +42,11 @@ class OptimizerConfig(Kind):
         """Whether the factors of a parametrisation are right for its updates: those of Adam and Muon."""
         return False
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether an update may multiply matrices, so that its FLOPs count."""
+        return False
+
     def build(self, model: nn.Module) -> Optimizer:
         """Return the optimizer of `model`'s trainable parameters. `build_optimizer` calls it and checks the groups."""
         raise NotImplementedError

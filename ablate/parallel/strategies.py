@@ -173,7 +173,7 @@ class Fsdp(ModelParallelStrategy):
 
         assert self.lightning_module is not None
         self.groups = sharded.name_parameters(self.lightning_module, self.optimizer_config.build_groups(model))
-        model.fused = self._name_fused(model)
+        model.fused_matrices = self._name_fused(model)
         parameters: dict[int, nn.Parameter] = {}
         offload = self.trainer_config.cpu_offload and self.root_device.type != "cpu"
         settings: dict[str, Any] = {

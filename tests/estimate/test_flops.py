@@ -9,8 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.estimate.flops import count
 from ablate.estimate.inputs import build_skeleton
-from ablate.estimate.memory import measure_states
 from ablate.estimate.tracing import checkpoint_layers, count_recomputed
+from ablate.estimate.updates import measure_update
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 
@@ -160,6 +160,6 @@ def test_what_an_optimizer_keeps_is_measured_on_few_of_the_equal_layers(monkeypa
     built = []
     build = type(experiment.optimizer).build
     monkeypatch.setattr(type(experiment.optimizer), "build", lambda self, part: built.append(part) or build(self, part))
-    assert measure_states(model, experiment.optimizer, torch.float32) == 2
+    assert measure_update(model, experiment.optimizer, half=False).states == 2
     assert len(list(built[0].blocks())) < 6
     assert len(list(model.blocks())) == 30

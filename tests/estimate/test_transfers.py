@@ -9,17 +9,19 @@ from ablate.estimate.gpus import GPUS
 from ablate.estimate.memory import Setup
 from ablate.estimate.plan import Assumed
 from ablate.estimate.transfers import REACHED, Network, plan_transfers
+from ablate.estimate.updates import Update
 from ablate.sweeps.plans import plan_file
 
 # a billion parameters in the layers, a tenth of that each in embedding and head
 COUNTS = Counts(total=1_200_000_000, embedding=10**8, head=10**8, block=10**8, forward_flops=2e9)
 NETWORK = Network(link=400e9, machine=200e9)
+ADAMW = Update()
 SETUP = Setup("fsdp", 16, "bf16-mixed", 64, 2, False, False, nodes=2)
 GB = 1e9
 
 
-def transfers(setup, seconds=0.0, network=NETWORK, counts=COUNTS):
-    return plan_transfers(setup, counts, network, seconds, 1 / 3)
+def transfers(setup, seconds=0.0, network=NETWORK, counts=COUNTS, update=ADAMW, updating=0.0):
+    return plan_transfers(setup, counts, network, seconds, 1 / 3, update, updating)
 
 
 def test_fsdp_gathers_twice_and_scatters_once_for_each_batch():
@@ -48,6 +50,33 @@ def test_hybrid_sharding_sends_between_machines_what_ddp_sends_and_gathers_insid
     across = 2 * 1.2 * 4 * GB / 2  # an all-reduce of two copies, whose shards all GPUs of a machine send together
     assert (found.inside, found.between) == (pytest.approx(alone.inside), pytest.approx(across))
     assert found.seconds == pytest.approx(alone.seconds + across / 200e9)
+
+
+MUON = Update(matrices=4 * GB, largest=0.1 * GB, matrix_states=1.0)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "gathered", "returned"),
+    [
+        # weight, gradient and momentum of the 15 shards that others have; weight and momentum to as many
+        ("fsdp", 3 * 15 / 16, 2 * 15 / 16),
+        ("ddp", 0, 2 * 15),  # each whole matrix to all others
+        ("hybrid", 3 * 7 / 8, 2 * 2 * 15 / 16),  # of 8 shards on its machine; two copies of each shard
+    ],
+)
+def test_whole_matrices_are_gathered_in_turn_and_sent_back(strategy, gathered, returned):
+    setup = replace(SETUP, strategy=strategy)
+    plain, found = transfers(setup), transfers(setup, update=MUON)
+    far = {"fsdp": (8 / 15, 8 / 15), "ddp": (0, 8 / 15), "hybrid": (0, 8 / 15)}[strategy]  # of others
+    sent = [kinds * 4 * GB / 16 for kinds in (gathered, returned)]  # by each GPU
+    across = sum(one * share for one, share in zip(sent, far, strict=True))
+    assert found.between - plain.between == pytest.approx(8 * across)  # by a machine
+    assert found.inside - plain.inside == pytest.approx(sum(sent) - across)
+    seconds = max((sum(sent) - across) / 400e9, 8 * across / 200e9)
+    assert found.seconds - plain.seconds == pytest.approx(seconds)
+    assert found.waits - plain.waits == pytest.approx(seconds)
+    assert transfers(setup, update=MUON, updating=seconds / 2).waits - plain.waits == pytest.approx(seconds / 2)
+    assert transfers(setup, update=MUON, updating=2 * seconds).waits == pytest.approx(plain.waits)
 
 
 @pytest.mark.parametrize(

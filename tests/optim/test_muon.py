@@ -176,7 +176,7 @@ def build(tree, layout):
     if layout != "copies":
         fused, (replicas, shards, parts) = list_fused(model), layout
         named = [(n, fused[p]) for n, p in model.named_parameters() if p in fused]
-        model.fused = {n: Fused(own.rows, parts) for n, own in named}
+        model.fused_matrices = {n: Fused(own.rows, parts) for n, own in named}
         mesh = init_device_mesh("cpu", tuple(layout), mesh_dim_names=("replicas", "shards", "parts"))
         data = mesh["replicas", "shards"] if replicas > 1 else mesh["shards"]
         for layer in model.layers:
