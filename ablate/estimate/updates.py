@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,14 +54,12 @@ def measure_update(model: Model, config: OptimizerConfig, half: bool) -> Update:
         short = copy.deepcopy(model)
     times = {p: 1 + more for layer, more in runs for p in list(short.blocks())[layer].parameters()}
     trained = {p: times.get(p, 1) for p in short.parameters() if p.requires_grad}
-    flops = 0.0
     try:
         optimizer = build_optimizer(config, short)
-        for count in sorted(set(trained.values())):  # of products it is not known to whose update they belong
-            alike, counter = [p for p, own in trained.items() if own == count], FlopCounterMode(display=False)
-            with _give_gradients(alike), counter, _Ones():
-                optimizer.step()
-            flops += count * counter.get_total_flops()
+        flops = _count_flops(optimizer, [*trained])
+        if flops:  # of products it is not known to whose update they belong
+            alike = {count: [p for p, own in trained.items() if own == count] for count in trained.values()}
+            flops = sum(count * _count_flops(optimizer, own) for count, own in alike.items())
     except AblateError:
         raise
     except Exception as error:  # of a plugin: its run reports the error, if there is one
@@ -93,14 +90,16 @@ def _count_states(optimizer: Optimizer, times: dict[nn.Parameter, int]) -> float
     return kept / sum(count * p.nbytes for p, count in times.items()) if times else Update.states
 
 
-@contextmanager
-def _give_gradients(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Within this context some parameters have gradients."""
+def _count_flops(optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> float:
+    """Return the FLOPs of products of matrices in an update of some parameters."""
     for parameter in parameters:
         parameter.grad = torch.empty_like(parameter)
-    yield
+    counter = FlopCounterMode(display=False)
+    with counter, _Ones():
+        optimizer.step()
     for parameter in parameters:
         parameter.grad = None
+    return float(counter.get_total_flops())
 
 
 class _Ones(TorchDispatchMode):
