@@ -54,9 +54,10 @@ RECIPES = {  # sweeps/dispute.yaml: recipe -> the one setting in which it differ
     "float32": ("trainer.precision", "bf16-mixed"), "clipped": ("trainer.gradient_clip_val", 1.0),
     "rate": ("optimizer.lr", 1e-3),
 }  # fmt: skip
-FACTORS = {"muon": ("optimizer",), "dispute-small": ("schedule.warmup_fraction",),  # of those, what a file compares
+FACTORS = {"dispute-small": ("schedule.warmup_fraction",),  # of those, what a file compares
            "dispute-small-mix": ("trainer.gradient_clip_val", "trainer.max_steps", "trainer.precision")}  # fmt: skip
 FACTORS |= {f"dispute-{size}": tuple(path for path, _ in RECIPES.values()) for size in ("350m", "1b-50k", "1b")}
+FACTORS |= {f"muon-{size}": ("optimizer",) for size in ("small", "1b", "7b")}
 FACTORS |= {f"residuals-{size}": ("model.attention.gate",) for size in ("l12", "l24")}  # an arm, and it is said
 SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
     "data.val_fraction": 0.0005, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
@@ -138,7 +139,7 @@ LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
     "1b": (100_000, 5e-4), "1b-50k": (50_000, 5e-4),
 }  # fmt: skip
 PAPERS = ("mixln", "lns")  # files by the recipe of the papers' pre-training
-LATER = ("reuse", "sft", "rlhf", "lns-table3", "depthbench", "hyper-connections")  # with a recipe of their own
+LATER = ("reuse", "sft", "rlhf", "lns-table3", "depthbench", "hyper-connections", "muon")  # with a recipe of their own
 PRICED = (*PAPERS, *LATER, "dispute", "minimax", "derf")  # with a header that says what it costs
 UNSEARCHED = {"llama-7b"}  # at 7B the learning rate is the paper's
 HANDICAPPED = {"init-vision": "deepnorm"}  # an arm with fewer points: its weights have a scale of their own
