@@ -206,10 +206,6 @@ def _print_ways(plan: plans.Plan, console: Console) -> None:
         console.print(f"\nAn update computes for {seconds}. A GPU sends inside its machine, and a machine to others:")
         header = ("shared by", "GiB", "fits", "GB inside", "GB between", "s sending", "s waiting", "GPU-hours of a run")
         console.print(build_table(header, rows, right=header[1:]))
-        if any(way.setup.strategy == "hybrid" for way in plan.ways):
-            console.print(
-                "hybrid: shards in each machine, copies between machines. Ablate does not train so: it compares."
-            )
     console.print()
     rows = [list(row) for row in plan.assumed.describe(plan.work, plan.setup)]
     console.print(build_table(("for the time", "value", "from"), rows))

@@ -26,7 +26,7 @@ class Setup:
     """One way to train a batch."""
 
     strategy: str
-    """"one" (a single device), "ddp", "fsdp", or "hybrid": shards inside each machine, which the plan alone knows."""
+    """"one" (a single device), "ddp" or "fsdp"."""
     devices: int
     """Devices of all nodes."""
     precision: str
@@ -48,11 +48,13 @@ class Setup:
     """Whether the model can be sharded (trainer.strategy=fsdp)."""
     nodes: int = 1
     """Machines."""
+    shard: int = 0
+    """Devices that share one copy of a sharded model (trainer.fsdp.shard); 0: all."""
 
     @property
     def shards(self) -> int:
         """Devices that share one copy of the model."""
-        return {"fsdp": self.devices, "hybrid": self.devices // self.nodes}.get(self.strategy, 1)
+        return (self.shard or self.devices) if self.strategy == "fsdp" else 1
 
     @property
     def half(self) -> bool:
@@ -74,6 +76,8 @@ class Setup:
         words = []
         if other.strategy != self.strategy:
             words.append(f"trainer.strategy={other.strategy}")
+        if other.shard != self.shard:
+            words.append(f"trainer.fsdp.shard={other.shard or 'null'}")
         if other.checkpointing != self.checkpointing:
             words.append(f"trainer.activation_checkpointing={str(other.checkpointing).lower()}")
         if other.offload != self.offload:
@@ -89,14 +93,15 @@ class Setup:
         offloading."""
         share = self.batch_size // self.devices
         parts = [n for n in range(self.accumulate, share + 1) if share % n == 0]
-        strategies = list(dict.fromkeys([self.strategy, *(["fsdp"] if self.shardable else [])]))
+        own = (self.strategy, self.shard)
+        ways = list(dict.fromkeys([own, *([("fsdp", 0)] if self.shardable else [])]))
         return [
-            replace(self, strategy=strategy, checkpointing=again, offload=offload, once=once, accumulate=n)
+            replace(self, strategy=strategy, shard=shard, checkpointing=again, offload=offload, once=once, accumulate=n)
             for offload in ([True] if self.offload else [False, True])
             for once in ([True, False] if self.once else [False])
             for again in ([True] if self.checkpointing else [False, True])
-            for strategy in strategies
-            if (strategy == "fsdp" and self.devices > 1) or (strategy == self.strategy and not offload)
+            for strategy, shard in ways
+            if (strategy == "fsdp" and self.devices > 1) or ((strategy, shard) == own and not offload)
             for n in parts
         ]
 
@@ -120,6 +125,8 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
             f"must be a multiple of {parts}: devices ({world}) x trainer.accumulate ({trainer.accumulate}); {near} is"
         )
         problems.append(Problem("trainer.batch_size", text, trainer.batch_size))
+    if world % (trainer.fsdp.shard or 1):
+        problems.append(Problem("trainer.fsdp.shard", f"must divide the {world} devices", trainer.fsdp.shard))
     if trainer.cpu_offload and world == 1:
         text = "needs several devices (--devices or trainer.devices): a single device has the whole model"
         problems.append(Problem("trainer.cpu_offload", text, True))
@@ -129,7 +136,7 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
         strategy, world, choose_precision(trainer), trainer.batch_size, trainer.accumulate,
         trainer.activation_checkpointing, trainer.cpu_offload, trainer.ema_decay is not None,
         strategy == "fsdp" and trainer.gradient_sync == "update", not experiment.model.of_library,
-        nodes or trainer.nodes or 1,
+        nodes or trainer.nodes or 1, trainer.fsdp.shard or 0,
     )  # fmt: skip
 
 

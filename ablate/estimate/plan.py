@@ -320,8 +320,9 @@ def list_ways(setups: Sequence[Setup], meter: Meter, assumed: Assumed, work: Wor
     updating = work.update_flops / rate
     first, counts, network, ways = setups[0], meter.counts, assumed.find_network(setups[0]), []
     plain = replace(first, offload=False, once=False)
-    possible = {"fsdp": first.shardable, "hybrid": first.shardable and 1 < first.nodes < first.devices, "ddp": True}
-    others = [replace(plain, strategy=strategy) for strategy, is_possible in possible.items() if is_possible]
+    inside = [first.devices // first.nodes] if 1 < first.nodes < first.devices else []
+    shared = [("fsdp", shard) for shard in (0, *inside)] if first.shardable else []
+    others = [replace(plain, strategy=strategy, shard=shard) for strategy, shard in (*shared, ("ddp", 0))]
     if first.shards > 1:  # each batch that is accumulated gathers the weights once more
         parts = (n for n in range(1, first.accumulate) if first.batch_size % (n * first.devices) == 0)
         fewer = [replace(first, accumulate=n) for n in parts]
@@ -339,10 +340,10 @@ def list_ways(setups: Sequence[Setup], meter: Meter, assumed: Assumed, work: Wor
 def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
     """Return the setups that fit: for each combination of strategy, checkpointing and offloading, the one with the
     largest micro-batch; fewest changes and least recomputation first."""
-    fitting: dict[tuple[str, bool, bool, bool], Fitting] = {}
+    fitting: dict[tuple[str, int, bool, bool, bool], Fitting] = {}
     for other in setup.alternatives():
-        kind = (other.strategy, other.checkpointing, other.offload, other.once)
-        if kind in fitting or (other.offload and any(not offloaded for _, _, offloaded, _ in fitting)):
+        kind = (other.strategy, other.shard, other.checkpointing, other.offload, other.once)
+        if kind in fitting or (other.offload and any(not one.setup.offload for one in fitting.values())):
             continue
         if meter.states(other) > subtract_reserve(capacity):  # without a look at the activations, which takes time
             continue

@@ -54,7 +54,7 @@ def plan_transfers(
 ) -> Transfers:
     """Return the transfers of an update whose passes compute for so many `seconds`, the share `forward` of them in
     forward passes, and whose `update` itself computes for so many seconds (`updating`)."""
-    shards, machines = setup.shards, setup.nodes if setup.strategy != "hybrid" else 1
+    shards, machines = setup.shards, max(1, setup.shards * setup.nodes // setup.devices)  # of one copy
 
     def ring(size: float, ranks: int, machines: int) -> NDArray[np.float64]:
         """Return seconds, bytes inside and bytes between."""
@@ -66,7 +66,7 @@ def plan_transfers(
     def reduce(size: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return what gradients of `size` bytes take in each sum within a copy, and once per update between copies."""
         copies = setup.devices // shards  # of hybrid sharding, each GPU has a ring to those with the same shard
-        return ring(size, shards, machines), 2 * ring(size, copies, machines if shards == 1 else copies)
+        return ring(size, shards, machines), 2 * ring(size, copies, min(copies, setup.nodes))
 
     width, wide = setup.widths
     trained = 4 * (counts.total - counts.frozen) / counts.total  # bytes of a gradient

@@ -109,7 +109,7 @@ JUDGED = ("reward", "start_reward", "win_rate")
 
 
 _NOT_HERE = {
-    "compile", "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload",
+    "compile", "strategy", "devices", "nodes", "fsdp", "tensor_parallel", "activation_checkpointing", "cpu_offload",
     "gradient_sync",
     "ema_decay", "copy_to", "diverge_factor", "num_workers", "callbacks", "loggers", "profiler",
 }  # fmt: skip

@@ -130,6 +130,14 @@ _PRECISION = BeforeValidator(
 )
 
 
+class FsdpConfig(Config):
+    """How trainer.strategy=fsdp shares a model."""
+
+    shard: int | None = Field(None, gt=1, le=MOST_PROCESSES)
+    """Number of neighbouring data-parallel processes that share one copy of the model, such as those of a machine; the
+    others have further copies, and gradients are summed over these once per update. None: all share one."""
+
+
 class TrainerConfig(Config):
     """Length, batches, precision and devices of training. Names are Lightning's if it has one."""
 
@@ -172,6 +180,7 @@ class TrainerConfig(Config):
     without torchrun."""
     nodes: int | None = Field(None, gt=0, le=MOST_PROCESSES)
     """Number of machines. None: torchrun's."""
+    fsdp: FsdpConfig = FsdpConfig()
     tensor_parallel: int = Field(1, gt=0, le=MOST_PROCESSES)
     """With fsdp: number of neighbouring processes that split each matrix and share a part of the batch. 1: no tensor
     parallelism."""
@@ -218,6 +227,7 @@ class TrainerConfig(Config):
         if self.strategy != "fsdp":
             alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False, "gradient_sync": "batch"}
             values = {name: getattr(self, name) for name in alone if getattr(self, name) != alone[name]}
+            values |= {"fsdp.shard": self.fsdp.shard} if self.fsdp.shard else {}
             problems += [Problem(name, "needs trainer.strategy=fsdp", value) for name, value in values.items()]
         elif self.ema_decay is not None:
             problems.append(
@@ -230,8 +240,8 @@ class TrainerConfig(Config):
 HOW = tuple(
     f"trainer.{name}"
     for name in (
-        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "gradient_sync",
-        "num_workers", "copy_to", "loggers", "profiler",
+        "strategy", "devices", "nodes", "fsdp.shard", "tensor_parallel", "activation_checkpointing", "cpu_offload",
+        "gradient_sync", "num_workers", "copy_to", "loggers", "profiler",
     )
 )  # fmt: skip
 """Fields that change where a run is computed but not its result: a resumed run may change them."""

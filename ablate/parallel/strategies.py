@@ -149,7 +149,7 @@ def precision_policies(precision: str) -> tuple[MixedPrecisionPolicy, MixedPreci
 class Fsdp(ModelParallelStrategy):
     """Each rank has a shard of every weight, gradient and moment (torch's `fully_shard`, FSDP2), and trains on its part
     of each batch. With tensor parallelism, `trainer.tensor_parallel` ranks share each matrix of a block and the part of
-    the batch.
+    the batch. With `trainer.fsdp.shard` so many ranks share a copy, and there are several copies (hybrid sharding).
 
     Gradients are summed in float32, whatever the parameters are in.
     """
@@ -163,21 +163,30 @@ class Fsdp(ModelParallelStrategy):
         self.writer: sharded.Writer | None = None
         self._sharded = False
         own = experiment.trainer.tensor_parallel
-        super().__init__(data_parallel_size=ranks.world_size() // own, tensor_parallel_size=own)
+        data = ranks.world_size() // own
+        self.shards = experiment.trainer.fsdp.shard or data
+        self.copies = data // self.shards
+        super().__init__(data_parallel_size=data, tensor_parallel_size=own)
 
     def shard(self, model: Model) -> None:
         """Load the model's weights, one unit after another; this rank keeps its shard of each."""
         if self._sharded:  # to validate once more
             return
+        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
         assert self.lightning_module is not None
         self.groups = sharded.name_parameters(self.lightning_module, self.optimizer_config.build_groups(model))
         model.fused_matrices = self._name_fused(model)
         parameters: dict[int, nn.Parameter] = {}
+        mesh = init_device_mesh(
+            self.root_device.type,
+            (self.copies, self.shards, self.trainer_config.tensor_parallel),
+            mesh_dim_names=("copies", "shards", "parts"),
+        )
         offload = self.trainer_config.cpu_offload and self.root_device.type != "cpu"
         settings: dict[str, Any] = {
-            "mesh": self.device_mesh["data_parallel"],
+            "mesh": mesh["copies", "shards"] if self.copies > 1 else mesh["shards"],
             "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
         }
         of_block, of_rest = precision_policies(self.precision)
@@ -187,7 +196,7 @@ class Fsdp(ModelParallelStrategy):
         for block in blocks:
             materialize(block, self.recipes, parameters, self.dtype)
             if self.trainer_config.tensor_parallel > 1:
-                share_matrices(unwrap(block), self.model_config, self.device_mesh["tensor_parallel"])
+                share_matrices(unwrap(block), self.model_config, mesh["parts"])
             if self.compiled:
                 lift_factors(block)  # so that layers that differ in these alone share a program
                 block.forward = torch.compile(block.forward)
@@ -221,16 +230,18 @@ class Fsdp(ModelParallelStrategy):
 
     @contextlib.contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Use this context for all but the last of several accumulated batches: if gradients are summed once per
-        update, each device keeps its own within."""
+        """Use this context for all but the last of several accumulated batches: gradients are summed over copies of the
+        model once per update, and if they are so over shards too, each device keeps its own within."""
         assert self.lightning_module is not None
         model: Any = self.lightning_module.model
         once = self.trainer_config.gradient_sync == "update"
         model.set_requires_gradient_sync(not once)
+        model.set_requires_all_reduce(self.copies == 1)
         try:
             yield
         finally:
             model.set_requires_gradient_sync(True)
+            model.set_requires_all_reduce(True)
 
     def on_validation_start(self) -> None:
         """The running averages of a norm are those of rank 0, as with ddp."""

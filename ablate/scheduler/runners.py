@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.trainable import ExternalExperiment, Trainable
+from ablate.experiment.trainer import HOW
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.spec.validation import locate
 from ablate.training.external import Driver, load_driver, run_external
@@ -76,8 +77,13 @@ class Runner:
 
 
 def fingerprint_settings(spec: Sweep) -> dict[str, str]:
-    """Return arm -> SHA-256 of all its settings: another version of Ablate may have other defaults."""
-    settings = {arm: json.dumps(spec.base(arm).flat(), sort_keys=True) for arm in spec.all_arms}
+    """Return arm -> SHA-256 of all its settings but those of where it is computed: another version of Ablate may have
+    other defaults."""
+    all_of = {arm: spec.base(arm).flat() for arm in spec.all_arms}
+    settings = {
+        arm: json.dumps({key: value for key, value in flat.items() if key not in HOW}, sort_keys=True)
+        for arm, flat in all_of.items()
+    }
     return {
         f"arms.{arm} with all defaults": hashlib.sha256(text.encode()).hexdigest() for arm, text in settings.items()
     }

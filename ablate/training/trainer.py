@@ -43,6 +43,10 @@ def _validate_batch(config: TrainerConfig, world: int) -> list[Problem]:
     """Return the reason that so many ranks cannot share a batch equally."""
     if world % config.tensor_parallel:
         return [Problem("trainer.tensor_parallel", f"must divide the {world} ranks", config.tensor_parallel)]
+    copies = world // config.tensor_parallel  # of the data
+    if config.strategy == "fsdp" and copies % (config.fsdp.shard or 1):
+        text = f"must divide {copies}, the ranks" + (" of each tensor_parallel" if config.tensor_parallel > 1 else "")
+        return [Problem("trainer.fsdp.shard", text, config.fsdp.shard)]
     if config.batch_size % (parts := world // config.tensor_parallel * config.accumulate):
         near = [n for n in (config.batch_size // parts * parts, -(-config.batch_size // parts) * parts) if n]
         message = f"must be a multiple of {parts}: {world} ranks, trainer.accumulate {config.accumulate}"

@@ -45,7 +45,7 @@ def test_ddp_reduces_gradients_once_per_update():
 
 
 def test_hybrid_sharding_sends_between_machines_what_ddp_sends_and_gathers_inside():
-    found = transfers(replace(SETUP, strategy="hybrid"))
+    found = transfers(replace(SETUP, shard=8))
     alone = transfers(replace(SETUP, devices=8, nodes=1))  # each machine by itself
     across = 2 * 1.2 * 4 * GB / 2  # an all-reduce of two copies, whose shards all GPUs of a machine send together
     assert (found.inside, found.between) == (pytest.approx(alone.inside), pytest.approx(across))
@@ -65,7 +65,7 @@ MUON = Update(matrices=4 * GB, largest=0.1 * GB, matrix_states=1.0)
     ],
 )
 def test_whole_matrices_are_gathered_in_turn_and_sent_back(strategy, gathered, returned):
-    setup = replace(SETUP, strategy=strategy)
+    setup = replace(SETUP, shard=8) if strategy == "hybrid" else replace(SETUP, strategy=strategy)
     plain, found = transfers(setup), transfers(setup, update=MUON)
     far = {"fsdp": (8 / 15, 8 / 15), "ddp": (0, 8 / 15), "hybrid": (0, 8 / 15)}[strategy]  # of others
     sent = [kinds * 4 * GB / 16 for kinds in (gathered, returned)]  # by each GPU
@@ -102,7 +102,8 @@ def test_layers_are_hidden_behind_their_pass_and_embedding_and_head_behind_nothi
 def test_more_gpus_never_cost_fewer_gpu_hours(strategy, work):
     """Of work that one GPU does in so many seconds, on machines of eight."""
     sizes = (8, 16, 32, 64, 128)
-    setups = [replace(SETUP, strategy=strategy, devices=n, nodes=n // 8, batch_size=512) for n in sizes]
+    shared = {"shard": 8} if strategy == "hybrid" else {"strategy": strategy}
+    setups = [replace(SETUP, **shared, devices=n, nodes=n // 8, batch_size=512) for n in sizes]
     waits = [setup.devices * transfers(setup, work / setup.devices).waits for setup in setups]
     assert waits == sorted(waits)
     assert waits[0] < waits[-1]
@@ -114,9 +115,9 @@ def test_the_plan_uses_the_bandwidths_that_it_tells():
     settings |= {"data.seq_len": 32}
     one, many = (plan_file(None, settings, Assumed(GPUS["h100-80gb"], 8, nodes)) for nodes in (1, 8))
     assert many.gpu_hours > one.gpu_hours > one.work.gpu_hours == many.work.gpu_hours
-    ways = {way.setup.strategy: way for way in many.ways}
-    assert [*ways] == ["fsdp", "hybrid", "ddp"]
-    assert ways["fsdp"].memory.peak < ways["hybrid"].memory.peak < ways["ddp"].memory.peak
+    assert [(way.setup.strategy, way.setup.shard) for way in many.ways] == [("fsdp", 0), ("fsdp", 8), ("ddp", 0)]
+    fsdp, hybrid, ddp = many.ways
+    assert fsdp.memory.peak < hybrid.memory.peak < ddp.memory.peak
     network = many.assumed.find_network(many.setup)
     assert (network.link, network.machine) == (450e9 * REACHED, 8 * 400e9 / 8 * REACHED)
     slow = plan_file(None, settings, Assumed(GPUS["h100-80gb"], 8, 8, network=100))
@@ -124,5 +125,5 @@ def test_the_plan_uses_the_bandwidths_that_it_tells():
     told = {name: (value, source) for name, value, source in slow.assumed.describe(slow.work, slow.setup)}
     assert told["between machines"] == ("100 Gbit/s a machine", "--network")
     assert told["in a machine"] == ("450 GB/s a GPU", "data sheet")
-    (way,) = [way for way in slow.ways if way.setup.strategy == "hybrid"]
+    (way,) = [way for way in slow.ways if way.setup.shard]
     assert way.transfers.seconds < slow.ways[0].transfers.seconds

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 import torch
+from forked import run_ranks
 from norms.cases import PROFILED, WIRED
 from torch import nn
 from torch.distributed.checkpoint import FileSystemReader
@@ -13,6 +14,7 @@ from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlan
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 from ablate import tracking
+from ablate.config.errors import ConfigError
 from ablate.distributed import ranks
 from ablate.estimate.memory import Setup
 from ablate.experiment.extensions import restrict
@@ -33,6 +35,7 @@ from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
+from ablate.training.trainer import check_ranks
 
 SCRIPT = """
 import contextlib, json, sys
@@ -293,6 +296,45 @@ def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(every, store
     for key in ("train/loss", "val/loss"):
         ours, theirs = group["one, then two"]["run_id"], alone["llama lns fsdp"].run_id
         assert history(ours, key) == pytest.approx(history(theirs, key), rel=1e-5)
+
+
+def test_two_copies_of_two_shards_train_what_one_process_trains(store, tiny_settings, tmp_path):
+    """Four ranks, two on each of two machines; gradients are summed over the copies once per update. The run goes on as
+    one process, and as four ranks that all share one copy."""
+    trainer = {"max_steps": 10, "val_check_interval": 10, "log_every_n_steps": 1, "precision": "32-true"}
+    trainer |= {"batch_size": 8, "accumulate": 2, "gradient_clip_val": 0.1}
+    tree = {**tiny_settings, "trainer": {**tiny_settings["trainer"], **trainer}}
+    alone = train(Experiment.from_mapping(tree))
+    hybrid = {**tree, "trainer": {**tree["trainer"], **FSDP, "fsdp": {"shard": 2}}}
+    script, settings, out = tmp_path / "script.py", tmp_path / "settings.json", tmp_path / "out.json"
+    script.write_text(SCRIPT)
+    settings.write_text(json.dumps({"whole": {"hybrid": hybrid}, "parts": ["hybrid"], "rests": {}, "counted": []}))
+    ended = run_ranks(script, settings, out, cwd=tmp_path, seconds=280, count=4, nodes=2)
+    assert [status for status, *_ in ended] == [0] * 4, ended
+    group = json.loads(out.read_text())
+    whole, rest = (group[name]["run_id"] for name in ("hybrid", "hybrid, rest"))
+    for key, off in (("train/loss", 1e-5), ("val/loss", 1e-5), ("train/grad_norm", 1e-3)):
+        assert history(whole, key) == pytest.approx(history(alone.run_id, key), rel=off)
+        assert history(rest, key) == history(whole, key)
+    first = group["hybrid, part"]["run_id"]
+    train(load_experiment(first, {"trainer.strategy": "auto", "trainer.fsdp.shard": None}), Place(run_id=first))
+    assert history(first, "val/loss") == pytest.approx(history(alone.run_id, "val/loss"), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"strategy": "fsdp", "fsdp.shard": 3}, r"trainer\.fsdp\.shard: must divide 4, the ranks \(given: 3\)"),
+        ({"strategy": "fsdp", "fsdp.shard": 4, "tensor_parallel": 2}, r"must divide 2, the ranks of each tensor_paral"),
+        ({"strategy": "ddp", "fsdp.shard": 2}, r"trainer\.fsdp\.shard: needs trainer\.strategy=fsdp \(given: 2\)"),
+        ({"strategy": "fsdp", "fsdp.shard": 1}, r"trainer\.fsdp\.shard: .* greater than 1 \(given: 1\)"),
+    ],
+)
+def test_a_mesh_that_does_not_divide_is_refused(monkeypatch, settings, text):
+    monkeypatch.setattr(ranks, "world_size", lambda: 4)
+    monkeypatch.setattr(ranks, "local_size", lambda: 4)
+    with pytest.raises(ConfigError, match=text):
+        check_ranks(Experiment.from_mapping({f"trainer.{name}": value for name, value in settings.items()}).trainer)
 
 
 SHAPES = {"llama": (16,), "vit": (1, 8, 8)}

@@ -67,7 +67,7 @@ class Rerun:
         are left out. With `eager` it is not compiled, else as it was. Raises ConfigError."""
         experiment = require_own(self.record.spec.at(self.arm, self.params))
         fields = type(experiment.trainer).model_fields
-        changed = {name: fields[name].get_default() for name in (path.removeprefix("trainer.") for path in HOW)}
+        changed = {name: fields[name].get_default() for name in (path.split(".")[1] for path in HOW)}
         if eager:
             changed["compile"] = False
         elif experiment.trainer.compile == "auto" and "ablate.compile" in self.run.facts:
