@@ -90,13 +90,20 @@ def run_together(function: Callable[..., None], *arguments: Any) -> Iterator[Non
     except Exception as error:
         group.write(f"end/{number}/0", None)
         if not group.wait_for(*(f"end/{number}/{rank}" for rank in range(group.size)), seconds=GRACE):
-            said = str(error).strip().partition("\n")[0]
-            first = re.sub(r"^\[\S+\] ", "", said).partition(". ")[0]  # gloo's goes on for lines
-            raise Lost(
-                f"A rank of this group has ended or does not respond ({type(error).__name__}: {first})."
-            ) from error
+            raise _describe_loss(error) from error
         raise
     group.write(f"end/{number}/0", None)
+
+
+_CLOSED = re.compile(r"Connection (closed|reset) by|Broken pipe|remote process exited", re.IGNORECASE)
+"""What gloo and NCCL say where another rank is no longer there."""
+
+
+def _describe_loss(error: Exception) -> Lost:
+    """Return what the error of one rank says of another."""
+    said = str(error).strip().partition("\n")[0]
+    first = re.sub(r"^\[\S+\] ", "", said).partition(". ")[0]  # gloo's goes on for lines
+    return Lost(f"A rank of this group has ended or does not respond ({type(error).__name__}: {first}).")
 
 
 @contextlib.contextmanager
@@ -162,13 +169,15 @@ def _follow(group: Group) -> int:
         function, content = group.read(f"call/{group.calls}")
         if function is None:
             return int(content)
-        failed = False
+        failed: Exception | None = None
         try:
             function(*content)
-        except Exception:
-            failed, trace = True, traceback.format_exc()
+        except Exception as error:
+            failed, trace = error, traceback.format_exc()
         group.write(f"end/{group.calls}/{group.rank}", None)
         if failed and not group.wait_for(f"end/{group.calls}/0", seconds=GRACE):
+            if _CLOSED.search(str(failed)):
+                raise _describe_loss(failed)
             raise Lost(f"It failed on this rank only.\n{trace}")
         group.calls += 1
     raise Lost("Rank 0 has ended.")

@@ -33,6 +33,7 @@ class Writer:
     separate process group, so that training continues meanwhile."""
 
     def __init__(self) -> None:
+        ranks.gather_objects(None)  # fails at once if a rank has ended; a new group would wait half an hour for it
         self._group = torch.distributed.new_group(backend="gloo")
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from forked import run_ranks
 
 from ablate.addons.export.run import export
 from ablate.distributed.matrices import regroup, ungroup
@@ -105,6 +106,31 @@ def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_al
         sharded.verify(path)
     assert find_newest(folder) is None
     assert (folder / "last.damaged").is_dir()
+
+
+LOST = """
+import os, signal
+
+import torch
+
+from ablate.distributed import ranks
+from ablate.parallel.sharded import Writer
+
+torch.distributed.init_process_group("gloo")
+ranks.group = ranks.Group(torch.distributed.get_rank(), 2, None)
+ranks.gather_objects(None)
+if ranks.rank():
+    os.kill(os.getpid(), signal.SIGKILL)
+Writer()
+"""
+
+
+def test_a_rank_that_dies_before_the_first_checkpoint_is_not_waited_for(tmp_path):
+    script = tmp_path / "lost.py"
+    script.write_text(LOST)
+    (status, _, errors), (killed, _, _) = run_ranks(script, cwd=tmp_path, seconds=60)
+    assert (status, killed) == (1, -9)
+    assert "Connection closed by peer" in errors or "Connection reset by peer" in errors
 
 
 def test_the_7b_model_takes_no_memory_until_it_is_sharded():
