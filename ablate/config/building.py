@@ -221,7 +221,7 @@ def _suggest_key(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
     others = [p for p in known if not path.startswith(f"{p}.")]
     elsewhere = [p for p in others if p.rpartition(".")[2] == name]
     elsewhere += [f"{p}.{name} (of {p}.kind {kinds[0]})" for p in known if (kinds := _find_kinds(cls, tree, p, name))]
-    longer = [near for near in beside if name and near.startswith(name)]
+    longer = [near for near in beside if name and near != name and near.startswith(name)]
     if owners := _find_kinds(cls, tree, parent, name):
         hint = f" Did you mean {beside[longer[0]]}?" if longer else ""
         return f" It belongs to {parent}.kind {join_words(owners, 'or')}.{hint}"

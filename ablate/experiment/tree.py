@@ -379,7 +379,11 @@ def require_own(experiment: Trainable) -> Experiment:
 
 
 def fill_in(tree: Mapping[str, Any]) -> Tree:
-    """Return `tree` merged over the defaults of its model family."""
+    """Return `tree` merged over the defaults of its model family. Settings of a task without its kind are those of the
+    family's usual one."""
     model = {key: value for key, value in tree.items() if key.partition(".")[0] == "model"}
     family = models.kind_of(merge(Experiment, {}, model).get("model", {}))
-    return merge(Experiment, merge(Experiment, {}, family.defaults if family else {}), tree)
+    merged = merge(Experiment, merge(Experiment, {}, family.defaults if family else {}), tree)
+    if family and isinstance(task := merged.get("task"), Mapping) and task.get("kind") is None:
+        merged["task"] = {**task, "kind": family.task}
+    return merged

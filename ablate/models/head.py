@@ -12,7 +12,7 @@ LOGITS = 1 << 26
 """The largest number of logits in memory at a time: 256 MiB in float32."""
 
 
-def cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, z_loss: float = 0.0) -> Tensor:
     """Return the cross-entropy of `x weight^T` in nats, float32: the sum over all targets except padding (-100, torch's
     `ignore_index`), divided by the number of positions. If there are more than `LOGITS` logits, they are computed in
     chunks, forward and backward together, and not kept; this takes no more operations than keeping them. Under autocast
@@ -22,21 +22,29 @@ def cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         x: hidden state [..., d].
         weight: of the output layer [vocabulary, d].
         targets: int64 [...].
+        z_loss: what the square of log Z, of the sum Z of the exponentiated logits, is multiplied with and added for
+            each target (Chowdhery et al. 2022, arXiv 2204.02311, section 5).
     """
     x, targets = x.flatten(0, -2), targets.flatten()
     if len(x) <= (rows := count_rows_at_once(len(weight))):
-        total = F.cross_entropy(F.linear(x, weight).float(), targets, reduction="sum")
+        logits = F.linear(x, weight).float()
+        total = F.cross_entropy(logits, targets, reduction="sum")
+        if z_loss:
+            total = total + z_loss * (logits.logsumexp(-1).square() * (targets >= 0)).sum()
     else:
         dtype = F.linear(x[:1], weight[:1]).dtype  # autocast's, if there is one
-        total = _InParts.apply(x.to(dtype), weight, targets, rows)
+        total = _InParts.apply(x.to(dtype), weight, targets, rows, z_loss)
     return total / targets.numel()
 
 
 class CrossEntropy(nn.Module):
     """`cross_entropy`, as a part of a model that can be compiled on its own."""
 
+    z_loss = 0.0
+    """Of training; a validation has none."""
+
     def forward(self, x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        return cross_entropy(x, weight, targets)
+        return cross_entropy(x, weight, targets, self.z_loss if self.training else 0.0)
 
 
 def count_rows_at_once(vocabulary: int) -> int:
@@ -50,7 +58,7 @@ class _InParts(torch.autograd.Function):
     weight."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, rows: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, rows: int, z_loss: float) -> Tensor:
         wanted, learns = any(ctx.needs_input_grad), ctx.needs_input_grad[1]  # a frozen head hands its gradient on
         total = torch.zeros((), device=x.device)
         by_x = torch.empty_like(x) if wanted else x
@@ -60,9 +68,14 @@ class _InParts(torch.autograd.Function):
             part, target = x[start : start + rows], targets[start : start + rows]
             logits = F.linear(part, used).float()
             total = total + F.cross_entropy(logits, target, reduction="sum")
+            counted = (target >= 0).unsqueeze(1)
+            log_z = logits.logsumexp(-1, keepdim=True) if z_loss else None
+            if log_z is not None:
+                total = total + z_loss * (log_z.square() * counted).sum()
             if wanted:
-                counted = (target >= 0).unsqueeze(1)
                 by_logits = logits.softmax(-1)
+                if log_z is not None:
+                    by_logits *= 1 + 2 * z_loss * log_z
                 by_logits.scatter_add_(1, target.clamp(min=0).unsqueeze(1), -counted.float())
                 by_logits = (by_logits * counted).to(x.dtype)
                 by_x[start : start + rows] = by_logits @ used
@@ -73,6 +86,6 @@ class _InParts(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, by_total: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+    def backward(ctx: Any, by_total: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         by_x, by_weight = ctx.saved_tensors
-        return by_x * by_total, by_weight * by_total if ctx.needs_input_grad[1] else None, None, None
+        return by_x * by_total, by_weight * by_total if ctx.needs_input_grad[1] else None, None, None, None

@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablate.config.lazy import torch
+from pydantic import Field
+
+from ablate.config.errors import ConfigError, Problem
+from ablate.config.lazy import postpone_imports, torch
 from ablate.data import Corpus
 from ablate.models import ModelConfig
 from ablate.tasks.base import Metric, Task, count_unpadded, tasks
@@ -14,6 +17,11 @@ from ablate.tasks.base import Metric, Task, count_unpadded, tasks
 if TYPE_CHECKING:
     from torch import Tensor
     from torchmetrics import MetricCollection
+
+    from ablate.models import Model
+
+with postpone_imports():
+    from ablate.models import head
 
 
 @tasks.register
@@ -26,6 +34,9 @@ class LanguageModeling(Task):
     """
 
     kind: Literal["language_modeling"] = "language_modeling"
+    z_loss: float = Field(0.0, ge=0)
+    """What the square of log Z, of the sum Z of the exponentiated logits, is multiplied with and added to the loss of
+    training for each target; 1e-4 is usual. A validation has none. 0: none."""
 
     inputs = "tokens"
     unit = "tokens"
@@ -37,6 +48,16 @@ class LanguageModeling(Task):
         Metric("perplexity", "per token", bounds=(1.0, math.inf), further=True),
         Metric("bits_per_byte", "bits per byte of text", "bits per byte", bounds=(0.0, math.inf), further=True),
     )
+
+    def adapt(self, model: Model, classes: int, shape: tuple[int, ...]) -> None:
+        if not self.z_loss:
+            return
+        heads = [one for one in model.heads() if isinstance(one, head.CrossEntropy)]
+        if not heads:
+            text = f"model {model.config.title} computes its loss without ablate's `CrossEntropy`: set it to 0"
+            raise ConfigError([Problem("task.z_loss", text, self.z_loss)])
+        for one in heads:
+            one.z_loss = self.z_loss
 
     def count_items(self, shape: Sequence[int]) -> int:
         return shape[0] if shape else 1

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchmetrics.text import Perplexity
 
+from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.models import head
 
@@ -43,6 +44,44 @@ def with_gradients(function, x, weight, targets, scale=1.0):
 def test_parts_have_the_loss_and_the_gradients_of_the_whole(small_parts):
     given = case()
     torch.testing.assert_close(with_gradients(head.cross_entropy, *given, 3.0), with_gradients(plain, *given, 3.0))
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_the_z_loss_is_the_square_of_the_log_of_the_sum(in_parts, monkeypatch):
+    """Against the formula in float64: of each target, padding left out, beside the cross-entropy."""
+    monkeypatch.setattr(head, "LOGITS", (7 if in_parts else 1000) * VOCABULARY)
+
+    def by_hand(x, weight, targets):
+        logits = x.double() @ weight.double().T
+        log_z = logits.exp().sum(-1).log()
+        right = logits.gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        return (((log_z - right) + 0.01 * log_z**2) * (targets >= 0)).sum() / targets.numel()
+
+    given = case()
+    ours = with_gradients(lambda *own: head.cross_entropy(*own, z_loss=0.01), *given, 3.0)
+    for own, reference in zip(ours, with_gradients(by_hand, *given, 3.0), strict=True):
+        torch.testing.assert_close(own, reference.float(), rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("model", ["llama", "gru"])
+def test_training_has_the_z_loss_and_a_validation_none(model):
+    tree = {"model": {"kind": model, "hidden": 16, "layers": 1}, "task.z_loss": 0.1}
+    experiment, plain = (Experiment.from_mapping({**tree, "task.z_loss": z}) for z in (0.1, 0.0))
+    tokens = torch.randint(50, (2, 8))
+    losses = []
+    for one in (experiment, plain):
+        torch.manual_seed(0)
+        built = one.build_model(50, (8,))
+        losses.append([one.task.compute_loss(built.train(mode), tokens, tokens).item() for mode in (True, False)])
+    (trained, validated), (without, also) = losses
+    assert trained > without + 0.5  # about 0.1 log(50)^2
+    assert validated == also == without
+
+
+def test_a_model_with_a_loss_of_its_own_has_no_z_loss():
+    experiment = Experiment.from_mapping({"model": {"kind": "hf", "config": "gemma2"}, "task.z_loss": 1e-4})
+    with torch.device("meta"), pytest.raises(ConfigError, match=r"task\.z_loss: model .*gemma2 computes its loss w"):
+        experiment.build_model(50, (8,))
 
 
 def test_the_whole_in_one_part_is_that_of_torch_bit_for_bit():
