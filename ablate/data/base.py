@@ -343,6 +343,14 @@ class EndOfText(Config):
     tokenizer, or the token that is known for such tokenizers; where neither is there, several documents are refused."""
 
 
+class Documents(Config):
+    """Documents in the windows of a stream."""
+
+    mask_documents: bool = False
+    """Whether a token attends to its own document alone, and not to those before it in the window, which their
+    end-of-text tokens separate. Attention then has a mask of seq_len^2 for each window, and computes all pairs."""
+
+
 class FilesOrDataset(Config):
     """Files of one's own, or a dataset."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ablate.config.errors import Problem
 from ablate.config.formatting import join_words
 from ablate.data import DataConfig, data_kinds
+from ablate.data.base import Documents
 from ablate.models import ModelConfig, models
 from ablate.models.attention_config import AttentionConfig, WithAttention
 from ablate.norms import Initialization, Placement, initializations, placements
@@ -41,6 +42,23 @@ def fit_task(task: Task, model: ModelConfig, data: DataConfig) -> list[Problem]:
 
 def _speak(task: str) -> str:
     return task.replace("_", " ")
+
+
+def fit_documents(data: DataConfig, model: ModelConfig) -> list[Problem]:
+    """Return the reasons why the documents of a window cannot be masked."""
+    if not isinstance(data, Documents) or not data.mask_documents:
+        return []
+    if not model.masks_documents:
+        fitting = ", ".join(kind for kind in models if models[kind].masks_documents)
+        return [Problem("data.mask_documents", f"model {model.title} cannot mask documents. Accepted: {fitting}", True)]
+    rows, apart = getattr(data, "layout", "packed") == "documents", getattr(data, "end_of_text", None) != "none"
+    if rows or not apart:
+        why = "each row is one document (layout=documents)" if rows else "no token separates them (end_of_text=none)"
+        return [Problem("data.mask_documents", f"{why}, so that there is nothing to mask by: set it to false", True)]
+    if isinstance(model, WithAttention) and model.attention.qk_clip is not None:
+        text = "clips by logits of all tokens before, also of other documents: remove one of the two"
+        return [Problem("model.attention.qk_clip", text, model.attention.qk_clip)]
+    return []
 
 
 _WITHOUT = "parametrization=standard"

@@ -18,7 +18,8 @@ from ablate.config.lazy import postpone_imports
 from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.config.yaml import read_yaml
 from ablate.data import DataConfig, data_kinds
-from ablate.experiment.fitting import fit_parametrization, fit_sphere, fit_task
+from ablate.data.base import Documents
+from ablate.experiment.fitting import fit_documents, fit_parametrization, fit_sphere, fit_task
 from ablate.experiment.parts import AlignConfig, EvaluationConfig, Lora, WarmStart
 from ablate.experiment.trainable import Trainable, experiments
 from ablate.experiment.trainer import TrainerConfig
@@ -121,6 +122,7 @@ class Experiment(Trainable):
         if self.align is not None:
             parts = self.data.kind, self.warm_start, self.lora, trainer, self.evaluation.tasks
             problems += self.align.validate(*parts)
+        problems += fit_documents(self.data, self.model)
         batch = trainer.batch_size // trainer.accumulate
         problems += [problem.within("data") for problem in self.data.validate(batch)]
         return problems
@@ -301,6 +303,7 @@ class Experiment(Trainable):
         model: Model = self.model.build(self.norm, self.init, classes, shape)
         if (multipliers := self.multipliers) != Multipliers():
             scaling.scale_model(model, multipliers, self.norm, self.model.stack())
+        model.reads_starts = isinstance(self.data, Documents) and self.data.mask_documents
         self.task.adapt(model, classes, shape)
         return model
 

@@ -194,6 +194,16 @@ def clip_logits(model: nn.Module) -> None:
             parameter.mul_(by_row)
 
 
+def read_starts(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return token ids [batch, seq] without the marks of the first token of each document
+    (`ablate.data.text.layouts.mark_starts`), and which tokens each may attend to: the earlier ones of its own document
+    and itself [batch, 1, seq, seq]."""
+    starts = tokens < 0
+    documents = starts.cumsum(-1)
+    same = documents.unsqueeze(-1) == documents.unsqueeze(-2)
+    return torch.where(starts, ~tokens, tokens), same.tril().unsqueeze(1)
+
+
 def run_layers(layers: Iterable[Callable[..., Any]], x: Any, *given: Any, shares_values: bool) -> Any:
     """Return the state x after `layers`, each called with it and what is `given`. The first layer of a model that
     `shares_values` returns (state, V_1), and all later ones take V_1 too."""

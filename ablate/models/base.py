@@ -38,6 +38,9 @@ class Model(nn.Module):
     """That of its first layer, where its layers may hand on more than one stream."""
     multipliers: Any = None
     """The `ablate.optim.parametrizations.Multipliers` of its parametrisation; None: there are none."""
+    reads_starts: bool = False
+    """Whether token ids may be marked as the first of a document, behind which nothing is seen of earlier ones; a
+    family that does this says so by `ModelConfig.masks_documents`."""
     fused_matrices: Mapping[str, Fused] | None = None
     """Name of a parameter -> the matrices that are fused in it; None: as `projections` show, which what shards the
     model takes whole parameters from."""

@@ -81,6 +81,8 @@ class ModelConfig(Kind):
     choose it then."""
     example: ClassVar[Mapping[str, Any]] = {}
     """Settings of a small model for `ablate check`, of a kind whose sizes have other names or no default."""
+    masks_documents: ClassVar[bool] = False
+    """Whether its models read where documents begin (`Model.reads_starts`)."""
     per_token: ClassVar[bool] = False
     """Whether an item is a token, with logits for each; otherwise it is a whole input, such as an image."""
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.models.attention import OptionalAttention, Sink, clip_logits, list_gates, run_layers
+from ablate.models.attention import OptionalAttention, Sink, clip_logits, list_gates, read_starts, run_layers
 from ablate.models.base import (
     Model,
     build_embedding_scale,
@@ -67,6 +67,13 @@ def causal(q: Tensor, k: Tensor, v: Tensor, sink: Sink | None = None) -> Tensor:
     if sink is not None:
         return sink(q, k, v, is_causal=True)
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=k.shape[1] != q.shape[1])
+
+
+def attend_within(mask: Tensor, q: Tensor, k: Tensor, v: Tensor, sink: Sink | None = None) -> Tensor:
+    """Attention to what `mask` [batch, 1, seq, seq] is true for."""
+    if sink is not None:
+        return sink(q, k, v, mask)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=k.shape[1] != q.shape[1])
 
 
 class Attention(OptionalAttention):
@@ -199,7 +206,11 @@ class LlamaModel(Model):
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         position = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.hidden_state(self.embed_tokens(tokens), position, self.layers)
+        layers: Iterable[Layer] = self.layers
+        if self.reads_starts:
+            tokens, mask = read_starts(tokens)
+            layers = [partial(layer, attend=partial(attend_within, mask)) for layer in self.layers]
+        x = self.hidden_state(self.embed_tokens(tokens), position, layers)
         if targets is None:
             return self.logit_scale(self.lm_head(x))
         return self.criterion(x, self.logit_scale(self.lm_head.weight.T).T, targets)

@@ -50,6 +50,7 @@ class Llama(WithAttention):
     task: ClassVar[str] = "language_modeling"
     per_token: ClassVar[bool] = True
     scales: ClassVar[bool] = True
+    masks_documents: ClassVar[bool] = True
     mlp_matrices: ClassVar[int] = 3
     honours: ClassVar[frozenset[str]] = frozenset(ASKS)
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "topics", "norm.layer.kind": "rmsnorm"}

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, FilesOrDataset, TwoOrigins, ValSet, data_kinds
+from ablate.data.base import Corpus, DataConfig, Documents, FilesOrDataset, TwoOrigins, ValSet, data_kinds
 from ablate.data.files import combine_fingerprints
 from ablate.data.overlap import check_overlap
 from ablate.data.splits import split_text
@@ -96,7 +96,7 @@ class ExtraText(FilesOrDataset):
 
 
 @data_kinds.register
-class Text(TwoOrigins):
+class Text(Documents, TwoOrigins):
     """Your own text files or a dataset of the hub, tokenised once and kept in the cache.
 
     File formats by suffix: .txt and .md (a file is a document), .jsonl, .ndjson and .json-lines (a line is a document),
@@ -201,7 +201,7 @@ class Text(TwoOrigins):
         ):
             check_end_of_text(tokenizer, self.end_of_text, self.tokenizer)
         shared = self._compare(train, val, extra_sources, cache)
-        builder = DatasetBuilder(tokenizer, self.seq_len, self.layout == "documents", cache)
+        builder = DatasetBuilder(tokenizer, self.seq_len, self.layout == "documents", cache, self.mask_documents)
         limit = self._most_val_tokens
         fingerprints = [whole.fingerprint]
         if val is None:

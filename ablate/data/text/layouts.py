@@ -77,6 +77,15 @@ def pad_rows(tokens: torch.Tensor, inside: torch.Tensor) -> Batch:
     return inputs, targets
 
 
+def mark_starts(inputs: torch.Tensor, end: int) -> torch.Tensor:
+    """Return token ids [batch, seq] in which the first of each document but that of the window is negative, with all
+    bits inverted: so a model that masks documents finds them (`ablate.models.attention.read_starts`), and no other
+    model takes them for what they are not. `end`: the token that ends a document."""
+    starts = torch.zeros_like(inputs, dtype=torch.bool)
+    starts[:, 1:] = inputs[:, :-1] == end
+    return torch.where(starts, ~inputs, inputs)
+
+
 class Windows(BatchDataset):
     """Non-overlapping windows of `seq_len + 1` tokens: inputs are all but the last token, targets all but the first.
 
@@ -86,10 +95,14 @@ class Windows(BatchDataset):
         tokens: the stream [count], or its file; a file is memory-mapped on first use in each process.
         seq_len: tokens of an input.
         numbers: which windows of the stream, in the order of the dataset [n].
+        end: the token that ends a document, behind which the first token of the next is marked
+            (`documents.mark_starts`); None: nothing is marked.
     """
 
-    def __init__(self, tokens: Tokens | NDArray[Any], seq_len: int, numbers: NDArray[np.int64]) -> None:
-        self.seq_len, self.numbers = seq_len, numbers
+    def __init__(
+        self, tokens: Tokens | NDArray[Any], seq_len: int, numbers: NDArray[np.int64], end: int | None = None
+    ) -> None:
+        self.seq_len, self.numbers, self.end = seq_len, numbers, end
         self._source = tokens
         self._table: NDArray[Any] | None = None
 
@@ -100,10 +113,11 @@ class Windows(BatchDataset):
         """Return inputs and targets, int64 [batch, seq_len] each."""
         rows = self.numbers[np.asarray(indices, np.int64)]
         windows = torch.from_numpy(self._windows()[rows].astype(np.int64))
-        return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+        inputs, targets = windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+        return inputs if self.end is None else mark_starts(inputs, self.end), targets
 
     def select(self, numbers: NDArray[np.int64]) -> Windows:
-        return Windows(self._source, self.seq_len, self.numbers[numbers])
+        return Windows(self._source, self.seq_len, self.numbers[numbers], self.end)
 
     def measure_bytes_per_token(self) -> float | None:
         if not isinstance(self._source, Tokens):
@@ -134,6 +148,12 @@ class DatasetBuilder:
     documents: bool
     """Whether a row is a document; otherwise windows are cut from the stream of all documents."""
     cache: Path
+    masked: bool = False
+    """Whether windows mark the first token of each document."""
+
+    @property
+    def _end(self) -> int | None:
+        return self.tokenizer.end_of_text if self.masked else None
 
     def load_tokens(self, source: Source, limit: int | None) -> Tokens:
         """Return the tokens of a source, at most about `limit`. Raises DataError if there are none."""
@@ -160,7 +180,7 @@ class DatasetBuilder:
                 f"Too little data: {what} has {count:,} tokens, one window of seq_len={self.seq_len} needs "
                 f"{self.seq_len + 1:,}."
             )
-        return Windows(tokens, self.seq_len, np.arange(count // (self.seq_len + 1)))
+        return Windows(tokens, self.seq_len, np.arange(count // (self.seq_len + 1)), self._end)
 
     def build_train(self, source: Source, limit: int | None, name: str) -> tuple[BatchDataset, str]:
         """Return the training set of a source, and its amount for the description; `name` is the tokenizer's."""

@@ -17,7 +17,7 @@ from ablate.config.base import Names
 from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
 from ablate.config.formatting import count_noun, join_words
-from ablate.data.base import Corpus, DataConfig, EndOfText, data_kinds
+from ablate.data.base import Corpus, DataConfig, Documents, EndOfText, data_kinds
 from ablate.data.files import explain, remember
 from ablate.data.text.bpe import check_bpe_name, load_or_train, parse_bpe_size
 from ablate.data.text.layouts import DatasetBuilder
@@ -28,7 +28,7 @@ SUFFIX = ".py"
 
 
 @data_kinds.register
-class Packages(EndOfText, DataConfig):
+class Packages(Documents, EndOfText, DataConfig):
     """The Python sources of installed packages: tens of megabytes of code without a download.
 
     A file is a document. Whole files are held out, selected by their hash, so that no copy of a held-out file is in the
@@ -69,7 +69,7 @@ class Packages(EndOfText, DataConfig):
         train, val = (HashSplit(whole, held, self.val_fraction, self.split_seed) for held in (False, True))
         tokenizer = self.load_tokenizer(cache, train)
         check_end_of_text(tokenizer, self.end_of_text, self.tokenizer)
-        builder = DatasetBuilder(tokenizer, self.seq_len, False, cache)
+        builder = DatasetBuilder(tokenizer, self.seq_len, False, cache, self.mask_documents)
         val_tokens = builder.load_tokens(val, self.val_tokens)
         if val_tokens.count < (self.val_tokens or 0):
             raise DataError(
