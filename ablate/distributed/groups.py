@@ -176,7 +176,7 @@ def _follow(group: Group) -> int:
             failed, trace = error, traceback.format_exc()
         group.write(f"end/{group.calls}/{group.rank}", None)
         if failed and not group.wait_for(f"end/{group.calls}/0", seconds=GRACE):
-            if _CLOSED.search(str(failed)):
+            if isinstance(failed, RuntimeError) and _CLOSED.search(str(failed)):  # others connect to servers, too
                 raise _describe_loss(failed)
             raise Lost(f"It failed on this rank only.\n{trace}")
         group.calls += 1

@@ -177,9 +177,11 @@ class Turns:
 
     def _list_sources(self, matrix: int, owner: int) -> list[int]:
         """Return the ranks that send their piece of a matrix to its owner: of those that have the same one the nearest,
-        which is on the same node if one is."""
+        which is on the owner's machine if one is."""
         nearest: dict[Piece, int] = {}
-        for rank in sorted(range(len(self._pieces)), key=lambda rank: (abs(rank - owner), rank)):
+        here = ranks.local_size()
+        order = sorted((rank // here != owner // here, abs(rank - owner), rank) for rank in range(len(self._pieces)))
+        for _, _, rank in order:
             nearest.setdefault(self._pieces[rank][matrix], rank)
         return [rank for piece, rank in nearest.items() if math.prod(piece.shape)]
 

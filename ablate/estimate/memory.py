@@ -125,8 +125,9 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
             f"must be a multiple of {parts}: devices ({world}) x trainer.accumulate ({trainer.accumulate}); {near} is"
         )
         problems.append(Problem("trainer.batch_size", text, trainer.batch_size))
-    if world % (trainer.fsdp.shard or 1):
-        problems.append(Problem("trainer.fsdp.shard", f"must divide the {world} devices", trainer.fsdp.shard))
+    shard = trainer.fsdp.shard if strategy == "fsdp" and trainer.fsdp.shard != world else None
+    if world % (shard or 1):
+        problems.append(Problem("trainer.fsdp.shard", f"must divide the {world} devices", shard))
     if trainer.cpu_offload and world == 1:
         text = "needs several devices (--devices or trainer.devices): a single device has the whole model"
         problems.append(Problem("trainer.cpu_offload", text, True))
@@ -136,7 +137,7 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
         strategy, world, choose_precision(trainer), trainer.batch_size, trainer.accumulate,
         trainer.activation_checkpointing, trainer.cpu_offload, trainer.ema_decay is not None,
         strategy == "fsdp" and trainer.gradient_sync == "update", not experiment.model.of_library,
-        nodes or trainer.nodes or 1, trainer.fsdp.shard or 0,
+        nodes or trainer.nodes or 1, shard or 0,
     )  # fmt: skip
 
 
@@ -145,8 +146,9 @@ RESERVE, FRAGMENTED = 1.0 * 2**30, 0.03
 """The reserve: the CUDA context with NCCL, and a share that the allocator loses to fragmentation."""
 WORKSPACE = 32 * 2**20
 """The workspace of cuBLAS on Hopper; it is 8 MiB on older GPUs."""
-ORTHOGONALISED = 2.5
-"""Bytes that torch's and timm's Muon need for each byte of a square matrix in float32: five of its size in bfloat16."""
+ORTHOGONALISED = {False: 3.0, True: 5.0}
+"""Whether weights have two bytes -> what torch's and timm's Muon need for each byte of a square matrix: its update, and
+four of its size in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -250,14 +252,14 @@ class Meter:
         return Memory({name: float(courses[name][moment]) for name in PARTS}, host)
 
     def _turns(self, setup: Setup) -> float:
-        """Return the bytes of whole matrices while the ranks take turns with them (`MuonWithAdamW`): of weight,
-        gradient and states those of one turn, those of the next with the buffers in which they are sent and received,
-        and weights and states of the turn before, which are sent back; and what orthogonalising one takes."""
+        """Return the bytes of whole matrices while the ranks take turns with them (`MuonWithAdamW`). One matrix is
+        orthogonalised: weight, gradient and states. The next is gathered: the same, and the buffers in which it is sent
+        and received. The one before is sent back: the buffers of weight and states, for each copy of the model."""
         update = self.update(setup.half)
         kinds = 2 + update.matrix_states
         copies = setup.devices // setup.shards
         exchanged = 4 * kinds + 2 * copies * (kinds - 1) if setup.shards > 1 else 0
-        return update.largest * (exchanged + ORTHOGONALISED) + (WORKSPACE if self.gpu else 0)
+        return update.largest * (exchanged + ORTHOGONALISED[setup.half]) + (WORKSPACE if self.gpu else 0)
 
     def states(self, setup: Setup) -> float:
         """Return the bytes of parameters, gradients and optimizer, which are all allocated when a forward pass ends."""

@@ -54,24 +54,30 @@ def plan_transfers(
 ) -> Transfers:
     """Return the transfers of an update whose passes compute for so many `seconds`, the share `forward` of them in
     forward passes, and whose `update` itself computes for so many seconds (`updating`)."""
-    shards, machines = setup.shards, max(1, setup.shards * setup.nodes // setup.devices)  # of one copy
+    shards, here = setup.shards, setup.devices // setup.nodes
+    copies = setup.devices // shards
+    touched = [{rank // here for rank in range(shards * copy, shards * (copy + 1))} for copy in range(copies)]
+    shared = [sum(machine in own and len(own) > 1 for own in touched) for machine in range(setup.nodes)]
 
-    def ring(size: float, ranks: int, machines: int) -> NDArray[np.float64]:
-        """Return seconds, bytes inside and bytes between."""
-        sent = size * (ranks - 1) / ranks
-        alone = ranks == machines  # no neighbour is inside
-        slowest = min([network.link] * (not alone) + [network.machine] * (machines > 1), default=network.link)
-        return np.array([sent / slowest, 0 if alone else sent, sent if machines > 1 else 0])
+    def ring(size: float) -> NDArray[np.float64]:
+        """Return seconds, bytes inside and bytes between of a ring of each copy's ranks through which `size` bytes
+        go. A machine may have ranks of several copies that others have, too."""
+        sent = size * (shards - 1) / shards
+        inside, between = (0 if shards == len(touched[0]) else sent), sent * max(shared)
+        return np.array([max(inside / network.link, between / network.machine), inside, between])
 
     def reduce(size: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return what gradients of `size` bytes take in each sum within a copy, and once per update between copies."""
-        copies = setup.devices // shards  # of hybrid sharding, each GPU has a ring to those with the same shard
-        return ring(size, shards, machines), 2 * ring(size, copies, min(copies, setup.nodes))
+        """Return what gradients of `size` bytes take in each sum within a copy, and once per update between copies: in
+        a ring of the ranks that have the same shard."""
+        sent = 2 * size / shards * (copies - 1) / copies
+        inside = 0 if shards >= here else sent  # else the next rank of the ring is on another machine
+        between = sent * min(shards, here) if setup.nodes > 1 else 0
+        return ring(size), np.array([max(inside / network.link, between / network.machine), inside, between])
 
     width, wide = setup.widths
     trained = 4 * (counts.total - counts.frozen) / counts.total  # bytes of a gradient
     ends = counts.embedding + counts.head
-    gather, gather_ends = ring(counts.rest * width, shards, machines), ring(ends * wide, shards, machines)
+    gather, gather_ends = ring(counts.rest * width), ring(ends * wide)
     (scatter, across), (scatter_ends, across_ends) = reduce(counts.rest * trained), reduce(ends * trained)
     batches = setup.accumulate
     sums = 1 if setup.once else batches
@@ -93,10 +99,13 @@ def _take_turns(setup: Setup, network: Network, update: Update) -> NDArray[np.fl
     """Return seconds, bytes inside of a machine and bytes between machines of taking turns with whole matrices."""
     ranks, shards, here = setup.devices, setup.shards, setup.devices // setup.nodes
     kinds = 2 + update.matrix_states  # weight, gradient and states; a gradient is not sent back
-    gathered = kinds * update.matrices / ranks * (shards - 1) / shards
     returned = (kinds - 1) * update.matrices / shards * (ranks - 1) / ranks
-    inside = between = 0.0
-    for sent, among in ((gathered, shards), (returned, ranks)):
-        far = max(0, among - here) / (among - 1) if among > 1 else 0.0  # of the others, those on other machines
-        inside, between = inside + sent * (1 - far), between + sent * far * here
+    if shards == 1:  # copies are broadcast, in a ring
+        inside, between = (0 if ranks == setup.nodes else returned), (returned if setup.nodes > 1 else 0)
+    else:
+        gathered = kinds * update.matrices / ranks * (shards - 1) / shards
+        inside = between = 0.0
+        for sent, among in ((gathered, shards), (returned, ranks)):
+            far = max(0, among - here) / (among - 1)  # of the others, those on other machines
+            inside, between = inside + sent * (1 - far), between + sent * far * here
     return np.array([max(inside / network.link, between / network.machine), inside, between])

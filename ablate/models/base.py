@@ -42,8 +42,8 @@ class Model(nn.Module):
     """Whether token ids may be marked as the first of a document, behind which nothing is seen of earlier ones; a
     family that does this says so by `ModelConfig.masks_documents`."""
     fused_matrices: Mapping[str, Fused] | None = None
-    """Name of a parameter -> the matrices that are fused in it; None: as `projections` show, which what shards the
-    model takes whole parameters from."""
+    """Name of a parameter -> the matrices that are fused in it. What shards the model sets it, as `projections` are
+    views of whole parameters; None: they show it."""
 
     def scale_output(self, multiplier: nn.Module) -> None:
         """Apply `multiplier` to the input of the head. A family that has this, and `scale_queries`, says so by

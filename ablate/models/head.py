@@ -22,8 +22,8 @@ def cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, z_loss: float = 0.
         x: hidden state [..., d].
         weight: of the output layer [vocabulary, d].
         targets: int64 [...].
-        z_loss: what the square of log Z, of the sum Z of the exponentiated logits, is multiplied with and added for
-            each target (Chowdhery et al. 2022, arXiv 2204.02311, section 5).
+        z_loss: factor of (log Z)^2, where Z is the sum of the exponentiated logits, which is added for each target
+            (Chowdhery et al. 2022, arXiv 2204.02311, section 5).
     """
     x, targets = x.flatten(0, -2), targets.flatten()
     if len(x) <= (rows := count_rows_at_once(len(weight))):

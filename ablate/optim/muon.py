@@ -70,10 +70,11 @@ class MuonWithAdamW(Optimizer):
         self.muon.param_groups, self.adamw.param_groups = self.param_groups[:count], self.param_groups[count:]
         self.adamw.state = self.state
         matrices = [p for group in self.muon.param_groups for p in group["params"] if p.grad is not None]
-        if ranks.world_size() == 1:
+        if ranks.world_size() == 1 or any(p.is_meta for p in matrices):  # of a plan, which one rank makes alone
             self._update({p: _Whole(p, self.state[p]) for p in matrices})
-        elif matrices:
-            self._update_in_turns(matrices)
+        else:  # those of one turn have the same kind of state
+            for are_new in (False, True):
+                self._update_in_turns([p for p in matrices if are_new is not bool(self.state[p])])
         self.adamw.step()
         return loss
 
@@ -96,6 +97,8 @@ class MuonWithAdamW(Optimizer):
     def _update_in_turns(self, matrices: list[nn.Parameter]) -> None:
         """Update `matrices`, of which each rank has a shard or a copy. While the ranks update those of one turn, those
         of the next are gathered, and those of the turn before are sent back."""
+        if not matrices:
+            return
         if (key := tuple(matrices)) not in self._turns:
             self._turns[key] = take_turns(matrices)
         turns = self._turns[key]
@@ -115,6 +118,7 @@ class MuonWithAdamW(Optimizer):
         own = turn.receive()
         self._update(own)
         _wait(sent)
+        sent.clear()  # and their buffers
         return turn.send_back(own)
 
 
@@ -150,7 +154,8 @@ class _Turn:
         assert weight is not None
         weight = nn.Parameter(weight, requires_grad=False)
         weight.grad = gradient
-        return {self._parameters[place]: _Whole(weight, {**self._states[place], **self._whole})}
+        state, self._whole = {**self._states[place], **self._whole}, {}
+        return {self._parameters[place]: _Whole(weight, state)}
 
     def send_back(self, own: Mapping[nn.Parameter, _Whole]) -> list[Exchange]:
         """Start to send back what `receive` returned, now updated."""

@@ -10,7 +10,7 @@ from typing import Any
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, join_words
 from ablate.reports.section import Section, Table
-from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.records import SETTING, SweepRecord
 from ablate.sweeps.runs import FINISHED, Run
 from ablate.sweeps.spec import audit
 from ablate.tracking.provenance import COMPARED
@@ -86,7 +86,7 @@ def describe_surroundings(record: SweepRecord) -> Iterator[str]:
     if runs and not record.spec.is_own and not find_surroundings(record):
         words = {"ablate.processor": "processor", "mlflow.source.git.commit": "commit of the folder"}
         known = [word for key, word in words.items() if all(key in run.facts for run in runs)]
-        known += [f"{join_words(record.inputs)}"] if record.inputs else []
+        known += [name for name in record.inputs if not name.startswith(SETTING)]
         yield (
             f"All {count_noun(len(runs), 'run')} used the same {join_words(known)}. Packages, other files and "
             "accelerators are not recorded for runs of this kind."

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ablate.config.errors import ConfigError
 from ablate.experiment.trainable import ExternalExperiment, Trainable
 from ablate.experiment.trainer import HOW
+from ablate.sweeps.records import SETTING
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.spec.validation import locate
 from ablate.training.external import Driver, load_driver, run_external
@@ -77,16 +78,15 @@ class Runner:
 
 
 def fingerprint_settings(spec: Sweep) -> dict[str, str]:
-    """Return arm -> SHA-256 of all its settings but those of where it is computed: another version of Ablate may have
-    other defaults."""
-    all_of = {arm: spec.base(arm).flat() for arm in spec.all_arms}
-    settings = {
-        arm: json.dumps({key: value for key, value in flat.items() if key not in HOW}, sort_keys=True)
-        for arm, flat in all_of.items()
-    }
-    return {
-        f"arms.{arm} with all defaults": hashlib.sha256(text.encode()).hexdigest() for arm, text in settings.items()
-    }
+    """Return setting -> SHA-256 of its values in all arms, without those of where it is computed: another version of
+    Ablate may have other defaults. One that it has besides is no change."""
+    values: dict[str, dict[str, Any]] = {}
+    for arm in spec.all_arms:
+        for key, value in spec.base(arm).flat().items():
+            if key not in HOW:
+                values.setdefault(key, {})[arm] = value
+    texts = {key: json.dumps(of_arms, sort_keys=True) for key, of_arms in values.items()}
+    return {f"{SETTING}{key}": hashlib.sha256(text.encode()).hexdigest() for key, text in texts.items()}
 
 
 def _list_ends(spec: Sweep) -> Iterator[tuple[str, ExternalExperiment]]:

@@ -28,6 +28,10 @@ _FIRST = ("sweep", "phase", "arm", "trial", "seed", "status", "ending", "value")
 _LAST = ("updates", "items", "seconds", "run_id", "reason")
 
 
+SETTING = "setting "
+"""How the name of an input begins that is a setting."""
+
+
 @dataclass(frozen=True)
 class SweepRecord:
     """A sweep, as read from the storage."""
@@ -56,7 +60,8 @@ class SweepRecord:
     plugins: dict[str, str] = field(default_factory=dict)
     """Plugin file -> its SHA-256 when the sweep was last continued."""
     inputs: dict[str, str] = field(default_factory=dict)
-    """The inputs of its runs besides their settings, such as data -> SHA-256 when the first of them read it."""
+    """The inputs of its runs, such as data -> SHA-256 when the first of them read it, and `SETTING` and the path of
+    each setting -> SHA-256 of its values, of which a file leaves most out."""
     initial_loss: float | None = None
     """The loss of the uniform distribution, in nats; None if unknown."""
     deleted: list[str] = field(default_factory=list)

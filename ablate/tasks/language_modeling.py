@@ -35,8 +35,8 @@ class LanguageModeling(Task):
 
     kind: Literal["language_modeling"] = "language_modeling"
     z_loss: float = Field(0.0, ge=0)
-    """What the square of log Z, of the sum Z of the exponentiated logits, is multiplied with and added to the loss of
-    training for each target; 1e-4 is usual. A validation has none. 0: none."""
+    """Factor of (log Z)^2, where Z is the sum of the exponentiated logits, which is added to the training loss of each
+    target; 1e-4 is usual. The validation loss has none."""
 
     inputs = "tokens"
     unit = "tokens"

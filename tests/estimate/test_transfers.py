@@ -60,14 +60,13 @@ MUON = Update(matrices=4 * GB, largest=0.1 * GB, matrix_states=1.0)
     [
         # weight, gradient and momentum of the 15 shards that others have; weight and momentum to as many
         ("fsdp", 3 * 15 / 16, 2 * 15 / 16),
-        ("ddp", 0, 2 * 15),  # each whole matrix to all others
         ("hybrid", 3 * 7 / 8, 2 * 2 * 15 / 16),  # of 8 shards on its machine; two copies of each shard
     ],
 )
 def test_whole_matrices_are_gathered_in_turn_and_sent_back(strategy, gathered, returned):
-    setup = replace(SETUP, shard=8) if strategy == "hybrid" else replace(SETUP, strategy=strategy)
+    setup = replace(SETUP, shard=8 if strategy == "hybrid" else 0)
     plain, found = transfers(setup), transfers(setup, update=MUON)
-    far = {"fsdp": (8 / 15, 8 / 15), "ddp": (0, 8 / 15), "hybrid": (0, 8 / 15)}[strategy]  # of others
+    far = {"fsdp": (8 / 15, 8 / 15), "hybrid": (0, 8 / 15)}[strategy]  # of others
     sent = [kinds * 4 * GB / 16 for kinds in (gathered, returned)]  # by each GPU
     across = sum(one * share for one, share in zip(sent, far, strict=True))
     assert found.between - plain.between == pytest.approx(8 * across)  # by a machine
@@ -77,6 +76,28 @@ def test_whole_matrices_are_gathered_in_turn_and_sent_back(strategy, gathered, r
     assert found.waits - plain.waits == pytest.approx(seconds)
     assert transfers(setup, update=MUON, updating=seconds / 2).waits - plain.waits == pytest.approx(seconds / 2)
     assert transfers(setup, update=MUON, updating=2 * seconds).waits == pytest.approx(plain.waits)
+
+
+def test_copies_are_broadcast_in_a_ring():
+    setup = replace(SETUP, strategy="ddp")
+    plain, found = transfers(setup), transfers(setup, update=MUON)
+    sent = 2 * 4 * GB * 15 / 16  # weight and momentum
+    assert (found.inside - plain.inside, found.between - plain.between) == (pytest.approx(sent), pytest.approx(sent))
+
+
+@pytest.mark.parametrize(
+    ("devices", "nodes", "shard", "inside", "between"),
+    [
+        # of 19.2 GB for two batches within a copy, and 2 x 4.8 GB for the sums between copies, each GPU its shard
+        (8, 1, 4, 19.2 * 3 / 4 + 9.6 / 4 / 2, 0),
+        (32, 4, 16, 19.2 * 15 / 16, 19.2 * 15 / 16 + 8 * 9.6 / 16 / 2),
+        (24, 3, 12, 19.2 * 11 / 12, 2 * 19.2 * 11 / 12 + 8 * 9.6 / 12 / 2),  # the second machine has parts of both
+        (16, 2, 4, 19.2 * 3 / 4 + 9.6 / 4 * 3 / 4, 4 * 9.6 / 4 * 3 / 4),
+    ],
+)
+def test_copies_need_not_be_machines(devices, nodes, shard, inside, between):
+    found = transfers(replace(SETUP, devices=devices, nodes=nodes, shard=shard))
+    assert (found.inside, found.between) == (pytest.approx(inside * GB), pytest.approx(between * GB))
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,13 @@ def _join(value: str, word: str, failed: str) -> str:
 
 def _share_error(bundle: Bundle) -> str:
     families = [compared["family"] for sweep in bundle.sweeps for compared in sweep.verdict.arms.values()]
-    count = (bundle.over_sizes or {}).get("comparisons") or max(filter(None, families), default=0)
-    return f"All comparisons ({count}) and every look at the data share one error of 5 %." if count else ""
+    over_sizes, own = bundle.over_sizes or {}, max(filter(None, families), default=0)
+    together = over_sizes.get("comparisons") or own
+    count = together if over_sizes.get("kind") == "transfer" else own
+    text = f"All comparisons ({count}) and every look at the data share one error of 5 %." if count else ""
+    if together > count > 0:
+        text += f" In the figure they share it with the trends over the sizes ({together}): its intervals are wider."
+    return text
 
 
 def state_verdict(bundle: Bundle) -> str:

@@ -22,7 +22,7 @@ from ablate.addons.bundles.studies import Study, find_study, keep_published
 from ablate.addons.scaling.over_sizes import OverSizes, find_comparison
 from ablate.config import plugins
 from ablate.config.errors import DataError, StoreError, SweepError
-from ablate.config.formatting import join_words
+from ablate.config.formatting import join_first
 from ablate.config.yaml import dump_yaml
 from ablate.data import data_kinds
 from ablate.data.files import hash_file
@@ -31,7 +31,7 @@ from ablate.reports.findings import list_unfinished
 from ablate.reports.layer_seeds import LAYERS
 from ablate.reports.report_data import draw_figures
 from ablate.scheduler.runners import fingerprint_settings
-from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.records import SETTING, SweepRecord
 from ablate.sweeps.runs import FRESH, SEARCH
 from ablate.tracking.databases import redact
 from ablate.tracking.paths import store_path
@@ -255,15 +255,18 @@ def _write(study: Study, content: Path) -> Bundle:
     return fill_folder(bundle, content)
 
 
+_NAMED = 5  # settings that a message names
+
+
 def _refuse_other_defaults(study: Study) -> None:
     """Raise SweepError for a sweep that was run with other defaults: a bundle has all settings, as of now."""
     for name, record in study.records.items():
         now = fingerprint_settings(record.spec) if name not in study.kept else {}
         if changed := [key for key, value in now.items() if record.inputs.get(key, value) != value]:
-            arms = join_words([key.split()[0].removeprefix("arms.") for key in changed])
+            settings = join_first([key.removeprefix(SETTING) for key in changed], _NAMED)
             raise SweepError(
-                f"{record.title} was run with other defaults for {arms} than this version of Ablate has, so the bundle "
-                "would say what was not run. Publish it with the version that ran it: the tag "
+                f"{record.title} was run with other defaults than this version of Ablate has ({settings}), so the "
+                "bundle would say what was not run. Publish it with the version that ran it: the tag "
                 "mlflow.source.git.commit of its runs."
             )
 
