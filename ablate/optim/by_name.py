@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from ablate.config.errors import Problem
+from ablate.config.errors import ConfigError, Problem
 from ablate.config.lazy import postpone_imports
 from ablate.optim.groups import ROLES, assign_roles, drop_eps, list_factors, multiply_orthogonal, set_eps
 from ablate.optim.optimizers import AdamW, OptimizerConfig, build_adamw, optimizers
@@ -75,6 +75,9 @@ class ByName(OptimizerConfig):
         if not library.entries[self.name].is_muon:
             return library.create(self.name, self.build_groups(model), self.lr, arguments)
         matrices, rest = self._build_both(model)
+        if not any(group["params"] for group in matrices):
+            text = "updates matrices, and no trained parameter but embedding and head is one: take adamw"
+            raise ConfigError([Problem("optimizer.name", text, self.name)])
         plain = AdamW()
         return muon.MuonWithAdamW(
             library.create(self.name, matrices, self.lr, arguments),

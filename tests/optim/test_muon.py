@@ -7,6 +7,7 @@ import pytest
 import torch
 from forked import run_ranks
 
+from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.optim.groups import assign_roles
 from ablate.optim.muon import MuonWithAdamW, list_fused
@@ -142,6 +143,13 @@ def test_blocks_that_are_computed_again_are_split_too():
     rows = list(list_fused(model).values())
     checkpoint_activations(model)
     assert list(list_fused(model).values()) == rows
+
+
+def test_a_model_without_matrices_is_refused():
+    """AdamW alone would train it, under the name of Muon."""
+    experiment = Experiment.from_mapping({"model": {"layers": 0, "hidden": 16, "heads": 2}, "optimizer": "muon"})
+    with pytest.raises(ConfigError, match=r"optimizer\.name: updates matrices, and no trained parameter but embedding"):
+        build_optimizer(experiment.optimizer, experiment.build_model(20, (8,)))
 
 
 SHARED = """
