@@ -13,7 +13,7 @@ from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.distributed.matrices import Fused
 from ablate.models.config import ALL, ModelConfig
 from ablate.norms import Initialization, Placement, Projection, Site, Stack
-from ablate.norms.placement import require_tensor
+from ablate.norms.placement import refuse_state
 from ablate.norms.residuals import Multiplier, repeat
 
 _WRAPPED = "_checkpoint_wrapped_module."  # what torch puts into the names of parameters of a checkpointed block
@@ -176,7 +176,9 @@ class _Checked(nn.Module):
         self.close, self.kind = close, kind
 
     def forward(self, state: Any) -> Tensor:
-        x: Tensor = require_tensor(self.close(state), self.kind)
+        x = self.close(state)
+        if not isinstance(x, Tensor):
+            refuse_state(x, self.kind)
         return x
 
 

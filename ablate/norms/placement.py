@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
 from ablate.config.base import Kind
 from ablate.config.errors import AblateError, Problem
@@ -108,14 +108,12 @@ connections -> in words."""
 STREAM = "one stream"
 
 
-def require_tensor(state: Any, kind: str) -> Any:
-    """Return the state that a placement of this kind hands on as one stream. Raises AblateError if it is no tensor."""
-    if not isinstance(state, torch.Tensor):
-        raise AblateError(
-            f"Placement {kind} hands on a {type(state).__name__}, where one tensor is taken. Define its carrier, open, "
-            "close and show (docs/reference/plugins.md)."
-        )
-    return state
+def refuse_state(state: Any, kind: str) -> NoReturn:
+    """Raise AblateError for what a placement of this kind hands on where one tensor is taken."""
+    raise AblateError(
+        f"Placement {kind} hands on a {type(state).__name__}, where one tensor is taken. Define its carrier, open, "
+        "close and show (docs/reference/plugins.md)."
+    )
 
 
 class Placement(Kind):
@@ -223,8 +221,13 @@ class Placement(Kind):
         wirings = self.residual(site), self.residual(site.mlp)
         if self.carrier == STREAM and type(self).__module__.partition(".")[0] != "ablate":
             for wiring in wirings:
-                wiring.register_forward_hook(lambda module, given, output: require_tensor(output, self.kind))
+                wiring.register_forward_hook(self._check_state)
         return wirings
+
+    def _check_state(self, wiring: nn.Module, given: Any, state: Any) -> None:
+        """A hook, which a compiled program does not contain: it depends on the type alone."""
+        if isinstance(state, (tuple, list, dict)):
+            refuse_state(state, self.kind)
 
     def wire_attn(self, site: Site) -> nn.Module:
         """Return the wiring of a layer of attention alone. A placement whose attention passes more than one tensor to

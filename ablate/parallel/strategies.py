@@ -179,14 +179,14 @@ class Fsdp(ModelParallelStrategy):
         self.groups = sharded.name_parameters(self.lightning_module, self.optimizer_config.build_groups(model))
         model.fused_matrices = self._name_fused(model)
         parameters: dict[int, nn.Parameter] = {}
-        mesh = init_device_mesh(
-            self.root_device.type,
-            (self.copies, self.shards, self.trainer_config.tensor_parallel),
-            mesh_dim_names=("copies", "shards", "parts"),
-        )
+        data, parts = self.device_mesh["data_parallel"], self.device_mesh["tensor_parallel"]
+        if self.copies > 1:
+            sizes = (self.copies, self.shards, parts.size())
+            mesh = init_device_mesh(self.root_device.type, sizes, mesh_dim_names=("copies", "shards", "parts"))
+            data, parts = mesh["copies", "shards"], mesh["parts"]
         offload = self.trainer_config.cpu_offload and self.root_device.type != "cpu"
         settings: dict[str, Any] = {
-            "mesh": mesh["copies", "shards"] if self.copies > 1 else mesh["shards"],
+            "mesh": data,
             "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
         }
         of_block, of_rest = precision_policies(self.precision)
@@ -196,7 +196,7 @@ class Fsdp(ModelParallelStrategy):
         for block in blocks:
             materialize(block, self.recipes, parameters, self.dtype)
             if self.trainer_config.tensor_parallel > 1:
-                share_matrices(unwrap(block), self.model_config, mesh["parts"])
+                share_matrices(unwrap(block), self.model_config, parts)
             if self.compiled:
                 lift_factors(block)  # so that layers that differ in these alone share a program
                 block.forward = torch.compile(block.forward)
