@@ -87,26 +87,28 @@ class Exchange(Protocol):
         """Wait until all that this rank receives is where it belongs."""
 
 
-class _AllToAll:
-    """Each rank sends something to each."""
+class _Pieces:
+    """Each rank sends something to some others, and nothing to the rest."""
 
     def __init__(self, sent: Sequence[Tensor], received: Sequence[Tensor], device: torch.device) -> None:
-        """Start to send `sent[r]` to rank r, and to receive `received[r]` from it; all have the same type."""
-        self._received = received
-        out = torch.cat([value.reshape(-1).to(device) for value in sent])
-        self._into = out.new_empty(sum(self._sizes))
-        self._work: Any = distributed.all_to_all_single(
-            self._into, out, self._sizes, [value.numel() for value in sent], async_op=True
-        )
-
-    @property
-    def _sizes(self) -> list[int]:
-        return [value.numel() for value in self._received]
+        """Start to send `sent[r]` to rank r, and to receive `received[r]` from it, where these are not empty. They are
+        of one type."""
+        me = ranks.rank()
+        out = {rank: value.to(device).contiguous() for rank, value in enumerate(sent) if value.numel()}
+        into = {rank: torch.empty_like(value, device=device) for rank, value in enumerate(received) if value.numel()}
+        if me in into:
+            into[me].copy_(out[me].view_as(into[me]))
+        sends = [distributed.P2POp(distributed.isend, value, rank) for rank, value in out.items() if rank != me]
+        takes = [distributed.P2POp(distributed.irecv, value, rank) for rank, value in into.items() if rank != me]
+        self._received = [(received[rank], value) for rank, value in into.items()]
+        self._kept = out  # until it is sent
+        self._works = distributed.batch_isend_irecv([*sends, *takes]) if sends or takes else []
 
     def finish(self) -> None:
-        self._work.wait()
-        for target, value in zip(self._received, self._into.split(self._sizes), strict=True):
-            target.copy_(value.view_as(target))
+        for work in self._works:
+            work.wait()
+        for target, value in self._received:
+            target.copy_(value)
 
 
 class _Broadcasts:
@@ -160,7 +162,7 @@ class Turns:
                 pieces[mine].cut(whole) if rank in self._sources[mine] else nothing
                 for rank, pieces in enumerate(self._pieces)
             ]
-        return whole, _AllToAll(self._fill(sent, nothing), received, device)
+        return whole, _Pieces(self._fill(sent, nothing), received, device)
 
     def spread(
         self, turn: Sequence[int], whole: Tensor | None, own: Sequence[Tensor], device: torch.device
@@ -169,7 +171,7 @@ class Turns:
         this rank's piece of each matrix of the turn."""
         nothing, mine = own[0].new_empty(0), self.find_own(turn)
         sent = [nothing if whole is None or mine is None else pieces[mine].cut(whole) for pieces in self._pieces]
-        return _AllToAll(sent, self._fill(own, nothing), device)
+        return _Pieces(sent, self._fill(own, nothing), device)
 
     def _fill(self, of_turn: Sequence[Tensor], nothing: Tensor) -> list[Tensor]:
         """Return one tensor for each rank: a last turn may have fewer matrices."""

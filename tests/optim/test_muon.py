@@ -246,7 +246,7 @@ everything()
 """
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.chaos)])
 def test_ranks_that_share_the_work_do_what_one_process_does(count, tmp_path):
     """Muon bit for bit: with copies, shards, replicas of shards, and shards of parts of the heads; also after a state
     was saved whole and loaded again."""

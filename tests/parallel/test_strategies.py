@@ -298,6 +298,7 @@ def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(every, store
         assert history(ours, key) == pytest.approx(history(theirs, key), rel=1e-5)
 
 
+@pytest.mark.chaos  # four ranks
 def test_two_copies_of_two_shards_train_what_one_process_trains(store, tiny_settings, tmp_path):
     """Four ranks, two on each of two machines; gradients are summed over the copies once per update. The run goes on as
     one process, and as four ranks that all share one copy."""
