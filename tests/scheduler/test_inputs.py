@@ -202,4 +202,4 @@ def test_questions_of_downstream_tasks_are_inputs(store, on_files, tmp_path):
 def test_optuna_keeps_what_was_read_with_the_study(store, on_files):
     queue, _ = open_sweep(on_files(), storage_url(), False, None)
     attributes = optuna.load_study(study_name=f"{queue.full_name}/pre", storage=queue.storage).user_attrs
-    assert {key.split()[0] for key in attributes["inputs"]} == {"arms.pre", "arms.mix", "data", "tokenizer"}
+    assert {key.split()[0] for key in attributes["inputs"]} == {"setting", "data", "tokenizer"}
