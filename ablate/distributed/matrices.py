@@ -5,7 +5,7 @@ sent back. Also the order of the rows of fused matrices that ranks share.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -88,21 +88,19 @@ class Exchange(Protocol):
 
 
 class _Pieces:
-    """Each rank sends something to some others, and nothing to the rest."""
+    """What each rank sends to some others."""
 
-    def __init__(self, sent: Sequence[Tensor], received: Sequence[Tensor], device: torch.device) -> None:
-        """Start to send `sent[r]` to rank r, and to receive `received[r]` from it, where these are not empty. They are
-        of one type."""
-        me = ranks.rank()
-        out = {rank: value.to(device).contiguous() for rank, value in enumerate(sent) if value.numel()}
-        into = {rank: torch.empty_like(value, device=device) for rank, value in enumerate(received) if value.numel()}
-        if me in into:
-            into[me].copy_(out[me].view_as(into[me]))
-        sends = [distributed.P2POp(distributed.isend, value, rank) for rank, value in out.items() if rank != me]
-        takes = [distributed.P2POp(distributed.irecv, value, rank) for rank, value in into.items() if rank != me]
+    def __init__(self, sent: Mapping[int, Tensor], received: Mapping[int, Tensor], device: torch.device) -> None:
+        """Start to send `sent[r]` to rank r, and to receive `received[r]` from it. None is empty."""
+        out = {rank: value.to(device).contiguous() for rank, value in sent.items()}
+        into = {rank: torch.empty_like(value, device=device) for rank, value in received.items()}
+        if (own := into.get(ranks.rank())) is not None:
+            own.copy_(out[ranks.rank()])
+        way = ((distributed.isend, out), (distributed.irecv, into))
+        pairs = [(send, value, rank) for send, values in way for rank, value in values.items() if rank != ranks.rank()]
+        self._works = distributed.batch_isend_irecv([distributed.P2POp(*one) for one in pairs]) if pairs else []
         self._received = [(received[rank], value) for rank, value in into.items()]
-        self._kept = out  # until it is sent
-        self._works = distributed.batch_isend_irecv([*sends, *takes]) if sends or takes else []
+        self._sent = out  # is not freed before
 
     def finish(self) -> None:
         for work in self._works:
@@ -136,10 +134,6 @@ class Turns:
             matrix: self._list_sources(matrix, rank) for turn in self.turns for rank, matrix in enumerate(turn)
         }
 
-    def find_own(self, turn: Sequence[int]) -> int | None:
-        """Return the matrix that this rank has in a turn; None if there are too few."""
-        return turn[ranks.rank()] if ranks.rank() < len(turn) else None
-
     def gather(
         self, turn: Sequence[int], own: Sequence[Tensor], device: torch.device
     ) -> tuple[Tensor | None, Exchange]:
@@ -151,31 +145,21 @@ class Turns:
             own: what this rank has of each matrix of the turn.
             device: of the whole matrix.
         """
-        me, nothing = ranks.rank(), own[0].new_empty(0)
-        sent = [piece if me in self._sources[matrix] else nothing for matrix, piece in zip(turn, own, strict=True)]
-        mine = self.find_own(turn)
-        if mine is None:
-            whole, received = None, [nothing] * len(self._pieces)
-        else:
+        me, whole, received = ranks.rank(), None, {}
+        if me < len(turn):
+            mine = turn[me]
             whole = torch.empty(self._shapes[mine], dtype=own[0].dtype, device=device)
-            received = [
-                pieces[mine].cut(whole) if rank in self._sources[mine] else nothing
-                for rank, pieces in enumerate(self._pieces)
-            ]
-        return whole, _Pieces(self._fill(sent, nothing), received, device)
+            received = {rank: self._pieces[rank][mine].cut(whole) for rank in self._sources[mine]}
+        sent = {rank: own[rank] for rank, matrix in enumerate(turn) if me in self._sources[matrix]}
+        return whole, _Pieces(sent, received, device)
 
     def spread(
         self, turn: Sequence[int], whole: Tensor | None, own: Sequence[Tensor], device: torch.device
     ) -> Exchange:
         """Start to send this rank's whole matrix, or its number, to all ranks, and to write into `own` what they send:
         this rank's piece of each matrix of the turn."""
-        nothing, mine = own[0].new_empty(0), self.find_own(turn)
-        sent = [nothing if whole is None or mine is None else pieces[mine].cut(whole) for pieces in self._pieces]
-        return _Pieces(sent, self._fill(own, nothing), device)
-
-    def _fill(self, of_turn: Sequence[Tensor], nothing: Tensor) -> list[Tensor]:
-        """Return one tensor for each rank: a last turn may have fewer matrices."""
-        return [*of_turn, *[nothing] * (len(self._pieces) - len(of_turn))]
+        parts = [] if whole is None else [pieces[turn[ranks.rank()]].cut(whole) for pieces in self._pieces]
+        return _Pieces(_list_full(parts), _list_full(own), device)
 
     def _list_sources(self, matrix: int, owner: int) -> list[int]:
         """Return the ranks that send their piece of a matrix to its owner: of those that have the same one the nearest,
@@ -194,7 +178,7 @@ class _TurnsOfCopies(Turns):
     def gather(
         self, turn: Sequence[int], own: Sequence[Tensor], device: torch.device
     ) -> tuple[Tensor | None, Exchange]:
-        return None if self.find_own(turn) is None else own[ranks.rank()], _Broadcasts()
+        return own[ranks.rank()] if ranks.rank() < len(turn) else None, _Broadcasts()
 
     def spread(
         self, turn: Sequence[int], whole: Tensor | None, own: Sequence[Tensor], device: torch.device
@@ -211,6 +195,11 @@ def take_turns(matrices: Sequence[Tensor]) -> Turns:
     pieces = ranks.gather_objects([Piece.of(matrix) for matrix in matrices])
     copied = all(piece.shape == shape for own in pieces for piece, shape in zip(own, shapes, strict=True))
     return (_TurnsOfCopies if copied else Turns)(pieces, shapes)
+
+
+def _list_full(by_rank: Sequence[Tensor]) -> dict[int, Tensor]:
+    """Return rank -> tensor of those that have something in them: a rank's shard may be empty."""
+    return {rank: value for rank, value in enumerate(by_rank) if value.numel()}
 
 
 def _cost(shape: Iterable[int]) -> int:

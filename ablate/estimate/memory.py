@@ -245,7 +245,7 @@ class Meter:
             "logits": streams["logits"],
             "temporary": temporary,
         }
-        at_update = {**{name: values[-1] for name, values in courses.items()}, "temporary": self._turns(setup)}
+        at_update = {name: values[-1] for name, values in courses.items()} | {"temporary": self._turns(setup)}
         courses = {name: np.append(values, at_update[name]) for name, values in courses.items()}
         moment = int(np.argmax(sum(courses.values())))
         host = (2 + self.update(setup.half).states) * offloaded + (still if setup.offload else 0)

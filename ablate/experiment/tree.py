@@ -303,7 +303,7 @@ class Experiment(Trainable):
         model: Model = self.model.build(self.norm, self.init, classes, shape)
         if (multipliers := self.multipliers) != Multipliers():
             scaling.scale_model(model, multipliers, self.norm, self.model.stack())
-        model.reads_starts = isinstance(self.data, Documents) and self.data.mask_documents
+        model.masks_documents = isinstance(self.data, Documents) and self.data.mask_documents
         self.task.adapt(model, classes, shape)
         return model
 

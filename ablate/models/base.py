@@ -38,9 +38,9 @@ class Model(nn.Module):
     """That of its first layer, where its layers may hand on more than one stream."""
     multipliers: Any = None
     """The `ablate.optim.parametrizations.Multipliers` of its parametrisation; None: there are none."""
-    reads_starts: bool = False
-    """Whether token ids may be marked as the first of a document, behind which nothing is seen of earlier ones; a
-    family that does this says so by `ModelConfig.masks_documents`."""
+    masks_documents: bool = False
+    """Whether the first token of a document is marked (`ablate.models.attention.read_starts`), from which on nothing
+    before it is attended to. A family that can do this says so by `ModelConfig.masks_documents`."""
     fused_matrices: Mapping[str, Fused] | None = None
     """Name of a parameter -> the matrices that are fused in it. What shards the model sets it, as `projections` are
     views of whole parameters; None: they show it."""

@@ -82,7 +82,7 @@ class ModelConfig(Kind):
     example: ClassVar[Mapping[str, Any]] = {}
     """Settings of a small model for `ablate check`, of a kind whose sizes have other names or no default."""
     masks_documents: ClassVar[bool] = False
-    """Whether its models read where documents begin (`Model.reads_starts`)."""
+    """Whether its models can mask documents (`Model.masks_documents`)."""
     per_token: ClassVar[bool] = False
     """Whether an item is a token, with logits for each; otherwise it is a whole input, such as an image."""
 

@@ -61,19 +61,13 @@ Attend = Callable[..., Tensor]
 has one -> as the queries."""
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor, sink: Sink | None = None) -> Tensor:
-    """Causal attention, as used in training. Generation uses a cache of keys and values and padding instead (see
-    `ablate.addons.export`)."""
+def causal(q: Tensor, k: Tensor, v: Tensor, sink: Sink | None = None, mask: Tensor | None = None) -> Tensor:
+    """Causal attention, as used in training; where there is a `mask` [batch, 1, seq, seq], to what it is true for.
+    Generation uses a cache of keys and values and padding instead (see `ablate.addons.export`)."""
     if sink is not None:
-        return sink(q, k, v, is_causal=True)
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=k.shape[1] != q.shape[1])
-
-
-def attend_within(mask: Tensor, q: Tensor, k: Tensor, v: Tensor, sink: Sink | None = None) -> Tensor:
-    """Attention to what `mask` [batch, 1, seq, seq] is true for."""
-    if sink is not None:
-        return sink(q, k, v, mask)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=k.shape[1] != q.shape[1])
+        return sink(q, k, v, mask, is_causal=mask is None)
+    grouped = k.shape[1] != q.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)
 
 
 class Attention(OptionalAttention):
@@ -207,9 +201,9 @@ class LlamaModel(Model):
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         position = torch.arange(tokens.shape[1], device=tokens.device)
         layers: Iterable[Layer] = self.layers
-        if self.reads_starts:
+        if self.masks_documents:
             tokens, mask = read_starts(tokens)
-            layers = [partial(layer, attend=partial(attend_within, mask)) for layer in self.layers]
+            layers = [partial(layer, attend=partial(causal, mask=mask)) for layer in self.layers]
         x = self.hidden_state(self.embed_tokens(tokens), position, layers)
         if targets is None:
             return self.logit_scale(self.lm_head(x))

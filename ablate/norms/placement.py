@@ -225,7 +225,8 @@ class Placement(Kind):
         return wirings
 
     def _check_state(self, wiring: nn.Module, given: Any, state: Any) -> None:
-        """A hook, which a compiled program does not contain: it depends on the type alone."""
+        """Raise AblateError for a state of several tensors: a hook, whose look at the type leaves nothing in a compiled
+        program."""
         if isinstance(state, (tuple, list, dict)):
             refuse_state(state, self.kind)
 

@@ -96,7 +96,7 @@ class Windows(BatchDataset):
         seq_len: tokens of an input.
         numbers: which windows of the stream, in the order of the dataset [n].
         end: the token that ends a document, behind which the first token of the next is marked
-            (`documents.mark_starts`); None: nothing is marked.
+            (`mark_starts`); None: nothing is marked.
     """
 
     def __init__(
@@ -151,10 +151,6 @@ class DatasetBuilder:
     masked: bool = False
     """Whether windows mark the first token of each document."""
 
-    @property
-    def _end(self) -> int | None:
-        return self.tokenizer.end_of_text if self.masked else None
-
     def load_tokens(self, source: Source, limit: int | None) -> Tokens:
         """Return the tokens of a source, at most about `limit`. Raises DataError if there are none."""
         tokens = load_tokens(self.cache, source, self.tokenizer, self.seq_len + 1 if self.documents else None, limit)
@@ -180,7 +176,8 @@ class DatasetBuilder:
                 f"Too little data: {what} has {count:,} tokens, one window of seq_len={self.seq_len} needs "
                 f"{self.seq_len + 1:,}."
             )
-        return Windows(tokens, self.seq_len, np.arange(count // (self.seq_len + 1)), self._end)
+        end = self.tokenizer.end_of_text if self.masked else None
+        return Windows(tokens, self.seq_len, np.arange(count // (self.seq_len + 1)), end)
 
     def build_train(self, source: Source, limit: int | None, name: str) -> tuple[BatchDataset, str]:
         """Return the training set of a source, and its amount for the description; `name` is the tokenizer's."""
